@@ -3,15 +3,15 @@
  * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the SYNs of new TCP connections to
  * configured addresses are sent to the holding process only. Packets of established connections are not touched.
  *
- * A packet passes if it cannot be parsed, is too long for a record, or the ring is full. All packets pass after the
- * process has failed to renew its deadline.
+ * A packet passes if it cannot be parsed, if it is too long for a record, or if the ring is full. All packets pass once
+ * the process has failed to renew its deadline.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "lib/packet.h"
 
 #define TC_NEXT   (-1)
-#define TC_SHOT 2 /* tcx has no TC_ACT_STOLEN; at ingress the sender sees no difference */
+#define TC_SHOT 2 /* tcx has no TC_ACT_STOLEN; at ingress the sender notices no difference */
 
 #define LOOPBACK_IFINDEX 1 /* in every namespace; all its packets are for this host */
 
@@ -142,14 +142,14 @@ SEC("classifier")
 int weir_hold_ingress(struct __sk_buff *skb)
 {
 	__u32 zero = 0, length = skb->len;
-	__u64 *until = bpf_map_lookup_elem(&weir_hold_until, &zero);
+	__u64 *deadline = bpf_map_lookup_elem(&weir_hold_until, &zero);
 	struct hold_record *record;
 
 	/*
-	 * A tagged packet is seen again, without its tag, on the VLAN device, and a packet for the address of a bridge
-	 * or macvlan there. The stack does not receive any other packets to another host's MAC address.
+	 * A tagged packet is seen again, without its tag, on the VLAN device; a packet for the address of a bridge or
+	 * macvlan is seen again on that device. The stack receives no other packets to another host's MAC address.
 	 */
-	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || skb->pkt_type == SKB_TO_OTHER_HOST)
+	if (!deadline || bpf_ktime_get_ns() >= *deadline || skb->vlan_present || skb->pkt_type == SKB_TO_OTHER_HOST)
 		return TC_NEXT;
 	if (!hold_matches(skb))
 		return TC_NEXT;

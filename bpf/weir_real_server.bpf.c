@@ -3,11 +3,11 @@
  * The real server's side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
  *
  *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated, or sent to its second hop
- *             packet to this host with a DSCP mark                 → destination becomes its VIP
+ *             packet to this host with a DSCP of l3dsr             → destination becomes its VIP
  *             ICMP error about a reply                             → the quoted packet is translated accordingly
- *   egress    reply from a VIP's port, without a mark              → source becomes the VIP
+ *   egress    reply from a VIP's port, without a DSCP              → source becomes the VIP
  *
- * All other packets are unchanged. The verdict is always "next" (or drop), so that later programs see what the stack
+ * All other packets are unchanged. The verdict is "next", or drop, so that later programs see what the stack
  * sees.
  */
 #include "lib/real_server_tunnel.h"

@@ -8,7 +8,7 @@
  *   recvmsg4, recvmsg6            source of a datagram: server → VIP
  *   getpeername4, getpeername6    peer: server → VIP
  *   sock_release                  the socket is closed: it is no longer counted
- *   sockops                       the connection is established: its time is a sample for least-time
+ *   sockops                       the connection is established: its handshake time is a sample for least-time
  *
  * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as constant.
  */

@@ -34,7 +34,7 @@ struct weir_addr {
 #define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
 #define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
-#define WEIR_VIP_SILENT 8 /* ICMP echo is the stack's: the director does not accept packets to the address */
+#define WEIR_VIP_SILENT 8 /* the stack handles ICMP echo: the director does not accept packets to the address */
 struct weir_vip {
 	__u32 flags;
 	__u32 any_tcp;    /* service for every other TCP port, 0 = none */
@@ -82,7 +82,7 @@ struct weir_service {
 	__u16 snat_len;
 	__u16 snat_port_first; /* host order, inclusive */
 	__u16 snat_port_last;
-	__u8 dscp; /* l3dsr mark, 0 = leave DSCP alone */
+	__u8 dscp; /* DSCP of l3dsr, 0 = unchanged */
 	__u8 pad;
 	__u32 generation; /* changes when the row is reused for another service */
 	__u32 template_ticks;   /* persistence: timeout of templates, 0 = no persistence */
@@ -217,7 +217,7 @@ enum weir_tunnel {
 	WEIR_TUNNEL_GRE = 2,
 };
 
-#define WEIR_TUNNEL_CSUM    1 /* outer UDP or GRE checksum over everything */
+#define WEIR_TUNNEL_CSUM    1 /* outer UDP or GRE checksum over the whole packet */
 #define WEIR_TUNNEL_REMCSUM 2 /* GUE remote checksum offload */
 
 #define WEIR_DEST_LIVE       1   /* the row is in use */
@@ -250,7 +250,7 @@ struct weir_dest {
 	__u8 tunnel;    /* enum weir_tunnel */
 	__u8 tunnel_flags;
 	__be16 tunnel_port;
-	__u8 dscp;      /* l3dsr DSCP mark of the service */
+	__u8 dscp;      /* DSCP of l3dsr, from the service */
 	__u8 family;    /* 4 or 6: of addr */
 	__u8 policy;    /* WEIR_POLICY_* */
 	__u8 pad;
@@ -372,8 +372,8 @@ struct weir_meta {
 /* ---- flows ------------------------------------------------------------------------------------------------------- */
 
 /*
- * Set in the index of an entry of the old table (weir_flows_old), which flows are moved out of: in programs, and in
- * links from the current table. Links within the old table are stored without it.
+ * Set in the index of an entry of the old table (weir_flows_old), from which flows are moved to the current one: in
+ * programs, and in links from the current table. Links within the old table are stored without it.
  */
 #define WEIR_PLACE_OLD 0x80000000
 
@@ -541,7 +541,7 @@ struct weir_sync_flow {
 #define WEIR_SYNC_CONFLICT 4 /* another live flow has the tag or the reverse tuple */
 #define WEIR_SYNC_FULL     5 /* no free slot */
 #define WEIR_SYNC_BUSY     6 /* a lock was not obtained */
-#define WEIR_SYNC_GONE     7 /* the server row is no longer in use, or cannot hold the flow */
+#define WEIR_SYNC_GONE     7 /* the server row is no longer in use, or cannot take the flow */
 
 /* weir_fragments (LRU hash): where the first fragment of a datagram was forwarded. */
 struct weir_fragment_key {
@@ -572,7 +572,7 @@ struct weir_fragment {
 #define WEIR_SETTINGS_SLOPPY_TCP     8  /* sloppy_tcp: any TCP packet without RST starts a flow */
 #define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a closed flow starts a new one */
 #define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: also on a one-sided flow in FIN_WAIT */
-#define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: also on one whose server takes no new flows */
+#define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: also on a flow whose server takes no new flows */
 #define WEIR_SETTINGS_DROP_ENTRY     256 /* drop_entry: the sweep removes idle entries at random */
 /* cache_bypass: marked packets without a server are routed to their destination */
 #define WEIR_SETTINGS_CACHE_BYPASS   512
@@ -627,19 +627,19 @@ struct weir_filter {
 #define WEIR_LATENCY_FREE    0
 #define WEIR_LATENCY_SYN     1 /* the SYN was seen */
 #define WEIR_LATENCY_OPEN    2 /* the handshake was seen */
-#define WEIR_LATENCY_IGNORED 3 /* the rest of the flow yields no samples */
+#define WEIR_LATENCY_IGNORED 3 /* further packets of the flow yield no samples */
 
 /* Flags of weir_latency_flow. */
 #define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
 #define WEIR_LATENCY_PENDING    2 /* a request waits for its answer */
 #define WEIR_LATENCY_LOSSY      4 /* of the pending request: something was retransmitted */
-#define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another one followed before the answer */
+#define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another request followed before the answer */
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
 #define WEIR_LATENCY_FINISHED  32 /* the next or the pending request contains the client's end of the TLS handshake */
 #define WEIR_LATENCY_DATA      64 /* the client has sent payload */
-#define WEIR_LATENCY_PROBE    128 /* of the pending request: payload that was here before came again */
+#define WEIR_LATENCY_PROBE    128 /* of the pending request: payload that was seen before was sent again */
 
-/* What a flow carries, as far as it is known. */
+/* Protocol of a flow, if detected. */
 #define WEIR_LATENCY_OTHER 0
 #define WEIR_LATENCY_TLS   1
 #define WEIR_LATENCY_HTTP2 2 /* without TLS */

@@ -11,7 +11,7 @@
 #include "lib/fragment_table.h"
 #include "lib/front_reply.h"
 #include "lib/latency.h"
-#include "lib/listener_front.h"
+#include "lib/listener_cache.h"
 #include "lib/socket_tuple.h"
 
 /* Which address of a packet matches the address filter. */
@@ -19,7 +19,10 @@
 #define MATCH_DST  1 /* the destination, possibly the source too */
 #define MATCH_SRC  2 /* the source only */
 
-/* The filter has no false negatives; false positives are detected by the lookups that follow. */
+/*
+ * Returns which address matches. The filter has no false negatives; false positives are detected by the lookups that
+ * follow.
+ */
 static __always_inline int address_filter_match(const struct packet *p)
 {
 	struct weir_filter *filter = WEIR_LOOKUP(weir_filters, 0);
@@ -38,14 +41,14 @@ __noinline int fragment_store_request(struct packet *p, __u32 dest_id, __u32 ent
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
 	struct weir_fragment record = { .dest = dest_id, .tick = now, .hash = hash };
-	struct rewrite to;
+	struct rewrite rewrite;
 
 	if (!p || !dest)
 		return 0;
 	if (forward_translates(dest->forward) && !addr_equal(&dest->addr, &p->dst)) {
-		rewrite_to_server(p, dest, entry_index, &to);
-		record.new_src = to.src;
-		record.new_dst = to.dst;
+		rewrite_to_server(p, dest, entry_index, &rewrite);
+		record.new_src = rewrite.src;
+		record.new_dst = rewrite.dst;
 	} else if (forward_sets_dscp(dest->forward)) {
 		record.new_dst = dest->addr;
 	}
@@ -65,16 +68,17 @@ __noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir
 }
 
 /*
- * A server with only WEIR_DEST_LIVE of these flags takes no flows: a client that is still connecting gets another one.
+ * A server with only WEIR_DEST_LIVE set among these flags takes no new flows: a client that is still connecting gets
+ * another server.
  */
 #define SYN_RESCHEDULE_MASK (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
 
 /* ---- the path ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Whether a SYN that matches an entry starts a new flow. The entry may be the same flow (a retransmission), a finished
- * flow whose port is reused, a flow that its server never answered or whose server died, or another flow with the same
- * tag.
+ * Returns whether a SYN that matches an entry starts a new flow. The entry may be the same flow (a retransmission), a
+ * finished flow whose port is reused, a flow that its server never answered or whose server died, or another flow with
+ * the same tag.
  */
 __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 {
@@ -182,12 +186,12 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 #define BIND_NO_ENTRY    1 /* the flow has no entry */
 #define BIND_OVER_BUDGET 2 /* the SYN budget is exhausted */
 #define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet may be scheduled again */
-#define BIND_ENDED       8 /* not for bind_new(): the packet ends here, with the reason in the high bits */
+#define BIND_ENDED       8 /* not for bind_new(): the packet is not forwarded, for the reason in the high bits */
 
 #define BIND_REASON_SHIFT 8
 
 /*
- * Returns the entry if the flow continues. Returns 0 if the packet must be bound to a server first or ends here;
+ * Returns the entry if the flow continues. Returns 0 if the packet must be bound to a server first or is not forwarded;
  * `bind_flags` indicates which.
  */
 static __always_inline struct weir_entry *established_entry(struct packet *p, struct flow *flow, __u32 now,
@@ -331,8 +335,8 @@ static __always_inline int flood_bind(const struct packet *p, struct flow *flow,
 }
 
 /*
- * Whether a packet without a server is routed by the stack (ip_vs_core.c, ip_vs_leave): one with a firewall mark, to an
- * address that is not local.
+ * Returns whether a packet without a server is routed by the stack (ip_vs_core.c, ip_vs_leave): it has a firewall mark,
+ * and its destination is not local.
  */
 __noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 {
@@ -356,8 +360,8 @@ __noinline int cache_bypass_applies(struct weir_context *ctx, struct packet *p)
 }
 
 /*
- * Whether a packet to a VIP without a matching service is for a local socket: the reply to a probe, or a client of a
- * proxy service.
+ * Returns whether a packet to a VIP without a matching service is for a local socket: the reply to a probe, or a client
+ * of a proxy service.
  */
 __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 {
@@ -392,7 +396,7 @@ static __always_inline int unbound_verdict(struct weir_context *ctx, struct pack
 
 /*
  * Forwards a packet that has ports. `match` is the result of address_filter_match(). `is_first_fragment` is a constant:
- * 1 for the first fragment of a datagram, which records where the later ones go.
+ * 1 for the first fragment of a datagram, for which it records where the later ones go.
  */
 static __always_inline int balance(struct weir_context *ctx, struct packet *p, int match, int is_first_fragment)
 {
@@ -414,7 +418,7 @@ static __always_inline int balance(struct weir_context *ctx, struct packet *p, i
 		goto forward;
 	if (flood_applies(p, now, settings)) {
 		bind_flags |= BIND_OVER_BUDGET;
-		flooded = has_fwmark(ctx) ? 0 : service_exact(p);
+		flooded = has_fwmark(ctx) ? 0 : service_find_exact_cached(p);
 		/* With maglev a SYN goes to the same server with or without an entry: skip the lookup. */
 		if (p->proto == PROTO_TCP && service_is_maglev(flooded) &&
 		    flood_bind(p, &flow, flooded, hash, now, settings))

@@ -33,7 +33,7 @@ struct binding {
 	__u32 verdict;    /* when bind() returns 0: enum weir_reason */
 };
 
-/* Too large for the stack; per CPU, because a softirq binds one packet at a time on each CPU. */
+/* Too large for the stack; per CPU, because each CPU binds one packet at a time, in a softirq. */
 struct bind_scratch {
 	struct binding binding;
 	struct weir_extent extent;
@@ -122,7 +122,10 @@ static __always_inline void binding_set_flow(struct binding *b, const struct flo
 
 /* ---- nat --------------------------------------------------------------------------------------------------------- */
 
-/* Whether the flow that owns a reverse tuple has timed out. The scratch row names it; bind_nat() releases it. */
+/*
+ * Returns whether the flow that owns a reverse tuple has timed out, and stores the flow in the scratch row: bind_nat()
+ * releases it.
+ */
 __noinline int reverse_expired(__u64 hash, __u32 now)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -151,7 +154,7 @@ __noinline int reverse_expired(__u64 hash, __u32 now)
 
 /* Results of the reverse insertion, in addition to enum flow_insert. */
 #define FLOW_SNAT_EXHAUSTED 4
-#define FLOW_EXPIRED	    5 /* the scratch row names the expired flow to release first */
+#define FLOW_EXPIRED	    5 /* the scratch row has the expired flow to release first */
 
 static __always_inline int reverse_insert_once(struct flow_new *reverse, struct packet *p)
 {
@@ -218,7 +221,7 @@ static __always_inline void entry_undo(const struct flow_new *new)
 		slot_release(new->entry_index, meta);
 }
 
-/* The reverse entry is inserted first: a visible forward entry always has its reverse entry. */
+/* Inserts the reverse entry first: a visible forward entry always has its reverse entry. */
 static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -280,7 +283,7 @@ static __always_inline int forward_entry_insert(struct packet *p, struct binding
 	return FLOW_INSERTED;
 }
 
-/* Another CPU inserted this flow between our lookup and our insertion: use its server. */
+/* Uses the server of the entry that another CPU inserted between the lookup and the insertion. */
 static __always_inline int bind_to_existing(struct packet *p, struct binding *b)
 {
 	struct weir_flow_cold *cold;
@@ -337,7 +340,7 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	return 1;
 }
 
-/* Whether the spread table's server uses nat and so needs an entry. */
+/* Returns whether the spread table's server uses nat and so needs an entry. */
 static __always_inline int spread_uses_nat(const struct weir_extent *extent, __u64 hash)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, schedule_spread(extent, hash));
@@ -345,7 +348,7 @@ static __always_inline int spread_uses_nat(const struct weir_extent *extent, __u
 	return dest && forward_translates(dest->forward);
 }
 
-/* Whether packets to this server are translated. A local server that owns the VIP gets them unchanged. */
+/* Returns whether packets to this server are translated. A local server that owns the VIP gets them unchanged. */
 static __always_inline int dest_uses_nat(const struct weir_dest *dest, const struct packet *p)
 {
 	return forward_translates(dest->forward) && !(dest->flags & WEIR_DEST_LOCAL &&
@@ -401,7 +404,7 @@ __noinline int bind_nat_retry(struct packet *p, struct binding *b)
 	return bind_fail(b, WEIR_DROP_NO_PLACE);
 }
 
-/* Whether a packet may start a flow (ip_vs_proto_tcp.c, tcp_conn_schedule). */
+/* Returns whether a packet may start a flow (ip_vs_proto_tcp.c, tcp_conn_schedule). */
 static __always_inline int can_start_flow(const struct packet *p, const struct weir_settings *settings)
 {
 	if (p->proto != PROTO_TCP)
@@ -412,8 +415,8 @@ static __always_inline int can_start_flow(const struct packet *p, const struct w
 }
 
 /*
- * Whether the SYN budget forbids an entry for the flow. A datagram under nat gets one anyway: it could not be forwarded
- * otherwise.
+ * Returns whether the SYN budget forbids an entry for the flow. A datagram under nat gets one anyway: it could not be
+ * forwarded otherwise.
  */
 __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 {
@@ -492,7 +495,7 @@ __noinline __u32 bind_store_template(struct binding *b, struct weir_extent *exte
 	return dest_id;
 }
 
-/* A UDP packet of a one-packet service: forwarded, and translated, without an entry. */
+/* Binds a UDP packet of a one-packet service, which is forwarded and translated without an entry. */
 __noinline int bind_one_packet(struct binding *b, __u32 dest_id)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -542,8 +545,8 @@ __noinline int bind_release_template(struct binding *b, __u32 bound)
 	return template_put(scratch->template.entry_index, scratch->template.generation);
 }
 
-#define BIND_RESULT_NAT 2
-#define BIND_RESULT_ENTRY     3
+#define BIND_RESULT_NAT   2
+#define BIND_RESULT_ENTRY 3
 
 /*
  * Returns 1 and fills b->flow, or returns 0 with the reason in b->verdict. On BIND_RESULT_ENTRY the caller calls

@@ -48,24 +48,24 @@ static __always_inline __u32 bucket_scaled(__u64 hash, __u32 count)
 	return (hash >> 32) * count >> 32;
 }
 
-static __always_inline __u32 homes_of(__u32 old)
+static __always_inline __u32 home_bucket_count(__u32 old)
 {
 	return old ? weir_old_bucket_count : weir_bucket_count;
 }
 
-static __always_inline __u32 stash_of(__u32 old)
+static __always_inline __u32 stash_bucket_count(__u32 old)
 {
 	return old ? weir_old_stash_count : weir_stash_count;
 }
 
-static __always_inline __u32 table_buckets(void)
+static __always_inline __u32 table_bucket_count(void)
 {
 	return weir_bucket_count + weir_stash_count;
 }
 
 static __always_inline __u32 home_of(__u64 hash, __u32 old)
 {
-	return bucket_scaled(hash, homes_of(old));
+	return bucket_scaled(hash, home_bucket_count(old));
 }
 
 static __always_inline __u32 bucket_home(__u64 hash)
@@ -78,7 +78,7 @@ static __always_inline struct weir_bucket *bucket_at(__u32 index, __u32 old)
 	return old ? WEIR_LOOKUP(weir_flows_old, index) : WEIR_LOOKUP(weir_flows, index);
 }
 
-/* Layout 2: the only alternative bucket of a hash. */
+/* Returns the only alternative bucket of a hash in layout 2. */
 static __always_inline __u32 bucket_second(__u64 hash, __u32 old)
 {
 	return home_of(hash * 0x9e3779b97f4a7c15ULL, old);
@@ -96,16 +96,16 @@ static __always_inline __u32 hash_side(__u64 hash)
 
 static __always_inline __u32 stash_pairs(__u32 old)
 {
-	return (stash_of(old) + 1) / 2;
+	return (stash_bucket_count(old) + 1) / 2;
 }
 
-/* The first stash pair of a home bucket. */
+/* Returns the first stash pair of a home bucket. */
 static __always_inline __u32 stash_first(__u32 home, __u32 old)
 {
 	return bucket_scaled(home * 0x9e3779b97f4a7c15ULL, stash_pairs(old));
 }
 
-/* The pair that a search step visits: a pair of the page, relative to the home's, or a pair of the stash. */
+/* Returns the pair that a search step visits: a pair of the page, relative to the home's, or a pair of the stash. */
 static __always_inline __u32 step_pair(__u64 hash, __u32 step)
 {
 	__u32 pair = step / 2;
@@ -118,10 +118,10 @@ static __always_inline int step_is_stash(__u32 step)
 	return step >= 2 * WEIR_SPILL_PAIRS;
 }
 
-/* The bucket of a step, WEIR_NO_PLACE = none. In a table with a stash the number of home buckets is even. */
+/* Returns the bucket of a step, or WEIR_NO_PLACE. In a table with a stash the number of home buckets is even. */
 static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u32 old)
 {
-	__u32 pair = step_pair(hash, step), side = hash_side(hash) ^ (step & 1), homes = homes_of(old), index;
+	__u32 pair = step_pair(hash, step), side = hash_side(hash) ^ (step & 1), homes = home_bucket_count(old), index;
 	__u32 pairs = stash_pairs(old);
 
 	if (!step_is_stash(step)) {
@@ -131,41 +131,44 @@ static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u
 	if (pair >= pairs)
 		return WEIR_NO_PLACE;
 	index = homes + ((stash_first(home, old) + pair) % pairs << 1 | side);
-	return index < homes + stash_of(old) ? index : WEIR_NO_PLACE;
+	return index < homes + stash_bucket_count(old) ? index : WEIR_NO_PLACE;
 }
 
 /* ---- spill counts ------------------------------------------------------------------------------------------------ */
 
-/* Also valid for layout 2, whose only count has the offset of `stashed`. */
+/*
+ * Returns whether entries of a home are in other buckets. Also valid for layout 2, whose only count has the offset of
+ * `stashed`.
+ */
 static __always_inline int has_spilled(const struct weir_bucket *home)
 {
 	return READ_ONCE(home->spilled) != 0 || READ_ONCE(home->stashed) != 0;
 }
 
-static __always_inline void spill_count_add(struct weir_bucket *home, __u32 pair, __s64 by)
+static __always_inline void spill_count_add(struct weir_bucket *home, __u32 pair, __s64 delta)
 {
-	__sync_fetch_and_add(&home->spilled, (__u64)by << pair * SPILL_COUNT_BITS);
+	__sync_fetch_and_add(&home->spilled, (__u64)delta << pair * SPILL_COUNT_BITS);
 }
 
-static __always_inline void stash_count_add(struct weir_bucket *home, __u32 pair, __s32 by)
+static __always_inline void stash_count_add(struct weir_bucket *home, __u32 pair, __s32 delta)
 {
-	__sync_fetch_and_add(&home->stashed, (__u32)by << pair * SPILL_COUNT_BITS);
+	__sync_fetch_and_add(&home->stashed, (__u32)delta << pair * SPILL_COUNT_BITS);
 }
 
-static __always_inline void step_count_add(struct weir_bucket *home, __u64 hash, __u32 step, int by)
+static __always_inline void step_count_add(struct weir_bucket *home, __u64 hash, __u32 step, int delta)
 {
 	__u32 pair = step_pair(hash, step);
 
 	if (step_is_stash(step))
-		stash_count_add(home, pair & (WEIR_STASH_PAIRS - 1), by);
+		stash_count_add(home, pair & (WEIR_STASH_PAIRS - 1), delta);
 	else
-		spill_count_add(home, pair, by);
+		spill_count_add(home, pair, delta);
 }
 
 /* Decrements the home's count for an entry in the bucket `index`. */
 static __always_inline void spill_count_remove(struct weir_bucket *home, __u32 home_index, __u32 index, __u32 old)
 {
-	__u32 homes = homes_of(old), pairs = stash_pairs(old), pair;
+	__u32 homes = home_bucket_count(old), pairs = stash_pairs(old), pair;
 
 	if (layout_of(old) == 2) {
 		stash_count_add(home, 0, -1);
@@ -205,11 +208,11 @@ static __always_inline __u32 index_find(__u32 index, __u64 tag, __u32 old)
 	return slot < 0 ? WEIR_NO_PLACE : index * WEIR_BUCKET_SLOTS + slot;
 }
 
-/* The home's spill counts in the order of the hash's steps: those of the page, or those of the stash. */
+/* Returns the home's spill counts in the order of the hash's steps: those of the page, or those of the stash. */
 static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 {
 	struct weir_bucket *home = bucket_at(home_of(hash, old), old);
-	__u32 turn = hash_pair(hash) * SPILL_COUNT_BITS;
+	__u32 shift = hash_pair(hash) * SPILL_COUNT_BITS;
 	__u64 spilled;
 
 	if (!home)
@@ -217,12 +220,12 @@ static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 	if (stash)
 		return READ_ONCE(home->stashed);
 	spilled = READ_ONCE(home->spilled);
-	return spilled >> turn | spilled << (-turn & 63);
+	return spilled >> shift | spilled << (-shift & 63);
 }
 
 /*
- * The entry index of a tag outside its home bucket, without the old table's bit. Little state is kept between steps, to
- * save stack.
+ * Returns the entry index of a tag outside its home bucket, without the old table's bit, or WEIR_NO_PLACE. Little state
+ * is kept between steps, to save stack.
  */
 static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 {

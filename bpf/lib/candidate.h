@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * How the schedulers that use live counts compare servers, as a fraction cost / share, and the tree that replaces the
- * walk of a long list. The tree's leaves are the positions in the list. In a winner tree a node holds the better of its
- * two children, the root the choice; in a sum tree a node holds the sum of its children, of weights or of active flows.
+ * pass over a long list. The tree's leaves are the positions in the list. In a winner tree a node holds the better of
+ * its two children, the root the choice; in a sum tree a node holds the sum of its children, of weights or of active
+ * flows.
  *
  * Nodes are updated without a lock. The CPU that changes a count updates the path from that server's leaf to the root:
  * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one sees the
@@ -27,7 +28,7 @@ struct candidate {
 	__u64 share; /* 0 = takes no flows */
 };
 
-/* Whether the server is at its upper threshold. The flag changes with the counts, before any list does. */
+/* Returns whether the server is at its upper threshold. The flag changes with the counts, before any list does. */
 static __always_inline int live_overloaded(__u32 row)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
@@ -35,7 +36,9 @@ static __always_inline int live_overloaded(__u32 row)
 	return live && READ_ONCE(live->overloaded);
 }
 
-/* As the kernel's ip_vs_dest_conn_overhead: an active connection counts as 256 inactive ones. */
+/*
+ * Returns a server's load as the kernel's ip_vs_dest_conn_overhead: an active connection counts as 256 inactive ones.
+ */
 static __always_inline __u64 live_overhead(const struct weir_live *live)
 {
 	return (live->active << 8) + live->inactive;
@@ -48,12 +51,13 @@ struct rule {
 	__u8 fixed;
 	__u8 any_weight; /* weights are ignored */
 	__u8 idle_first;
-	__u8 only_room; /* active ≤ weight */
+	__u8 only_room; /* servers with active > weight take no flows */
 	__u8 sums;      /* sum tree: nothing is compared */
 };
 
 /*
- * Packed into one word, which a tree stores as node 0: for the verifier it is one unknown value instead of five cases.
+ * Unpacks a rule from one word, which a tree stores as node 0: for the verifier it is one unknown value instead of one
+ * case per rule.
  */
 static __always_inline struct rule rule_unpack(__u32 word)
 {
@@ -70,7 +74,7 @@ static __always_inline struct rule rule_unpack(__u32 word)
 	return rule;
 }
 
-static __always_inline __u32 rule_word(__u32 scheduler)
+static __always_inline __u32 rule_of_scheduler(__u32 scheduler)
 {
 	switch (scheduler) {
 	case WEIR_SCHED_LC:
@@ -108,11 +112,11 @@ static __always_inline void candidate_read(struct candidate *c, const struct rul
 	c->cost = active * rule->per_active + live->inactive * rule->per_inactive + rule->fixed;
 }
 
-static __always_inline int candidate_better(const struct candidate *c, const struct candidate *than)
+static __always_inline int candidate_better(const struct candidate *c, const struct candidate *other)
 {
 	if (c->share == 0)
 		return 0;
-	return than->share == 0 || than->cost * c->share > c->cost * than->share;
+	return other->share == 0 || other->cost * c->share > c->cost * other->share;
 }
 
 /* ---- the tree ---------------------------------------------------------------------------------------------------- */
@@ -121,13 +125,13 @@ struct tree {
 	struct rule rule;
 	__u32 list_at;
 	__u32 list_len;
-	__u32 at;    /* element of weir_tables with the first nodes; node 0 is unused, node 1 the root */
-	__u32 width; /* leaves: the smallest power of two that fits the list, 0 = no tree */
+	__u32 nodes_at; /* element of weir_tables with the first nodes; node 0 is unused, node 1 the root */
+	__u32 width;    /* number of leaves: the smallest power of two that fits the list, 0 = no tree */
 };
 
 static __always_inline __u32 *tree_node(const struct tree *tree, __u32 node)
 {
-	struct weir_element *element = WEIR_LOOKUP(weir_tables, tree->at + (node >> 2));
+	struct weir_element *element = WEIR_LOOKUP(weir_tables, tree->nodes_at + (node >> 2));
 
 	return element ? &element->word[node & 3] : 0;
 }
@@ -137,7 +141,7 @@ static __always_inline struct weir_member *tree_member(const struct tree *tree, 
 	return position < tree->list_len ? WEIR_LOOKUP(weir_tables, tree->list_at + position) : 0;
 }
 
-/* The winner of a subtree; a leaf is its own winner. */
+/* Returns the winner of a subtree; a leaf is its own winner. */
 static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 {
 	__u32 *word;
@@ -148,23 +152,23 @@ static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 	return word ? READ_ONCE(*word) : TREE_NONE;
 }
 
-/* The better of a node's children; on a tie the left one, which is earlier in the list. */
+/* Returns the better of a node's children; on a tie the left one, which is earlier in the list. */
 static __always_inline __u32 tree_better(const struct tree *tree, struct candidate *a, struct candidate *b, __u32 node)
 {
 	__u32 left = tree_winner(tree, 2 * node), right = tree_winner(tree, 2 * node + 1);
-	struct weir_member *one = tree_member(tree, left), *other = tree_member(tree, right);
+	struct weir_member *left_member = tree_member(tree, left), *right_member = tree_member(tree, right);
 
 	a->share = b->share = 0;
-	if (one)
-		candidate_read(a, &tree->rule, one);
-	if (other)
-		candidate_read(b, &tree->rule, other);
+	if (left_member)
+		candidate_read(a, &tree->rule, left_member);
+	if (right_member)
+		candidate_read(b, &tree->rule, right_member);
 	if (candidate_better(b, a))
 		return right;
 	return a->share ? left : TREE_NONE;
 }
 
-/* The sum over a subtree's leaves. */
+/* Returns the sum over a subtree's leaves. */
 static __always_inline __u32 tree_value(const struct tree *tree, __u32 node)
 {
 	struct weir_member *member;
@@ -192,9 +196,10 @@ static __always_inline __u32 tree_sum(const struct tree *tree, __u32 node)
 }
 
 /*
- * The tree of a server row's service. Returns 0 if there is none or the server's position in the list is being changed.
+ * Reads the tree of a server row's service. Returns 0 if there is none or the server's position in the list is being
+ * changed.
  */
-static __always_inline int tree_of(struct tree *tree, __u32 dest_id, const struct weir_dest *dest)
+static __always_inline int tree_read_by_dest(struct tree *tree, __u32 dest_id, const struct weir_dest *dest)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, dest->service);
 	struct weir_element *first, *second, *last, *nodes;
@@ -214,7 +219,7 @@ static __always_inline int tree_of(struct tree *tree, __u32 dest_id, const struc
 	tree->rule = rule_unpack(nodes->word[0]);
 	tree->list_at = first->word[3];
 	tree->list_len = second->word[0];
-	tree->at = last->word[2];
+	tree->nodes_at = last->word[2];
 	tree->width = last->word[3];
 	member = tree_member(tree, dest->place - 1);
 	return member && member->dest == dest_id;
@@ -229,13 +234,13 @@ struct climb {
 	__u32 settled; /* the node was already up to date */
 	__u32 round;   /* two per node */
 	__u32 always;
-	/* Dest rows of the sibling ring: the one whose counts changed, the first after it, the next one. */
-	__u32 own;
+	/* Dest rows of the sibling ring: the row whose counts changed, the first row after it, the next one. */
+	__u32 changed;
 	__u32 first;
 	__u32 next;
 };
 
-/* Too large for the stack; per CPU, because a softirq counts one flow at a time on each CPU. */
+/* Too large for the stack; per CPU, because each CPU counts one flow at a time, in a softirq. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -251,7 +256,7 @@ static __always_inline void climb_start(struct climb *climb, __u32 dest_id, cons
 	climb->next = dest->sibling;
 	climb->round = 0;
 	tree->width = 0;
-	if (!dest->place || !tree_of(tree, dest_id, dest)) {
+	if (!dest->place || !tree_read_by_dest(tree, dest_id, dest)) {
 		tree->width = 0;
 		return;
 	}
@@ -269,7 +274,7 @@ static __always_inline long climb_next(struct climb *climb)
 	struct weir_dest *dest = dest_id ? WEIR_LOOKUP(weir_dests, dest_id) : 0;
 
 	/* A removed server's row points into the ring but is not part of it. */
-	if (!dest || dest_id == climb->own || dest_id == climb->first)
+	if (!dest || dest_id == climb->changed || dest_id == climb->first)
 		return 1;
 	if (!climb->first)
 		climb->first = dest_id;
@@ -278,8 +283,8 @@ static __always_inline long climb_next(struct climb *climb)
 }
 
 /*
- * Two rounds per node: compute and exchange, then compute again. All state is in the scratch row, so that the verifier
- * sees identical rounds.
+ * Performs one of the two rounds per node: compute and exchange, then compute again. All state is in the scratch row,
+ * so that the verifier sees identical rounds.
  */
 static long climb_step(__u32 index, void *context)
 {
@@ -313,7 +318,7 @@ static long climb_step(__u32 index, void *context)
 	return 0;
 }
 
-/* `always`: the server's availability changed, not only a count. */
+/* Updates the trees that contain a server. `always`: the server's availability changed, not only a count. */
 static __always_inline void tree_climb(__u32 dest_id, const struct weir_dest *dest, int always)
 {
 	struct climb *climb;
@@ -324,7 +329,7 @@ static __always_inline void tree_climb(__u32 dest_id, const struct weir_dest *de
 	if (!climb)
 		return;
 	climb->always = always;
-	climb->own = dest_id;
+	climb->changed = dest_id;
 	climb->first = 0;
 	climb_start(climb, dest_id, dest);
 	if (climb->tree.width || climb->next)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The program's context. The director's path is compiled twice: for XDP, which has the frame, and with WEIR_ON_SKB for
- * tc, which has a socket buffer: there checksums may be partial, and one packet may consist of many segments. Stages
- * use `struct weir_context` and return XDP verdicts, which the tc program translates.
+ * The program's context. The director's packet path is compiled twice: for XDP, which has the frame, and with
+ * WEIR_ON_SKB for tc, which has a socket buffer, where checksums may be partial and one packet may consist of many
+ * segments. Stages use `struct weir_context` and return XDP verdicts, which the tc program translates.
  */
 #ifndef WEIR_CONTEXT_H
 #define WEIR_CONTEXT_H
@@ -26,14 +26,14 @@ struct wire {
 /* The front cache saves a flow table lookup, a small part of the cost of a socket buffer. */
 #define WEIR_FRONT 0
 
-static __always_inline long context_load(struct weir_context *ctx, __u32 at, void *to, __u32 len)
+static __always_inline long context_load(struct weir_context *ctx, __u32 offset, void *to, __u32 len)
 {
-	return bpf_skb_load_bytes(ctx, at, to, len);
+	return bpf_skb_load_bytes(ctx, offset, to, len);
 }
 
-static __always_inline long context_store(struct weir_context *ctx, __u32 at, const void *from, __u32 len)
+static __always_inline long context_store(struct weir_context *ctx, __u32 offset, const void *from, __u32 len)
 {
-	return bpf_skb_store_bytes(ctx, at, from, len, BPF_F_RECOMPUTE_CSUM);
+	return bpf_skb_store_bytes(ctx, offset, from, len, BPF_F_RECOMPUTE_CSUM);
 }
 
 static __always_inline __u32 context_length(struct weir_context *ctx)
@@ -46,8 +46,8 @@ static __always_inline __u32 context_ifindex(struct weir_context *ctx)
 	return ctx->ifindex;
 }
 
-/* Length of the transport header, which every segment repeats. */
-static __always_inline __u32 segment_header(struct weir_context *ctx, const struct packet *p)
+/* Returns the length of the transport header, which every segment repeats. */
+static __always_inline __u32 segment_header_len(struct weir_context *ctx, const struct packet *p)
 {
 	__u8 offset = 0;
 
@@ -58,23 +58,23 @@ static __always_inline __u32 segment_header(struct weir_context *ctx, const stru
 	return (offset >> 4) * 4;
 }
 
-/* Length of the largest IP packet that this one becomes on the wire. */
+/* Returns the length of the largest IP packet that this one becomes on the wire. */
 static __always_inline __u32 wire_length(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size;
 
-	return size ? p->l4 - p->l3 + segment_header(ctx, p) + size : p->ip_len;
+	return size ? p->l4 - p->l3 + segment_header_len(ctx, p) + size : p->ip_len;
 }
 
 /* Returns the size on the wire, where each segment has its own headers. Also counts the packets processed at tc. */
-static __always_inline struct wire wire_of(struct weir_context *ctx, const struct packet *p)
+static __always_inline struct wire wire_size(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size, headers, reason = WEIR_COUNT_TC;
 	__u64 *counter = bpf_map_lookup_elem(&weir_reasons, &reason);
 	struct wire wire = { 1, p->ip_len };
 
 	if (size) {
-		headers = p->l4 - p->l3 + segment_header(ctx, p);
+		headers = p->l4 - p->l3 + segment_header_len(ctx, p);
 		/* gso_segs is 0 if a guest or a tun device created the packet. */
 		wire.packets = (p->ip_len - headers + size - 1) / size;
 		wire.bytes += (wire.packets - 1) * headers;
@@ -89,14 +89,14 @@ static __always_inline struct wire wire_of(struct weir_context *ctx, const struc
 #define weir_context xdp_md
 #define WEIR_FRONT 1
 
-static __always_inline long context_load(struct weir_context *ctx, __u32 at, void *to, __u32 len)
+static __always_inline long context_load(struct weir_context *ctx, __u32 offset, void *to, __u32 len)
 {
-	return bpf_xdp_load_bytes(ctx, at, to, len);
+	return bpf_xdp_load_bytes(ctx, offset, to, len);
 }
 
-static __always_inline long context_store(struct weir_context *ctx, __u32 at, const void *from, __u32 len)
+static __always_inline long context_store(struct weir_context *ctx, __u32 offset, const void *from, __u32 len)
 {
-	return bpf_xdp_store_bytes(ctx, at, (void *)from, len);
+	return bpf_xdp_store_bytes(ctx, offset, (void *)from, len);
 }
 
 static __always_inline __u32 context_length(struct weir_context *ctx)
@@ -114,7 +114,7 @@ static __always_inline __u32 wire_length(struct weir_context *ctx, const struct 
 	return p->ip_len;
 }
 
-static __always_inline struct wire wire_of(struct weir_context *ctx, const struct packet *p)
+static __always_inline struct wire wire_size(struct weir_context *ctx, const struct packet *p)
 {
 	struct wire wire = { 1, p->ip_len };
 

@@ -40,7 +40,7 @@ static __always_inline __u16 csum_apply(__u16 csum, __u64 diff)
 	return ~csum_fold((__u64)(__u16)~csum + diff);
 }
 
-/* In UDP zero means "no checksum"; a computed zero is sent as all ones (RFC 768). */
+/* Updates a UDP checksum: zero means "no checksum", and a computed zero is sent as all ones (RFC 768). */
 static __always_inline __u16 csum_apply_udp(__u16 csum, __u64 diff)
 {
 	__u16 next;

@@ -26,7 +26,10 @@
 #define GUE_FLAG_PRIV 0x0001
 #define GUE_PFLAG_REMCSUM 0x80000000
 
-/* Maximum length of the headers between outer and inner IP header; less without a checksum to defer. */
+/*
+ * Returns the maximum length of the headers between outer and inner IP header. Without a checksum to defer they are
+ * shorter.
+ */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
 	if (dest->tunnel == WEIR_TUNNEL_GUE)
@@ -36,7 +39,7 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* The server of the second hop, if the same kind of tunnel leads there; 0 = none. */
+/* Returns the server of the second hop if the same kind of tunnel leads there, otherwise 0. */
 static __always_inline const struct weir_dest *encap_alternative(const struct packet *p, const struct weir_dest *dest)
 {
 	const struct weir_dest *other;
@@ -55,13 +58,13 @@ static __always_inline __u32 encap_hops_len(const struct weir_dest *dest)
 	return GUE_HOPS_LEN + (dest->family == 4 ? 4 : 16);
 }
 
-/* Number of bytes by which a second hop lengthens this packet. */
+/* Returns the number of bytes by which a second hop lengthens this packet. */
 static __always_inline __u32 encap_extra(const struct packet *p, const struct weir_dest *dest)
 {
 	return encap_alternative(p, dest) ? encap_hops_len(dest) : 0;
 }
 
-/* Maximum number of bytes that the tunnel to this server adds to an IP packet, without a second hop. */
+/* Returns the maximum number of bytes that the tunnel to this server adds to an IP packet, without a second hop. */
 static __always_inline __u32 encap_overhead(const struct weir_dest *dest)
 {
 	return (dest->family == 4 ? IPV4_MIN_LEN : IPV6_LEN) + encap_shim_len(dest);
@@ -105,11 +108,11 @@ static __always_inline __u8 outer_proto(const struct weir_dest *dest, const stru
 	return dest->tunnel == WEIR_TUNNEL_GRE ? PROTO_GRE : inner->proto;
 }
 
-static __always_inline int outer_ip_write(void *at, void *data_end, const struct weir_dest *dest,
+static __always_inline int outer_ip_write(void *header, void *data_end, const struct weir_dest *dest,
 					  const struct inner *inner, __u32 shim, __u32 label)
 {
 	if (dest->family == 4) {
-		struct ipv4_header *ip = at;
+		struct ipv4_header *ip = header;
 
 		if ((void *)(ip + 1) > data_end)
 			return 0;
@@ -126,7 +129,7 @@ static __always_inline int outer_ip_write(void *at, void *data_end, const struct
 		ip->csum = 0;
 		ip->csum = csum_ipv4_header(ip);
 	} else {
-		struct ipv6_header *ip = at;
+		struct ipv6_header *ip = header;
 
 		if ((void *)(ip + 1) > data_end)
 			return 0;
@@ -153,8 +156,8 @@ struct shim {
 };
 
 /*
- * The checksum field of a complete TCP or UDP segment, else 0. Such a segment sums to the complement of its pseudo
- * header, so its data need not be summed.
+ * Returns the checksum field of a complete TCP or UDP segment, otherwise 0. Such a segment sums to the complement of
+ * its pseudo header, so its data need not be summed.
  */
 static __always_inline __u16 *segment_csum(void *data, void *data_end, const struct packet *p)
 {
@@ -174,7 +177,7 @@ static __always_inline __u16 *segment_csum(void *data, void *data_end, const str
 	}
 }
 
-/* Sum of the inner IP header if it has neither options nor extension headers, else -1. */
+/* Returns the sum of the inner IP header if it has neither options nor extension headers, otherwise -1. */
 static __always_inline __s64 ip_header_sum(void *data, void *data_end, const struct packet *p)
 {
 	__u32 *word = packet_l3(data, p);
@@ -196,9 +199,9 @@ static __always_inline __s64 ip_header_sum(void *data, void *data_end, const str
 }
 
 /*
- * The tunnel flags that apply to this packet. On an skb the inner checksum may be partial and is completed before
- * transmission, so remote checksum offload is not used. A GSO packet cannot carry an outer checksum per segment; over
- * UDP it is sent without one, which is allowed (RFC 768, RFC 6935).
+ * Returns the tunnel flags that apply to this packet. On an skb the inner checksum may be partial and is completed
+ * before transmission, so remote checksum offload is not used. A GSO packet cannot carry an outer checksum per segment;
+ * over UDP it is sent without one, which is allowed (RFC 768, RFC 6935).
  */
 static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct weir_dest *dest)
 {
@@ -264,40 +267,40 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 
 /* ---- GUE and GRE ------------------------------------------------------------------------------------------------- */
 
-/* Writes the private data and adds its sum to `sum`. */
-static __always_inline int gue_hops_write(__be32 *at, void *data_end, const struct weir_dest *hop, __u64 *sum)
+/* Writes the private data: one hop, the server `hop`. Adds its sum to `sum`. */
+static __always_inline int gue_hops_write(__be32 *hops, void *data_end, const struct weir_dest *hop, __u64 *sum)
 {
 	__be32 addr[4];
 	__u32 words = 1;
 
-	if ((void *)(at + 2) > data_end)
+	if ((void *)(hops + 2) > data_end)
 		return 0;
-	at[0] = bpf_htonl(GUE_HOPS_ONE);
-	*sum += at[0];
+	hops[0] = bpf_htonl(GUE_HOPS_ONE);
+	*sum += hops[0];
 	if (hop->family == 4) {
 		addr[0] = addr_to_v4(&hop->addr);
 	} else {
-		if ((void *)(at + 5) > data_end)
+		if ((void *)(hops + 5) > data_end)
 			return 0;
 		addr_to_v6(&hop->addr, addr);
 		words = 4;
 	}
-	at[1] = addr[0];
+	hops[1] = addr[0];
 	*sum += addr[0];
 	if (words == 1)
 		return 1;
-	at[2] = addr[1];
-	at[3] = addr[2];
-	at[4] = addr[3];
+	hops[2] = addr[1];
+	hops[3] = addr[2];
+	hops[4] = addr[3];
 	*sum += (__u64)addr[1] + addr[2] + addr[3];
 	return 1;
 }
 
-static __always_inline int gue_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
-				     const struct shim *shim, __u64 hash)
+static __always_inline int gue_write(void *header, void *data_end, const struct weir_dest *dest,
+				     const struct inner *inner, const struct shim *shim, __u64 hash)
 {
-	struct udp_header *udp = at;
-	__be32 *gue = at + UDP_LEN;
+	struct udp_header *udp = header;
+	__be32 *gue = header + UDP_LEN;
 	__u16 len = inner->len + shim->len;
 	__u64 sum = shim->inner_sum;
 	__u32 word = (__u32)inner->proto << 16;
@@ -331,9 +334,9 @@ static __always_inline int gue_write(void *at, void *data_end, const struct weir
 	return 1;
 }
 
-static __always_inline int gre_write(void *at, void *data_end, const struct inner *inner, const struct shim *shim)
+static __always_inline int gre_write(void *header, void *data_end, const struct inner *inner, const struct shim *shim)
 {
-	__be16 *gre = at;
+	__be16 *gre = header;
 
 	if ((void *)(gre + 2) > data_end)
 		return 0;
@@ -348,13 +351,13 @@ static __always_inline int gre_write(void *at, void *data_end, const struct inne
 	return 1;
 }
 
-static __always_inline int shim_write(void *at, void *data_end, const struct weir_dest *dest, const struct inner *inner,
-				      const struct shim *shim, __u64 hash)
+static __always_inline int shim_write(void *header, void *data_end, const struct weir_dest *dest,
+				      const struct inner *inner, const struct shim *shim, __u64 hash)
 {
 	if (dest->tunnel == WEIR_TUNNEL_GUE)
-		return gue_write(at, data_end, dest, inner, shim, hash);
+		return gue_write(header, data_end, dest, inner, shim, hash);
 	if (dest->tunnel == WEIR_TUNNEL_GRE)
-		return gre_write(at, data_end, inner, shim);
+		return gre_write(header, data_end, inner, shim);
 	return 1;
 }
 
@@ -362,7 +365,7 @@ static __always_inline int shim_write(void *at, void *data_end, const struct wei
 
 #define FRAME_HEADER_MAX (ETH_HEADER_LEN + 2 * VLAN_TAG_LEN)
 
-/* The EtherType is the last two bytes of the link header: 14 bytes, plus 4 per tag. */
+/* Sets the EtherType, the last two bytes of the link header: 14 bytes, plus 4 per tag. */
 static __always_inline void frame_set_type(__u8 *frame, __u32 length, __be16 type)
 {
 	if (length == ETH_HEADER_LEN)
@@ -408,7 +411,7 @@ static __always_inline int encap_push(struct weir_context *ctx, struct packet *p
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__be16 type = bpf_htons(dest->family == 4 ? ETHERTYPE_IPV4 : ETHERTYPE_IPV6);
-	__u32 overhead, whole;
+	__u32 overhead, headers;
 	struct inner inner;
 	struct shim shim;
 
@@ -423,8 +426,8 @@ static __always_inline int encap_push(struct weir_context *ctx, struct packet *p
 		return WEIR_DROP_NO_HEADROOM;
 	if (bpf_skb_store_bytes(ctx, p->l3 - sizeof(type), &type, sizeof(type), 0))
 		return WEIR_DROP_INTERNAL;
-	whole = p->l3 + overhead;
-	if (bpf_skb_pull_data(ctx, whole))
+	headers = p->l3 + overhead;
+	if (bpf_skb_pull_data(ctx, headers))
 		return WEIR_DROP_INTERNAL;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

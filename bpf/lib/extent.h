@@ -5,7 +5,7 @@
 
 #include "lib/maps.h"
 
-static __noinline int extent_copy(struct weir_extent *to, __u32 at)
+static __noinline int extent_copy(struct weir_extent *to, __u32 position)
 {
 	struct weir_element *words;
 
@@ -13,7 +13,7 @@ static __noinline int extent_copy(struct weir_extent *to, __u32 at)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < sizeof(*to) / 16; i++) {
-		words = WEIR_LOOKUP(weir_tables, at + i);
+		words = WEIR_LOOKUP(weir_tables, position + i);
 		if (!words)
 			return 0;
 		__builtin_memcpy((void *)to + i * 16, words, 16);

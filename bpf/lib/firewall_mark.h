@@ -10,14 +10,14 @@
 #include "lib/maps.h"
 #include "lib/packet.h"
 
-#define FWMARK_OFFSET 6 /* of the source address in an Ethernet header, which this replaces: */
+#define FWMARK_OFFSET 6 /* offset of the source address in an Ethernet header, which frame_fwmark replaces */
 
 struct frame_fwmark {
 	__u32 mark;
 	__u16 ifindex; /* original ingress device, 0 = above 65535 */
 } __attribute__((packed));
 
-/* A cheap but insufficient test: any neighbour may send to this address. */
+/* Returns whether the frame may contain a mark. Cheap but not sufficient: any neighbour may send to this address. */
 static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 {
 	struct eth_header *eth = data;
@@ -26,7 +26,7 @@ static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 	       *(__u32 *)(eth->dst + 2) == (__u32)(WEIR_MARK_MAC >> 16);
 }
 
-/* Whether the packet arrived through the device that marked packets are routed to. */
+/* Returns whether the packet arrived through the device that marked packets are routed to. */
 static __always_inline int has_fwmark(struct weir_context *ctx)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -45,7 +45,7 @@ static __always_inline __u32 original_ifindex(struct weir_context *ctx)
 	return (void *)(mark + 1) <= data_end ? mark->ifindex : 0;
 }
 
-/* The service for the packet's mark, 0 = none. */
+/* Returns the service for the packet's mark, or 0. */
 __noinline __u32 service_by_fwmark(struct weir_context *ctx, __u32 family)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -64,8 +64,8 @@ __noinline __u32 service_by_fwmark(struct weir_context *ctx, __u32 family)
 /* Stores the mark in the frame, at egress of that device. */
 static __always_inline int fwmark_store(struct __sk_buff *skb)
 {
-	__u32 from = skb->ingress_ifindex;
-	struct frame_fwmark mark = { .mark = skb->mark, .ifindex = from > 0xffff ? 0 : from };
+	__u32 ifindex = skb->ingress_ifindex;
+	struct frame_fwmark mark = { .mark = skb->mark, .ifindex = ifindex > 0xffff ? 0 : ifindex };
 
 	return bpf_skb_store_bytes(skb, FWMARK_OFFSET, &mark, sizeof(mark), 0);
 }

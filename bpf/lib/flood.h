@@ -35,7 +35,7 @@ static __always_inline int syn_budget_exhausted(__u32 now, const struct weir_set
 	return used >= settings->syn_budget;
 }
 
-/* Whether the budget is exhausted for this packet, if it has no entry. */
+/* Returns whether the budget is exhausted for this packet, if it has no entry. */
 static __always_inline int flood_applies(const struct packet *p, __u32 now, const struct weir_settings *settings)
 {
 	if (p->proto == PROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
@@ -43,7 +43,7 @@ static __always_inline int flood_applies(const struct packet *p, __u32 now, cons
 	return syn_budget_exhausted(now, settings);
 }
 
-/* Hints cover the current table only. */
+/* Returns whether the flow has no entry, so that the lookup can be skipped. Hints cover the current table only. */
 static __always_inline int flood_skips_lookup(__u64 hash)
 {
 	return !weir_old_bucket_count && hint_excludes(bucket_home(hash), hash & TAG_MASK);
@@ -58,7 +58,7 @@ static __always_inline void count_stateless(__u32 dest_id, int is_new)
 	weir_count(WEIR_COUNT_UNTRACKED);
 }
 
-/* schedule_spread() for the extent at `at`, without copying it; 0 = no usable server. */
+/* Does the same as schedule_spread() for the extent at `at`, without copying it; returns 0 if no server is usable. */
 static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 {
 	struct weir_element *start = WEIR_LOOKUP(weir_tables, at + offsetof(struct weir_extent, spread_at) / 16);
@@ -78,7 +78,7 @@ static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 	return owners ? owners->word[position & 3] : 0;
 }
 
-/* Whether the service uses maglev: its flows go to the same server with and without an entry. */
+/* Returns whether the service uses maglev: its flows go to the same server with and without an entry. */
 static __always_inline int service_is_maglev(__u32 service_id)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
@@ -90,7 +90,7 @@ static __always_inline int service_is_maglev(__u32 service_id)
 	return extent && extent->word[offsetof(struct weir_extent, scheduler) / 4] == WEIR_SCHED_MAGLEV;
 }
 
-/* The server of a new flow over the budget; 0 = bind() must decide. */
+/* Returns the server of a new flow over the budget, or 0 if bind() must select it. */
 static __always_inline __u32 flood_server(const struct packet *p, __u32 service_id, __u64 hash, __u32 now,
 					  const struct weir_settings *settings)
 {

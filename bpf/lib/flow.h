@@ -64,21 +64,21 @@ static __always_inline struct weir_flow_cold *cold_at(__u32 entry_index)
 	return WEIR_LOOKUP(weir_flows_cold, entry_index);
 }
 
-/* The entry index for a link stored in the entry at `entry_index`. */
+/* Returns the entry index for a link stored in the entry at `entry_index`. */
 static __always_inline __u32 link_load(__u32 entry_index, __u32 link)
 {
 	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link | WEIR_PLACE_OLD : link;
 }
 
-/* The form in which the entry at `entry_index` stores a link. */
+/* Returns the form in which the entry at `entry_index` stores a link. */
 static __always_inline __u32 link_store(__u32 entry_index, __u32 link)
 {
 	return is_old_entry(entry_index) && link != WEIR_NO_PLACE ? link & ~WEIR_PLACE_OLD : link;
 }
 
 /*
- * An entry that is being moved may be used before its copy exists: a compare-and-swap of its meta then fails, and only
- * this packet's state change is lost.
+ * Removes the flag of an entry that is being moved, so that it can be used before its copy exists: a compare-and-swap
+ * of its meta then fails, and only this packet's state change is lost.
  */
 static __always_inline __u64 meta_clear_moved(__u64 meta)
 {
@@ -97,15 +97,15 @@ static __always_inline __u32 new_flows_in_old_table(void)
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */
 
-static __always_inline void live_add(__u32 index, int active, __s64 by)
+static __always_inline void live_add(__u32 index, int active, __s64 delta)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, index);
 
 	if (live)
-		__sync_fetch_and_add(active ? &live->active : &live->inactive, by);
+		__sync_fetch_and_add(active ? &live->active : &live->inactive, delta);
 }
 
-/* ip_vs_unbind_dest: whether a server that was full takes new flows again. */
+/* Returns whether a server that was full takes new flows again (ip_vs_unbind_dest). */
 static __always_inline int below_lower_threshold(const struct weir_live *live)
 {
 	__u64 flows = live->active + live->inactive;
@@ -113,7 +113,10 @@ static __always_inline int below_lower_threshold(const struct weir_live *live)
 	return live->lower ? flows < live->lower : flows * 4 < (__u64)live->upper * 3;
 }
 
-/* ip_vs_bind_dest, after a flow was counted. Counts cover all services of the pool. Returns whether it set the flag. */
+/*
+ * Sets the overloaded flag at the upper threshold, after a flow was counted (ip_vs_bind_dest). Counts cover all
+ * services of the pool. Returns whether it set the flag.
+ */
 static __always_inline int threshold_set(const struct weir_dest *dest)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
@@ -127,7 +130,7 @@ static __always_inline int threshold_set(const struct weir_dest *dest)
 	return 1;
 }
 
-/* Returns whether it cleared the flag. */
+/* Clears the overloaded flag below the lower threshold. Returns whether it cleared the flag. */
 static __always_inline int threshold_clear(const struct weir_dest *dest)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest->live);
@@ -139,26 +142,26 @@ static __always_inline int threshold_clear(const struct weir_dest *dest)
 	return 1;
 }
 
-/* Kinds of changes of a server's counts. */
+/* What changes a server's counts. */
 #define COUNT_CLASS 0 /* a flow changes between active and inactive: thresholds do not apply */
 #define COUNT_FLOW  1 /* a flow starts or ends */
 
 /*
  * Updates a server's counts, the pool's counts if they are in another row, and the trees of all services that use them.
  */
-__noinline int count(__u32 dest_id, int active, int by, int of)
+__noinline int count(__u32 dest_id, int active, int delta, int kind)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
-	int turned = 0;
+	int availability_changed = 0;
 
-	live_add(dest_id, active, by);
+	live_add(dest_id, active, delta);
 	if (!dest)
 		return 0;
 	if (dest->live != dest_id)
-		live_add(dest->live, active, by);
-	if (of == COUNT_FLOW)
-		turned = by > 0 ? threshold_set(dest) : threshold_clear(dest);
-	tree_climb(dest_id, dest, turned);
+		live_add(dest->live, active, delta);
+	if (kind == COUNT_FLOW)
+		availability_changed = delta > 0 ? threshold_set(dest) : threshold_clear(dest);
+	tree_climb(dest_id, dest, availability_changed);
 	return 0;
 }
 
@@ -203,15 +206,15 @@ static __always_inline void slot_release(__u32 entry_index, __u64 meta)
 	__sync_lock_test_and_set(&entry->id, 0);
 }
 
-static __always_inline void count_persistent(__u32 dest_id, int by)
+static __always_inline void count_persistent(__u32 dest_id, int delta)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
 
 	if (live)
-		__sync_fetch_and_add(&live->persistent, by);
+		__sync_fetch_and_add(&live->persistent, delta);
 }
 
-/* The template at `entry_index`, if it still has that generation. */
+/* Returns the template at `entry_index` if it still has that generation, otherwise 0. */
 static __always_inline struct weir_entry *template_entry(__u32 entry_index, __u8 generation)
 {
 	struct weir_entry *entry = entry_at(entry_index);
@@ -340,7 +343,7 @@ static __always_inline struct weir_entry *table_find(__u64 hash, struct flow *fl
 	return &bucket->slots[slot];
 }
 
-/* The entry index of a hash in the old table, without its bit. */
+/* Returns the entry index of a hash in the old table, without the old table's bit. */
 static __always_inline __u32 old_table_index(__u64 hash)
 {
 	__u32 index = home_of(hash, 1), entry_index = index_find(index, hash & TAG_MASK, 1);
@@ -348,7 +351,7 @@ static __always_inline __u32 old_table_index(__u64 hash)
 	return entry_index == WEIR_NO_PLACE ? old_table_spill_find(hash) : entry_index;
 }
 
-/* table_find() in the old table. An entry that is being moved is returned as it is. */
+/* Does the same as table_find() in the old table. An entry that is being moved is returned as it is. */
 static __always_inline int old_table_find(__u64 hash, struct flow *flow)
 {
 	__u32 entry_index = old_table_index(hash);
@@ -390,7 +393,7 @@ __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 	return 1;
 }
 
-/* The entry of a hash, including expired ones. */
+/* Returns the entry of a hash, also if it has expired; 0 if there is none. */
 static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flow)
 {
 	struct weir_entry *entry = table_find(hash, flow);
@@ -427,7 +430,7 @@ static __always_inline void count_answered(__u32 dest_id)
  * that established packets and a SYN flood cost nothing. User space finds the old table's entries after they have been
  * moved.
  */
-__noinline int sync_note(__u32 entry_index)
+__noinline int sync_queue(__u32 entry_index)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_sync_ring *ring;
@@ -457,7 +460,7 @@ __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 
 	if (META_FLAGS(next) & WEIR_FLOW_TEMPLATE && META_STATE(next) == WEIR_STATE_ESTABLISHED)
 		template_assure(entry_index);
 	if (META_STATE(next) != WEIR_STATE_SYN_RECV)
-		sync_note(entry_index);
+		sync_queue(entry_index);
 	return 1;
 }
 
@@ -527,7 +530,7 @@ static __always_inline int cold_matches(const struct weir_flow_cold *cold, const
 	       cold->dport == dport && cold->proto == proto;
 }
 
-/* A separate function, to save the caller's stack. */
+/* Computes the hash of a new flow. A separate function, to save the caller's stack. */
 __noinline int flow_new_hash(struct flow_new *new, __u32 family)
 {
 	if (!new)
@@ -541,7 +544,7 @@ static __always_inline __u32 in_old_table(const struct flow_new *new)
 	return weir_old_bucket_count ? new->old : 0;
 }
 
-/* Whether the old table has the tuple. Entries that are being moved count for the current table. */
+/* Returns whether the old table has the tuple. Entries that are being moved count as entries of the current table. */
 __noinline int old_table_has(__u64 hash)
 {
 	struct weir_entry *entry;
@@ -609,7 +612,7 @@ static __always_inline int bucket_has_room(const struct weir_bucket *bucket)
 	return 0;
 }
 
-/* Layout 2: one count of spilled entries. */
+/* Inserts an entry whose home is full in layout 2, which has one count of spilled entries. */
 static __always_inline int second_insert(struct flow_new *new, struct weir_bucket *home, __u32 home_index, __u32 old)
 {
 	__u32 index = bucket_second(new->hash, old);
@@ -710,7 +713,7 @@ out:
 	return result;
 }
 
-/* flow_insert() for a new flow, which must be in neither table. */
+/* Inserts a new flow, which must be in neither table. */
 static __always_inline int flow_begin(struct flow_new *new)
 {
 	if (weir_old_bucket_count && !in_old_table(new) && old_table_has(new->hash))

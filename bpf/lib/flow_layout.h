@@ -13,7 +13,7 @@
 
 #include "lib/packet.h"
 
-/* Of the current table, and of the old table that flows are moved out of. */
+/* Layouts of the current table and of the old table, from which flows are moved to the current one. */
 const volatile __u32 weir_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 const volatile __u32 weir_old_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 
@@ -23,6 +23,6 @@ static __always_inline __u32 layout_of(__u32 old)
 }
 
 _Static_assert(__builtin_offsetof(struct weir_bucket_2, spilled) == __builtin_offsetof(struct weir_bucket, stashed),
-	       "has_elsewhere() reads both");
+	       "has_spilled() reads both");
 
 #endif

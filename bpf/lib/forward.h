@@ -13,7 +13,7 @@ static __always_inline void traffic_in(struct weir_context *ctx, const struct pa
 {
 #ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
-	struct wire wire = wire_of(ctx, p);
+	struct wire wire = wire_size(ctx, p);
 
 	if (traffic) {
 		traffic->packets_in += wire.packets;
@@ -26,7 +26,7 @@ static __always_inline void traffic_out(struct weir_context *ctx, const struct p
 {
 #ifndef WEIR_WITHOUT_METRICS
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
-	struct wire wire = wire_of(ctx, p);
+	struct wire wire = wire_size(ctx, p);
 
 	if (traffic) {
 		traffic->packets_out += wire.packets;
@@ -40,7 +40,10 @@ static __always_inline int packet_tagged(const struct packet *p)
 	return p->l3 > ETH_HEADER_LEN;
 }
 
-/* The reverse entry's cold record of a flow under snat, which holds the snat source as reply destination. 0 = none. */
+/*
+ * Returns the reverse entry's cold record of a flow under snat, in which the reply's destination is the snat source; 0
+ * = none.
+ */
 static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 entry_index)
 {
 	struct weir_flow_cold *cold;
@@ -53,7 +56,7 @@ static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest
 	return cold_at(link_load(entry_index, cold->peer));
 }
 
-/* The tuple that the server sees under nat. */
+/* Computes the tuple that the server sees under nat. */
 static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 entry_index,
 					      struct rewrite *to)
 {

@@ -8,25 +8,25 @@
 
 #include "abi/weir_abi.h"
 
-/* Whether destination address and port are rewritten, and replies return through the director. */
+/* Returns whether destination address and port are rewritten, and replies return through the director. */
 static __always_inline int forward_translates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_NAT;
 }
 
-/* Whether only the destination MAC address is set; the server has the VIP. */
+/* Returns whether only the destination MAC address is set; the server has the VIP. */
 static __always_inline int forward_keeps_addresses(__u32 forward)
 {
 	return forward == WEIR_FORWARD_DIRECT;
 }
 
-/* Whether the packet is sent inside another one. */
+/* Returns whether the packet is sent inside another one. */
 static __always_inline int forward_encapsulates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_TUNNEL;
 }
 
-/* Whether the destination address is rewritten, and the DSCP identifies the VIP. */
+/* Returns whether the destination address is rewritten, and the DSCP identifies the VIP. */
 static __always_inline int forward_sets_dscp(__u32 forward)
 {
 	return forward == WEIR_FORWARD_L3DSR;

@@ -49,11 +49,11 @@ static __always_inline int fragment_hop(struct weir_context *ctx, struct weir_fr
 static __always_inline void fragment_rewrite(struct weir_context *ctx, struct packet *p,
 					     const struct weir_fragment *record)
 {
-	struct rewrite to = {};
+	struct rewrite rewrite = {};
 
-	to.src = addr_is_set(&record->new_src) ? record->new_src : p->src;
-	to.dst = addr_is_set(&record->new_dst) ? record->new_dst : p->dst;
-	packet_rewrite(ctx, p, &to);
+	rewrite.src = addr_is_set(&record->new_src) ? record->new_src : p->src;
+	rewrite.dst = addr_is_set(&record->new_dst) ? record->new_dst : p->dst;
+	packet_rewrite(ctx, p, &rewrite);
 }
 
 /* Does the same as forward_to_server and forward_to_client, but without ports and ICMP errors. */

@@ -12,7 +12,10 @@
 
 #define FRAGMENT_AGE_TICKS 30
 
-/* In IPv6 the protocol is not part of the key; only the first fragment has it for certain (RFC 8200 section 4.5). */
+/*
+ * Fills the key. In IPv6 the protocol is not part of it; only the first fragment has it for certain (RFC 8200 section
+ * 4.5).
+ */
 static __always_inline void fragment_key(const struct packet *p, struct weir_fragment_key *key)
 {
 	__builtin_memset(key, 0, sizeof(*key));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whether a frame is addressed to this host. A bridge or hub that floods also delivers frames for other hosts, and the
- * stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each frame
- * back and forth.
+ * Decides whether a frame is addressed to this host. A bridge or hub that floods also delivers frames for other hosts,
+ * and the stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each
+ * frame back and forth.
  *
  * At tc the kernel has compared the address with the device's. XDP runs before that. Both need weir_macs for addresses
  * of devices above this one, such as the virtual MAC address of VRRP on a macvlan.
@@ -26,7 +26,10 @@ static __always_inline int mac_is_listed(__u64 word)
 	return row->words[WEIR_MAC_ROW_WORDS - 1] == WEIR_MAC_ANY;
 }
 
-/* 00:00:5e:00:01:xx and 00:00:5e:00:02:xx: the MAC addresses of virtual routers (RFC 9568 section 7.3). */
+/*
+ * Returns whether a virtual router uses this MAC address: 00:00:5e:00:01:xx or 00:00:5e:00:02:xx (RFC 9568 section
+ * 7.3).
+ */
 static __always_inline int mac_is_virtual(__u64 mac)
 {
 	__u8 family = mac >> 32;
@@ -35,8 +38,8 @@ static __always_inline int mac_is_virtual(__u64 mac)
 }
 
 /*
- * Whether this host has the packet's destination address. Without IP forwarding the kernel looks up no route, and the
- * result is 0.
+ * Returns whether this host has the packet's destination address. Without IP forwarding the kernel looks up no route,
+ * and the result is 0.
  */
 static __always_inline int destination_is_local(struct weir_context *ctx, const struct packet *p)
 {
@@ -53,7 +56,7 @@ static __always_inline int destination_is_local(struct weir_context *ctx, const 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Whether a frame is for this host, if its address is not in the row of a single device. */
+/* Returns whether a frame is for this host, if its address is not in the row of a single device. */
 __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 mac)
 {
 	__u64 device = (__u64)context_ifindex(ctx) << 48;

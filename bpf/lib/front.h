@@ -30,15 +30,18 @@ _Static_assert(sizeof(struct front_slot) == 1 << FRONT_SLOT_LOG2, "front_slot_of
 /* Each program generation starts with an empty cache. */
 static volatile struct front_slot weir_front[1 << FRONT_SLOTS_LOG2] __attribute__((aligned(64)));
 
-/* The slots of a flow's set, in this flow's order. The offset is computed in bytes, in two instructions. */
+/*
+ * Returns a slot of a flow's set; `way` counts in this flow's order. The offset is computed in bytes, in two
+ * instructions.
+ */
 static __always_inline volatile struct front_slot *front_slot_of(__u64 hash, int way)
 {
-	__u64 at = hash >> (64 - FRONT_SLOTS_LOG2) << FRONT_SLOT_LOG2;
+	__u64 offset = hash >> (64 - FRONT_SLOTS_LOG2) << FRONT_SLOT_LOG2;
 
-	return (volatile void *)weir_front + (at ^ way << FRONT_SLOT_LOG2);
+	return (volatile void *)weir_front + (offset ^ way << FRONT_SLOT_LOG2);
 }
 
-/* Whether a packet leaves an established flow in its state. */
+/* Returns whether a packet leaves an established flow in its state. */
 static __always_inline int front_eligible(const struct packet *p)
 {
 	return p->proto == PROTO_UDP || tcp_event(p->tcp_flags) == TCP_EVENT_ACK;
@@ -104,7 +107,7 @@ static __always_inline void front_delete(__u64 hash)
 	}
 }
 
-/* Whether the cache can hold all that is needed to forward the flow. */
+/* Returns whether the cache can hold all that is needed to forward the flow. */
 static __always_inline int front_can_hold(const struct flow *flow)
 {
 	struct weir_dest *dest;

@@ -29,12 +29,15 @@ _Static_assert(sizeof(struct front_reply) == 1 << FRONT_REPLY_SLOT_LOG2, "front_
 
 static volatile struct front_reply weir_front_replies[1 << FRONT_REPLY_SLOTS_LOG2] __attribute__((aligned(64)));
 
-/* As front_slot_of(). A set is two cache lines; the first two slots searched are in the same one. */
+/*
+ * Does the same as front_slot_of() for replies. A set is two cache lines; the first two slots searched are in the same
+ * one.
+ */
 static __always_inline volatile struct front_reply *front_reply_of(__u64 hash, int way)
 {
-	__u64 at = hash >> (64 - FRONT_REPLY_SLOTS_LOG2) << FRONT_REPLY_SLOT_LOG2;
+	__u64 offset = hash >> (64 - FRONT_REPLY_SLOTS_LOG2) << FRONT_REPLY_SLOT_LOG2;
 
-	return (volatile void *)weir_front_replies + (at ^ way << FRONT_REPLY_SLOT_LOG2);
+	return (volatile void *)weir_front_replies + (offset ^ way << FRONT_REPLY_SLOT_LOG2);
 }
 
 /* Fills `xlat` and the server row in `flow` and returns 1 if the reply does not change its flow. */

@@ -60,31 +60,31 @@ static __always_inline __u64 packet_hash(const struct packet *p)
 }
 
 /*
- * The hash for maglev. Unkeyed, so that directors with the same servers choose the same one and a connection survives a
- * change of director. A client can choose its server, as with sh and mh.
+ * Returns the hash for maglev. It is unkeyed, so that directors with the same servers choose the same server and a
+ * connection survives a change of director. A client can choose its server, as with sh and mh.
  */
 static __always_inline __u64 steer_hash(const struct packet *p)
 {
-	__u64 mixed = p->src.lo ^ ROTL64(p->src.hi, 29);
+	__u64 hash = p->src.lo ^ ROTL64(p->src.hi, 29);
 
-	mixed = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15ULL;
-	mixed ^= p->dst.lo ^ ROTL64(p->dst.hi, 29);
-	mixed = (mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9ULL;
-	mixed ^= (__u64)p->sport | (__u64)p->dport << 16 | (__u64)p->proto << 32;
-	mixed = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15ULL;
-	mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9ULL;
-	return mixed ^ mixed >> 32;
+	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
+	hash ^= p->dst.lo ^ ROTL64(p->dst.hi, 29);
+	hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9ULL;
+	hash ^= (__u64)p->sport | (__u64)p->dport << 16 | (__u64)p->proto << 32;
+	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ULL;
+	hash = (hash ^ hash >> 29) * 0xbf58476d1ce4e5b9ULL;
+	return hash ^ hash >> 32;
 }
 
-/* Unkeyed: a false positive of the filter costs only a lookup. */
+/* Returns whether a filter may contain an address. Unkeyed: a false positive costs only a lookup. */
 static __always_inline int filter_hit(const __u64 words[WEIR_FILTER_WORDS], const struct weir_addr *addr)
 {
 	/* The bytes that vary most are at the top of `lo`, from where a multiplication carries nothing down. */
-	__u64 mixed = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
-	__u64 bits = 1ULL << (mixed >> 45 & 63) | 1ULL << (mixed >> 39 & 63);
+	__u64 hash = (addr->lo ^ addr->lo >> 32 ^ ROTL64(addr->hi, 29)) * 0x9e3779b97f4a7c15ULL;
+	__u64 bits = 1ULL << (hash >> 45 & 63) | 1ULL << (hash >> 39 & 63);
 
 	/* 2^13 = WEIR_FILTER_WORDS */
-	return (words[mixed >> 51] & bits) == bits;
+	return (words[hash >> 51] & bits) == bits;
 }
 
 #endif

@@ -23,7 +23,7 @@ static __always_inline volatile __u8 *hint_of(__u32 bucket)
 	return hints ? &hints->tags[bucket % WEIR_HINTS] : 0;
 }
 
-/* Whether the bucket is home to no entry with this tag. */
+/* Returns whether the bucket is home to no entry with this tag. */
 static __always_inline int hint_excludes(__u32 bucket, __u64 tag)
 {
 	volatile __u8 *hint = hint_of(bucket);

@@ -143,7 +143,7 @@ static __always_inline void hop_refresh(struct weir_context *ctx, struct weir_ho
 		hop_renew(ctx, row, addr, spread);
 }
 
-/* The next hop to a server for a flow; returns 0 if there is none. */
+/* Finds the next hop to a server for a flow. Returns 0 if there is none. */
 static __always_inline int hop_to_server(struct weir_context *ctx, __u32 dest_id, struct weir_dest *dest, __u64 hash,
 					 __u32 now, struct hop *hop)
 {
@@ -158,9 +158,9 @@ static __always_inline int hop_to_server(struct weir_context *ctx, __u32 dest_id
 
 static __always_inline struct weir_client *client_row(const struct weir_addr *addr)
 {
-	__u64 mixed = (addr->lo ^ addr->hi) * 0x9e3779b97f4a7c15ULL;
+	__u64 hash = (addr->lo ^ addr->hi) * 0x9e3779b97f4a7c15ULL;
 
-	return WEIR_LOOKUP(weir_clients, (__u32)(mixed >> 52) & (WEIR_CLIENT_SLOTS - 1));
+	return WEIR_LOOKUP(weir_clients, (__u32)(hash >> 52) & (WEIR_CLIENT_SLOTS - 1));
 }
 
 static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_addr *addr, __u32 now, struct hop *hop)
@@ -179,7 +179,7 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	return hop_read(&row->hop, hop) && addr_equal(&row->addr, addr);
 }
 
-/* Without IP forwarding the kernel looks up no routes: store the reverse path of a client's packet as next hop. */
+/* Stores the reverse path of a client's packet as next hop: without IP forwarding the kernel looks up no routes. */
 static __always_inline void client_hop_store(struct weir_context *ctx, struct packet *p, __u32 now)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

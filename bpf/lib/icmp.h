@@ -41,7 +41,10 @@ static __always_inline int icmp_pass(const struct packet *p)
 
 /* ---- echo -------------------------------------------------------------------------------------------------------- */
 
-/* Without options and extension headers, which may require special handling. */
+/*
+ * Returns whether a request may be answered here: it is no fragment, its addresses are unicast, and it has neither
+ * options nor extension headers, which may require special handling.
+ */
 static __always_inline int echo_is_plain(struct weir_context *ctx, const struct packet *p)
 {
 	if (p->l4 - p->l3 != (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN))
@@ -184,8 +187,8 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 }
 
 /*
- * An error about a request to a nat server, sent to the client as the server saw it. The source address is kept if it
- * is a router's.
+ * Forwards an error about a request to a nat server, so that its quote shows the request as the client sent it. The
+ * source address is kept if it is a router's.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
@@ -279,8 +282,8 @@ __noinline int icmp_find(struct icmp_error *e)
 }
 
 /*
- * An error without a flow creates one, as a packet of the client would (ip_vs_core.c, ip_vs_in_icmp with
- * schedule_icmp). Returns 1 if it was bound to a server, -1 if the service has no server.
+ * Creates a flow for an error without one, as a packet of the client would (ip_vs_core.c, ip_vs_in_icmp with
+ * schedule_icmp). Returns 1 if the flow was bound to a server, -1 if the service has no server, otherwise 0.
  */
 __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 {
@@ -301,7 +304,7 @@ __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
 
 /* ---- too big, from a tunnel's path ------------------------------------------------------------------------------- */
 
-/* Offset of the inner packet in the quoted tunnel packet, 0 = not one of our tunnels. */
+/* Returns the offset of the inner packet in the quoted tunnel packet; 0 = not one of our tunnels. */
 static __always_inline __u32 tunnel_inner(struct weir_context *ctx, const struct packet *q)
 {
 	__be16 gre = 0;
@@ -393,7 +396,10 @@ static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icm
 	return family == 6 && icmp->type == ICMP6_TOO_BIG ? bpf_ntohl(icmp->rest) : 0;
 }
 
-/* An error with an unreadable quote: dropped at a service's address, where the stack could not use it either. */
+/*
+ * Returns the verdict for an error with an unreadable quote: drop at a service's address, where the stack could not use
+ * the error either.
+ */
 static __always_inline int quote_unreadable(const struct packet *p)
 {
 	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
@@ -403,7 +409,7 @@ static __always_inline int quote_unreadable(const struct packet *p)
 	return icmp_pass(p);
 }
 
-static __always_inline void tuple_of_quote(struct icmp_error *e)
+static __always_inline void tuple_from_quote(struct icmp_error *e)
 {
 	e->t.src = e->q.dst;
 	e->t.dst = e->q.src;
@@ -432,7 +438,7 @@ static __always_inline int icmp_stage(struct weir_context *ctx, struct icmp_erro
 	e->now = weir_tick();
 	e->mtu = icmp_mtu(e->p.family, &icmp);
 	if (quote_has_ports(&e->q)) {
-		tuple_of_quote(e);
+		tuple_from_quote(e);
 		kind = icmp_find(e);
 		scheduled = kind == WEIR_KIND_FREE ? icmp_schedule(ctx, e) : 0;
 	}

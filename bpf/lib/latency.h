@@ -6,7 +6,8 @@
  *
  * The handshake maps that clock: the SYN-ACK was sent just after the SYN arrived here. A sample is the mapped send time
  * of the first new payload that the client acknowledges, minus the arrival of the last payload before it. Without
- * timestamps it is the arrival of the acknowledgement minus the same, minus the time of the same loop in the handshake.
+ * timestamps the sample is the arrival of the acknowledgement minus the arrival of that payload and minus the time of
+ * the same loop in the handshake.
  *
  * crates/weir-latency/src/flow.rs is the model of this file, with the reasons for each rule; both must agree on every
  * packet.
@@ -27,7 +28,7 @@
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
 #define LATENCY_SLACK_NS        (64 * LATENCY_US)
 #define LATENCY_FULL_SEGMENT    536
-#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which may come in pieces */
+#define LATENCY_UPLOAD_BYTES    16384 /* a longer request is an upload, which may be sent in pieces */
 #define LATENCY_TLS_WINDOW      1200 /* session tickets, SETTINGS of HTTP/2 */
 #define LATENCY_TICKET_BYTES    640  /* two session tickets are shorter */
 #define LATENCY_TICKETS_NS      (5 * LATENCY_MS) /* after such a pause all tickets are acknowledged */
@@ -90,8 +91,8 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
 }
 
 /*
- * Whether the last acknowledgement in the window is of an answer because others came before it: two of session tickets,
- * one of SETTINGS.
+ * Returns whether the last acknowledgement in the window is of an answer because others came before it: two of session
+ * tickets, one of SETTINGS.
  */
 static __always_inline int latency_follows_others(const struct weir_latency_flow *flow)
 {
@@ -167,8 +168,8 @@ static __always_inline int latency_open(struct weir_latency_flow *flow, const st
 }
 
 /*
- * Whether the unit of the server's clock is not 1 ms but 1 us: the clock cannot have advanced by more than the flow's
- * age, except by the 63 units of a SYN cookie.
+ * Returns whether the unit of the server's clock is not 1 ms but 1 us: the clock cannot have advanced by more than the
+ * flow's age, except by the 63 units of a SYN cookie.
  */
 static __always_inline int latency_unit_is_us(const struct weir_latency_flow *flow, __u64 clock, __u64 age)
 {
@@ -240,13 +241,19 @@ static __always_inline void latency_in_window(struct weir_latency_flow *flow, __
 		flow->acks++;
 }
 
-/* "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is 22 bytes longer. */
+/*
+ * Returns whether the acknowledged bytes are "HTTP/1.1 100 Continue" with an empty line; as a record of TLS 1.3 it is
+ * 22 bytes longer.
+ */
 static __always_inline int latency_is_interim(const struct weir_latency_flow *flow, __u32 bytes)
 {
 	return bytes == (flow->protocol == WEIR_LATENCY_TLS ? 47 : 25);
 }
 
-/* The server's FIN counts as one byte; with TLS, an alert comes before it. */
+/*
+ * Returns whether the server only closes the connection: its FIN counts as one byte; with TLS, an alert comes before
+ * it.
+ */
 static __always_inline int latency_is_close(const struct weir_latency_flow *flow, __u32 bytes)
 {
 	return bytes == 1 || (flow->protocol == WEIR_LATENCY_TLS && (bytes == LATENCY_TLS_ALERT_BYTES ||
@@ -297,7 +304,10 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 	flow->held = 1;
 }
 
-/* Whether a payload requires no answer: a TLS alert, or HTTP/2 control frames, which TLS 1.3 makes 22 bytes longer. */
+/*
+ * Returns whether a payload requires no answer: a TLS alert, or HTTP/2 control frames, which TLS 1.3 makes 22 bytes
+ * longer.
+ */
 static __always_inline int latency_is_control(const struct weir_latency_flow *flow, __u32 length)
 {
 	if (flow->protocol == WEIR_LATENCY_TLS) {
@@ -368,7 +378,7 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 	flow->seq = p->seq + p->length;
 }
 
-/* The state machine: handles one packet of a flow whose slot is locked. */
+/* Handles one packet of a flow whose slot is locked. */
 static __always_inline void latency_step(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
 {
 	__u64 idle;
@@ -431,11 +441,11 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 /*
  * Classifies the client's first payload, to detect protocols in which the server's first data do not answer a request.
  */
-static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 at)
+static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 offset)
 {
 	__u8 bytes[3] = {};
 
-	if (context_load(ctx, at, bytes, sizeof(bytes)))
+	if (context_load(ctx, offset, bytes, sizeof(bytes)))
 		return LATENCY_FIRST_OTHER;
 	if (bytes[0] == 0x16 && bytes[1] == 3)
 		return LATENCY_FIRST_TLS;

@@ -66,7 +66,7 @@ static __always_inline int reply_of_flow(struct packet *p, __u32 now, const stru
 static __always_inline void local_reply_count(struct __sk_buff *skb, const struct packet *p, __u32 dest_id)
 {
 	struct weir_traffic *traffic = WEIR_LOOKUP(weir_traffic, dest_id);
-	struct wire wire = wire_of(skb, p);
+	struct wire wire = wire_size(skb, p);
 
 	if (!traffic)
 		return;
@@ -106,7 +106,9 @@ static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_
 	return 1;
 }
 
-/* Under snat the stack routed the packet to the snat address; the client's route may differ. */
+/*
+ * Routes a reply again: under snat the stack routed the packet to the snat address, and the client's route may differ.
+ */
 static __always_inline int local_reply_route(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *data_end = (void *)(long)skb->data_end;

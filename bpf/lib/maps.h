@@ -24,7 +24,7 @@ const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
-/* The same for the old table that flows are moved out of. 0 = no old table: the verifier then removes its code. */
+/* The same for the old table, from which flows are moved. 0 = no old table: the verifier then removes its code. */
 const volatile __u32 weir_old_bucket_count = 0;
 const volatile __u32 weir_old_stash_count = 0;
 
@@ -102,9 +102,9 @@ static volatile __u64 weir_clock;
 #define CLOCK_JIFFY(jiffies) ((__u32)(jiffies) | 1u << 31)
 
 /*
- * The coarse clock advances with jiffies. Reading jiffies is one load, but reading the clock is a call, which would be
- * the largest cost of an established packet. The clock is therefore read once per jiffy. CPUs that read it at the same
- * time write the same word.
+ * Returns the current tick. The coarse clock advances with jiffies. Reading jiffies is one load, but reading the clock
+ * is a call, which would be the largest cost of an established packet. The clock is therefore read once per jiffy. CPUs
+ * that read it at the same time write the same word.
  */
 static __always_inline __u32 weir_tick(void)
 {
@@ -118,7 +118,7 @@ static __always_inline __u32 weir_tick(void)
 	return tick;
 }
 
-/* WEIR_WITHOUT_METRICS: a build that measures the cost of the counters; see tools/bench.py. */
+/* Counts a packet. WEIR_WITHOUT_METRICS is a build that measures the cost of the counters; see tools/bench.py. */
 static __always_inline void weir_count(enum weir_reason reason)
 {
 #ifndef WEIR_WITHOUT_METRICS

@@ -21,7 +21,7 @@ struct move_scratch {
 
 WEIR_PERCPU(weir_move_scratch, struct move_scratch, 1);
 
-struct move_walk {
+struct move_progress {
 	__u32 position;
 	__u32 moved;
 	__u32 lost;
@@ -43,7 +43,10 @@ static __always_inline __u64 move_claim(struct weir_entry *entry)
 	return 0;
 }
 
-/* A moved flow is no longer linked to its template: the template's lifetime depends only on flows that start later. */
+/*
+ * Fills in the new entry. It is no longer linked to a template: the template's lifetime depends only on flows that
+ * start later.
+ */
 static __always_inline void move_fill(struct flow_new *new, const struct weir_flow_cold *cold, __u32 dest_id,
 				      __u64 meta)
 {
@@ -157,8 +160,8 @@ __noinline int move_flow(__u32 entry_index)
 
 static long move_bucket(__u32 index, void *context)
 {
-	struct move_walk *walk = context;
-	__u32 position = walk->position + index;
+	struct move_progress *progress = context;
+	__u32 position = progress->position + index;
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows_old, position);
 
 	if (!bucket)
@@ -171,8 +174,8 @@ static long move_bucket(__u32 index, void *context)
 		if (READ_ONCE(bucket->slots[i].id) == 0 || (kind != WEIR_KIND_FORWARD && kind != WEIR_KIND_TEMPLATE))
 			continue;
 		moved = move_flow((position * WEIR_BUCKET_SLOTS + i) | WEIR_PLACE_OLD);
-		walk->moved += moved > 0;
-		walk->lost += moved < 0;
+		progress->moved += moved > 0;
+		progress->lost += moved < 0;
 	}
 	return 0;
 }
@@ -180,17 +183,17 @@ static long move_bucket(__u32 index, void *context)
 static __always_inline int move(struct xdp_md *ctx)
 {
 	struct weir_move *order = (void *)(long)ctx->data;
-	struct move_walk walk = {};
+	struct move_progress progress = {};
 
 	if (!weir_old_bucket_count || (void *)(order + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	walk.position = order->position;
-	bpf_loop(order->count, move_bucket, &walk, 0);
+	progress.position = order->position;
+	bpf_loop(order->count, move_bucket, &progress, 0);
 	order = (void *)(long)ctx->data;
 	if ((void *)(order + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	order->moved = walk.moved;
-	order->lost = walk.lost;
+	order->moved = progress.moved;
+	order->lost = progress.lost;
 	return 1;
 }
 

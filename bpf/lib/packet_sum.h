@@ -11,10 +11,10 @@
 #define SUM_CHUNKS 320 /* 10 KiB: no jumbo frame is longer */
 
 /*
- * One's complement sum of `len` bytes at `at`, unfolded. Returns -1 if the range is not all in the packet or too long.
- * It must start at an even offset of the checksummed data.
+ * Returns the one's complement sum of `len` bytes at `offset`, unfolded, or -1 if the range is too long or not all in
+ * the packet. The range must start at an even offset of the checksummed data.
  */
-__noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
+__noinline __s64 packet_sum(struct weir_context *ctx, __u32 offset, __u32 len)
 {
 	__u32 chunk[SUM_CHUNK / 4];
 	__u32 rest = len % SUM_CHUNK;
@@ -23,10 +23,10 @@ __noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
 	for (int i = 0; i < SUM_CHUNKS; i++) {
 		if (len < SUM_CHUNK)
 			break;
-		if (context_load(ctx, at, chunk, SUM_CHUNK))
+		if (context_load(ctx, offset, chunk, SUM_CHUNK))
 			return -1;
 		sum = (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
-		at += SUM_CHUNK;
+		offset += SUM_CHUNK;
 		len -= SUM_CHUNK;
 	}
 	if (len != rest)
@@ -37,18 +37,20 @@ __noinline __s64 packet_sum(struct weir_context *ctx, __u32 at, __u32 len)
 	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
-	if (context_load(ctx, at, chunk, (rest & (SUM_CHUNK - 1)) + 1))
+	if (context_load(ctx, offset, chunk, (rest & (SUM_CHUNK - 1)) + 1))
 		return -1;
 	return (__u32)bpf_csum_diff(0, 0, chunk, SUM_CHUNK, (__u32)sum);
 }
 
-/* The 32-bit words of an address. In canonical form an IPv4 address adds 0xffff, which is zero in this arithmetic. */
+/*
+ * Sums the 32-bit words of an address. In canonical form an IPv4 address adds 0xffff, which is zero in this arithmetic.
+ */
 static __always_inline __u64 csum_addr(const struct weir_addr *addr)
 {
 	return (addr->hi >> 32) + (__u32)addr->hi + (addr->lo >> 32) + (__u32)addr->lo;
 }
 
-/* The pseudo header of both families: RFC 9293 section 3.1, RFC 8200 section 8.1. */
+/* Sums the pseudo header of both families: RFC 9293 section 3.1, RFC 8200 section 8.1. */
 static __always_inline __u64 csum_pseudo(const struct weir_addr *src, const struct weir_addr *dst, __u8 proto,
 					 __u16 len)
 {

@@ -76,8 +76,8 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 }
 
 /*
- * Extension headers, RFC 8200 section 4. Authentication and encryption headers end the walk as "other protocol": the
- * data after them cannot be changed. Routing headers with segments left are not processed.
+ * Skips extension headers (RFC 8200 section 4). Authentication and encryption headers end the loop as "other protocol":
+ * the data after them cannot be changed. Routing headers with segments left are not processed.
  */
 static __noinline int parse_ipv6_headers(void *data, void *data_end, struct packet *p)
 {

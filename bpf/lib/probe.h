@@ -34,7 +34,7 @@ static __always_inline struct weir_probe *probe_find(const struct weir_addr *loc
 	return bpf_map_lookup_elem(&weir_probes, &key);
 }
 
-/* Length of the headers between outer and inner IP header. */
+/* Returns the length of the headers between outer and inner IP header. */
 static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 {
 	if (probe->tunnel == WEIR_TUNNEL_GUE)
@@ -47,8 +47,8 @@ static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 /* ---- egress ------------------------------------------------------------------------------------------------------ */
 
 /*
- * The sum over the inner packet as the server sees it. An IPv4 header sums to zero. In IPv6 the header's sum is added
- * to the segment's, which is the complement of its pseudo header.
+ * Returns the sum over the inner packet as the server sees it. An IPv4 header sums to zero. In IPv6 the header's sum is
+ * added to the segment's, which is the complement of its pseudo header.
  */
 static __always_inline __u64 probe_inner_sum(struct __sk_buff *skb, const struct packet *p,
 					     const struct weir_probe *probe)
@@ -207,12 +207,12 @@ static __always_inline int probe_egress(struct __sk_buff *skb)
 
 static __always_inline int probe_from_other_mac(struct __sk_buff *skb, const struct weir_probe *probe)
 {
-	__u8 from[6] = {};
+	__u8 source[6] = {};
 
-	if (bpf_skb_load_bytes(skb, 6, from, sizeof(from)))
+	if (bpf_skb_load_bytes(skb, 6, source, sizeof(source)))
 		return 0;
 	for (int i = 0; i < 6; i++)
-		if (from[i] != probe->to_mac[i])
+		if (source[i] != probe->to_mac[i])
 			return 1;
 	return 0;
 }
@@ -220,7 +220,7 @@ static __always_inline int probe_from_other_mac(struct __sk_buff *skb, const str
 /* Records an ICMP error in the probe that it quotes; the quote may be encapsulated. */
 static __noinline int probe_error(struct __sk_buff *skb, const struct packet *p)
 {
-	__u32 at = p->l4 + 8, skip = p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
+	__u32 quote = p->l4 + 8, skip = p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN;
 	struct weir_addr local;
 	struct weir_probe *probe;
 	__u8 icmp[2], proto;
@@ -229,24 +229,24 @@ static __noinline int probe_error(struct __sk_buff *skb, const struct packet *p)
 	if (bpf_skb_load_bytes(skb, p->l4, icmp, sizeof(icmp)) ||
 	    icmp[0] != (p->family == 4 ? ICMP_UNREACHABLE : ICMPV6_UNREACHABLE))
 		return 0;
-	if (bpf_skb_load_bytes(skb, at + (p->family == 4 ? 9 : 6), &proto, sizeof(proto)))
+	if (bpf_skb_load_bytes(skb, quote + (p->family == 4 ? 9 : 6), &proto, sizeof(proto)))
 		return 0;
 	if (proto == PROTO_IPIP || proto == PROTO_IPV6) {
-		at += skip;
+		quote += skip;
 	} else if (proto == PROTO_GRE) {
 		__u8 flags;
 
-		if (bpf_skb_load_bytes(skb, at + skip, &flags, sizeof(flags)))
+		if (bpf_skb_load_bytes(skb, quote + skip, &flags, sizeof(flags)))
 			return 0;
-		at += skip + (flags & PROBE_GRE_CSUM >> 8 ? PROBE_GRE_CSUM_LEN : PROBE_GRE_LEN);
+		quote += skip + (flags & PROBE_GRE_CSUM >> 8 ? PROBE_GRE_CSUM_LEN : PROBE_GRE_LEN);
 	} else if (proto == PROTO_UDP) {
-		if (bpf_skb_load_bytes(skb, at + skip, &port, sizeof(port)))
+		if (bpf_skb_load_bytes(skb, quote + skip, &port, sizeof(port)))
 			return 0;
 		if (port == bpf_htons(PROBE_SOURCE_PORT))
-			at += skip + UDP_LEN + PROBE_GUE_LEN;
+			quote += skip + UDP_LEN + PROBE_GUE_LEN;
 	}
-	if (bpf_skb_load_bytes(skb, at + (p->family == 4 ? 9 : 6), &proto, sizeof(proto)) ||
-	    bpf_skb_load_bytes(skb, at + skip, &port, sizeof(port)))
+	if (bpf_skb_load_bytes(skb, quote + (p->family == 4 ? 9 : 6), &proto, sizeof(proto)) ||
+	    bpf_skb_load_bytes(skb, quote + skip, &port, sizeof(port)))
 		return 0;
 	local = p->dst;
 	probe = probe_find(&local, port, proto);

@@ -24,32 +24,32 @@ static __always_inline int quote_has_ports(const struct packet *q)
 	return q->slow_path == PACKET_PLAIN;
 }
 
-static __always_inline int quote_parse_ipv4(struct weir_context *ctx, __u32 at, struct packet *q)
+static __always_inline int quote_parse_ipv4(struct weir_context *ctx, __u32 offset, struct packet *q)
 {
 	struct ipv4_header ip;
 
-	if (context_load(ctx, at, &ip, sizeof(ip)) || ip.ihl < IPV4_MIN_LEN / 4)
+	if (context_load(ctx, offset, &ip, sizeof(ip)) || ip.ihl < IPV4_MIN_LEN / 4)
 		return 0;
 	q->family = 4;
 	q->src = addr_from_v4(ip.src);
 	q->dst = addr_from_v4(ip.dst);
 	q->proto = ip.proto;
-	q->l4 = at + ip.ihl * 4;
+	q->l4 = offset + ip.ihl * 4;
 	q->slow_path = bpf_ntohs(ip.frag) & IPV4_OFFS ? PACKET_FRAGMENT_LATER : PACKET_PLAIN;
 	return 1;
 }
 
-static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, struct packet *q)
+static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 offset, struct packet *q)
 {
 	struct ipv6_header ip;
 
-	if (context_load(ctx, at, &ip, sizeof(ip)))
+	if (context_load(ctx, offset, &ip, sizeof(ip)))
 		return 0;
 	q->family = 6;
 	q->src = addr_from_v6(ip.src);
 	q->dst = addr_from_v6(ip.dst);
 	q->proto = ip.next;
-	q->l4 = at + IPV6_LEN;
+	q->l4 = offset + IPV6_LEN;
 	q->slow_path = PACKET_PLAIN;
 	for (int i = 0; i < PARSE_IPV6_HEADERS; i++) {
 		__u8 header[8];
@@ -68,24 +68,24 @@ static __always_inline int quote_parse_ipv6(struct weir_context *ctx, __u32 at, 
 }
 
 /*
- * Parses the packet at `at`, which ends at `end`. `q->slow_path` is PACKET_PLAIN if it has ports. Returns 0 if it is
- * not an IP packet or its headers are truncated.
+ * Parses the packet at `offset`, which ends at `end`. `q->slow_path` is PACKET_PLAIN if it has ports. Returns 0 if it
+ * is not an IP packet or its headers are truncated.
  */
-__noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct packet *q)
+__noinline int quote_parse(struct weir_context *ctx, __u32 offset, __u32 end, struct packet *q)
 {
 	__be16 ports[2];
 	__u8 first;
 
-	if (!q || context_load(ctx, at, &first, sizeof(first)))
+	if (!q || context_load(ctx, offset, &first, sizeof(first)))
 		return 0;
 	if (first >> 4 == 4) {
-		if (!quote_parse_ipv4(ctx, at, q))
+		if (!quote_parse_ipv4(ctx, offset, q))
 			return 0;
-	} else if (first >> 4 != 6 || !quote_parse_ipv6(ctx, at, q)) {
+	} else if (first >> 4 != 6 || !quote_parse_ipv6(ctx, offset, q)) {
 		return 0;
 	}
-	q->l3 = at;
-	q->ip_len = end - at;
+	q->l3 = offset;
+	q->ip_len = end - offset;
 	if (q->l4 > end)
 		return 0;
 	if (q->slow_path != PACKET_PLAIN)
@@ -101,15 +101,15 @@ __noinline int quote_parse(struct weir_context *ctx, __u32 at, __u32 end, struct
 	return 1;
 }
 
-/* Adds a difference to the checksum at `at`. Returns the change of a sum that covers this field. */
-static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 at, __u64 diff, int udp)
+/* Adds a difference to the checksum at `offset`. Returns the change of a sum that covers this field. */
+static __always_inline __u64 quote_csum(struct weir_context *ctx, __u32 offset, __u64 diff, int udp)
 {
 	__u16 old, new;
 
-	if (context_load(ctx, at, &old, sizeof(old)))
+	if (context_load(ctx, offset, &old, sizeof(old)))
 		return 0;
 	new = udp ? csum_apply_udp(old, diff) : csum_apply(old, diff);
-	context_store(ctx, at, &new, sizeof(new));
+	context_store(ctx, offset, &new, sizeof(new));
 	return csum_diff16(old, new);
 }
 
@@ -155,7 +155,7 @@ __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struc
 	return diff;
 }
 
-/* Whether the packet itself, parsed as ICMP, is only a part of a datagram. */
+/* Returns whether the packet itself, parsed as ICMP, is only a part of a datagram. */
 static __always_inline int packet_is_fragment(struct weir_context *ctx, const struct packet *p)
 {
 	__be16 frag;

@@ -24,7 +24,7 @@ struct rs_tunnel {
 #define RS_IPV4_ADDRESSES 12
 #define RS_IPV6_ADDRESSES 8
 
-/* Whether the segment acknowledges a SYN cookie of this listener. */
+/* Returns whether the segment acknowledges a SYN cookie of this listener. */
 static __always_inline int rs_is_cookie(struct __sk_buff *skb, struct bpf_sock *sk, const struct rs_packet *inner)
 {
 	__u8 tcp[TCP_MIN_LEN], ip[IPV6_LEN];
@@ -42,7 +42,7 @@ static __always_inline int rs_is_cookie(struct __sk_buff *skb, struct bpf_sock *
 	return bpf_tcp_check_syncookie(sk, ip, len, (void *)tcp, sizeof(tcp)) == 0;
 }
 
-/* Whether a connection of this host has the segment's addresses and ports. */
+/* Returns whether a connection of this host has the segment's addresses and ports. */
 static __noinline int rs_is_known(struct __sk_buff *skb, const struct rs_packet *inner)
 {
 	struct bpf_sock_tuple tuple = {};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The server's half of `forward = "l3dsr"`: the director has replaced the VIP by this host's address.
+ * The server's half of `forward = "l3dsr"`: the director has replaced the VIP with this host's address.
  *
- * With a mark (DSCP 1 to 63) the VIP is restored as destination before the socket lookup, so that replies have it as
- * source, no state is kept, and unmarked traffic to the host's address is not changed. Without a mark (DSCP 0) sockets
- * listen on the host's address, and replies get the VIP as source at egress, except those to excepted clients. ICMP
- * errors are translated in both cases.
+ * With a DSCP of 1 to 63 the VIP is restored as destination before the socket lookup, so that replies have it as
+ * source, no state is kept, and other traffic to the host's address is not changed. With DSCP 0 sockets listen on the
+ * host's address, and replies get the VIP as source at egress, except replies to clients of --except. ICMP errors are
+ * translated in both cases.
  */
 #ifndef WEIR_REAL_SERVER_L3DSR_H
 #define WEIR_REAL_SERVER_L3DSR_H
@@ -23,7 +23,7 @@ static __always_inline const struct rs_mark *rs_mark_of(__u8 family, __u8 dscp)
 	return bpf_map_lookup_elem(&weir_rs_marks, &key);
 }
 
-/* Finds the VIP of a local port. */
+/* Finds the VIP of a local port. Returns whether there is one. */
 static __always_inline int rs_vip_of_port(const struct rs_mark *mark, __be16 port, struct weir_addr *vip)
 {
 	__u16 number = bpf_ntohs(port);
@@ -69,9 +69,9 @@ static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_pa
 }
 
 /*
- * An ICMP error about a packet that this host sent. With a mark sockets use the VIP: the director's translation of the
- * quote is reverted, and the destination is restored as for other packets. Without a mark sockets use the host's
- * address, which replaces the VIP in the quote.
+ * Translates an ICMP error about a packet that this host sent. With a DSCP, sockets use the VIP: the director's
+ * translation of the quote is reverted, and the destination is restored as for other packets. Without one, sockets use
+ * the host's address, which replaces the VIP in the quote.
  */
 static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p,
 				  __u32 dscp)
@@ -98,7 +98,7 @@ static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *m
 	return RS_ERROR_TRANSLATED;
 }
 
-/* Ingress. Returns enum rs_count, or -1 for a packet without a VIP. */
+/* Handles an ingress packet. Returns enum rs_count, or -1 for a packet without a VIP. */
 static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs_packet *p)
 {
 	__u32 dscp = p->traffic_class >> DSCP_SHIFT;
@@ -112,7 +112,7 @@ static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs
 	mark = rs_mark_of(p->family, dscp);
 	if (!mark && error) {
 		/*
-		 * Routers send errors with their own DSCP (RFC 1812 section 4.3.2.5), which a director without mark
+		 * Routers send errors with their own DSCP (RFC 1812 section 4.3.2.5), which a director without a DSCP
 		 * keeps.
 		 */
 		dscp = 0;
@@ -125,7 +125,7 @@ static __always_inline int rs_restore_vip(struct __sk_buff *skb, const struct rs
 	found = rs_find_vip(mark, p, 0, &vip);
 	if (found <= 0)
 		return found < 0 ? RS_PASS_FRAGMENT : -1;
-	/* Clear the mark: net.ipv4.tcp_reflect_tos would send it to the client. */
+	/* Clear the DSCP: net.ipv4.tcp_reflect_tos would send it to the client. */
 	if (rs_rewrite(skb, p, 0, &vip) || rs_set_traffic_class(skb, p, p->traffic_class & DSCP_ECN_MASK))
 		return RS_DROP_FAILED;
 	return RS_TURNED_BACK;
@@ -139,7 +139,7 @@ static __always_inline int rs_is_except(const struct weir_addr *addr)
 	return bpf_map_lookup_elem(&weir_rs_except, &key) != NULL;
 }
 
-/* An ICMP error of this host about a packet that was sent to the VIP. */
+/* Translates an ICMP error of this host about a packet that was sent to the VIP. */
 static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p)
 {
 	struct rs_packet got;
@@ -157,7 +157,8 @@ static __noinline int rs_error_out(struct __sk_buff *skb, const struct rs_mark *
 }
 
 /*
- * Egress, for servers without a mark. Returns enum rs_count, or -1 for a packet that is not a reply from a VIP's port.
+ * Handles an egress packet, for servers without a DSCP. Returns enum rs_count, or -1 for a packet that is not a reply
+ * from a VIP's port.
  */
 static __always_inline int rs_rewrite_reply(struct __sk_buff *skb, const struct rs_packet *p)
 {

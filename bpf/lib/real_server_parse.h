@@ -59,7 +59,7 @@ static __always_inline int rs_parse_ipv4(struct __sk_buff *skb, struct rs_packet
 	return RS_PARSE_OK;
 }
 
-/* RFC 8200 section 4. Any other header ends the walk as the packet's protocol. */
+/* Skips extension headers (RFC 8200 section 4). Any other header ends the loop as the packet's protocol. */
 static __always_inline int rs_parse_extensions(struct __sk_buff *skb, struct rs_packet *p)
 {
 	for (int i = 0; i < RS_EXTENSION_HEADERS; i++) {
@@ -104,7 +104,7 @@ static __always_inline int rs_parse_ipv6(struct __sk_buff *skb, struct rs_packet
 	return rs_parse_extensions(skb, p);
 }
 
-/* Ports are 0 in later fragments and in protocols other than TCP and UDP. */
+/* Parses the IP packet at `l3`. Ports are 0 in later fragments and in protocols other than TCP and UDP. */
 static __noinline int rs_parse(struct __sk_buff *skb, __u32 l3, __u32 family, struct rs_packet *p)
 {
 	__be16 ports[2];
@@ -130,7 +130,7 @@ static __always_inline int rs_has_ports(const struct rs_packet *p)
 	return (p->proto == PROTO_TCP || p->proto == PROTO_UDP) && p->fragment != RS_FRAGMENT_LATER;
 }
 
-/* Whether this is an ICMP error; the quote starts after eight bytes (RFC 792, RFC 4443 section 3). */
+/* Returns whether this is an ICMP error; the quote starts after eight bytes (RFC 792, RFC 4443 section 3). */
 static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct rs_packet *p)
 {
 	__u8 type;
@@ -143,8 +143,8 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 }
 
 /*
- * A frame for another host, flooded by a bridge, has another destination address, so its MAC address need not be
- * compared.
+ * Returns whether the address is this host's. A frame for another host, flooded by a bridge, has another destination
+ * address, so its MAC address need not be compared.
  */
 static __always_inline int rs_is_own(const struct weir_addr *addr)
 {

@@ -21,7 +21,7 @@ static __always_inline __u32 rs_addr_offset(const struct rs_packet *p, int sourc
 	return p->l3 + (source ? 8 : 24);
 }
 
-/* Offset of the checksum that covers the pseudo header, 0 = none. */
+/* Returns the offset of the checksum that covers the pseudo header; 0 = none. */
 static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 {
 	if (p->fragment == RS_FRAGMENT_LATER)
@@ -35,7 +35,10 @@ static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 	return 0;
 }
 
-/* IPv4: the header checksum compensates the address change, so CHECKSUM_COMPLETE changes only with the transport's. */
+/*
+ * Sets an IPv4 address. The header checksum compensates the change, so CHECKSUM_COMPLETE changes only with the
+ * transport's.
+ */
 static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
 {
@@ -51,8 +54,8 @@ static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct r
 }
 
 /*
- * IPv6: address and transport checksum cancel out in CHECKSUM_COMPLETE. The helper always subtracts the checksum's part
- * (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
+ * Sets an IPv6 address. In CHECKSUM_COMPLETE, address and transport checksum cancel out. The helper always subtracts
+ * the checksum's part (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
  */
 static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)

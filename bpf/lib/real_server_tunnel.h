@@ -31,10 +31,11 @@
 #define RS_SUM_CHUNKS 80 /* 10 KiB: no jumbo frame is longer */
 
 /*
- * One's complement sum of a range of the packet, or -1. The range starts at an even offset of the checksummed data. A
- * global function, verified once: verified per call, the loop would exceed the limits of kernel 6.1.
+ * Returns the one's complement sum of a range of the packet, or -1. The range starts at an even offset of the
+ * checksummed data. A global function, verified once: verified per call, the loop would exceed the limits of kernel
+ * 6.1.
  */
-__noinline __s64 rs_sum(struct __sk_buff *skb, __u32 at, __u32 len, __u32 sum)
+__noinline __s64 rs_sum(struct __sk_buff *skb, __u32 offset, __u32 len, __u32 sum)
 {
 	__u32 chunk[RS_SUM_CHUNK / 4];
 	__u32 rest = len % RS_SUM_CHUNK;
@@ -42,10 +43,10 @@ __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 at, __u32 len, __u32 sum)
 	for (int i = 0; i < RS_SUM_CHUNKS; i++) {
 		if (len < RS_SUM_CHUNK)
 			break;
-		if (bpf_skb_load_bytes(skb, at, chunk, RS_SUM_CHUNK))
+		if (bpf_skb_load_bytes(skb, offset, chunk, RS_SUM_CHUNK))
 			return -1;
 		sum = bpf_csum_diff(NULL, 0, chunk, RS_SUM_CHUNK, sum);
-		at += RS_SUM_CHUNK;
+		offset += RS_SUM_CHUNK;
 		len -= RS_SUM_CHUNK;
 	}
 	if (len != rest)
@@ -56,7 +57,7 @@ __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 at, __u32 len, __u32 sum)
 	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
-	if (bpf_skb_load_bytes(skb, at, chunk, (rest & (RS_SUM_CHUNK - 1)) + 1))
+	if (bpf_skb_load_bytes(skb, offset, chunk, (rest & (RS_SUM_CHUNK - 1)) + 1))
 		return -1;
 	return (__u32)bpf_csum_diff(NULL, 0, chunk, sizeof(chunk), sum);
 }
@@ -67,7 +68,7 @@ static __always_inline __u16 rs_fold(__u32 sum)
 	return sum + (sum >> 16);
 }
 
-/* RFC 2784, without the fields of RFC 2890. Returns enum rs_count, or -1 to continue. */
+/* Parses GRE (RFC 2784), without the fields of RFC 2890. Returns enum rs_count, or -1 to continue. */
 static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
 	__be16 gre[2];
@@ -85,18 +86,19 @@ static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_p
 }
 
 /*
- * draft-ietf-intarea-gue: two bits variant; in variant 0 a control bit, the length of options in words, the protocol.
+ * Parses GUE (draft-ietf-intarea-gue): two bits variant; in variant 0 a control bit, the length of options in words,
+ * the protocol. Returns enum rs_count, or -1 to continue.
  */
 static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
-	__u32 at = outer->l4 + UDP_LEN, length, hops = GUE_HOPS_LEN + (outer->family == 4 ? 4 : 16);
+	__u32 header = outer->l4 + UDP_LEN, length, hops = GUE_HOPS_LEN + (outer->family == 4 ? 4 : 16);
 	__be32 options[2];
 	__u8 gue[GUE_LEN];
 
-	if (bpf_skb_load_bytes(skb, at, gue, sizeof(gue)))
+	if (bpf_skb_load_bytes(skb, header, gue, sizeof(gue)))
 		return RS_DROP_MALFORMED;
 	t->kind = RS_TUNNEL_GUE;
-	t->inner = at;
+	t->inner = header;
 	t->inner_family = gue[0] >> 4;
 	if (gue[0] >> 6 == 1) /* variant 1: the version field of the IP header itself */
 		return -1;
@@ -104,15 +106,15 @@ static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_p
 		return RS_PASS_HEADERS;
 	t->inner_family = gue[1] == PROTO_IPIP ? 4 : 6;
 	length = (gue[0] & 0x1f) * 4;
-	t->inner = at + GUE_LEN + length;
+	t->inner = header + GUE_LEN + length;
 	if (gue[2] == 0 && gue[3] == 0) {
-		t->hops = length == hops ? at + GUE_LEN : 0;
+		t->hops = length == hops ? header + GUE_LEN : 0;
 		return -1;
 	}
 	if (gue[2] || gue[3] != GUE_PRIVATE || (length != GUE_OPTIONS && length != GUE_OPTIONS + hops))
 		return RS_PASS_HEADERS;
-	t->hops = length == GUE_OPTIONS ? 0 : at + GUE_LEN + GUE_OPTIONS;
-	if (bpf_skb_load_bytes(skb, at + GUE_LEN, options, sizeof(options)))
+	t->hops = length == GUE_OPTIONS ? 0 : header + GUE_LEN + GUE_OPTIONS;
+	if (bpf_skb_load_bytes(skb, header + GUE_LEN, options, sizeof(options)))
 		return RS_DROP_MALFORMED;
 	if (options[0] != bpf_htonl(GUE_REMCSUM))
 		return RS_PASS_HEADERS;
@@ -121,7 +123,10 @@ static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_p
 	return t->csum_start ? -1 : RS_DROP_MALFORMED;
 }
 
-/* Parses the tunnel header; `kind` stays 0 for all but tunnel packets to this host. */
+/*
+ * Parses the tunnel header; `kind` stays 0 for all but tunnel packets to this host. Returns enum rs_count, or -1 to
+ * continue.
+ */
 static __always_inline int rs_parse_tunnel(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
 	switch (outer->proto) {
@@ -151,7 +156,10 @@ static __always_inline int rs_parse_tunnel(struct __sk_buff *skb, const struct r
 	return -1;
 }
 
-/* Packets without ports (fragments, ICMP) match on the VIP only. */
+/*
+ * Returns whether a VIP accepts the inner packet through this kind of tunnel. Packets without ports (fragments, ICMP)
+ * match on the VIP only.
+ */
 static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, __u32 kind)
 {
 	const struct rs_vip *vip = bpf_map_lookup_elem(&weir_rs_vips, &inner->dst);
@@ -171,10 +179,9 @@ static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, 
 }
 
 /*
- * GUE remote checksum offload: the inner checksum field holds the pseudo header's sum, and the receiver completes it.
- * With an outer UDP checksum the whole datagram sums to zero, so the inner checksum equals the sum of the bytes before
- * `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum the data is
- * summed.
+ * Completes the inner checksum of GUE remote checksum offload: its field holds the pseudo header's sum. With an outer
+ * UDP checksum the whole datagram sums to zero, so the inner checksum equals the sum of the bytes before `csum_start`:
+ * the data need not be summed, and corruption is still detected. Without an outer checksum the data is summed.
  */
 static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_packet *outer,
 					 const struct rs_packet *inner, const struct rs_tunnel *t)
@@ -211,7 +218,7 @@ static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_
 	return bpf_skb_store_bytes(skb, field, &csum, sizeof(csum), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* RFC 6040 section 4.2: the ECN field of the decapsulated packet, or -1 if it must be dropped. */
+/* Returns the ECN field of the decapsulated packet (RFC 6040 section 4.2), or -1 if it must be dropped. */
 static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 {
 	outer &= ECN_MASK;

@@ -2,8 +2,8 @@
 /*
  * Errors that the director sends: ICMP for no server, packet too big and TTL exceeded (RFC 792, RFC 4443, RFC 1191), a
  * TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the rejected packet, so
- * that the director's addresses and routes are not disclosed. Packets that must not be answered: RFC 1122 section 3.2.2
- * and RFC 4443 section 2.4. A budget limits the rate.
+ * that the director's addresses and routes are not disclosed. Which packets must not be answered: RFC 1122 section
+ * 3.2.2 and RFC 4443 section 2.4. A budget limits the rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -43,30 +43,30 @@ struct icmp_fields {
 
 static __always_inline struct icmp_fields icmp_too_big(__u8 family, __u32 mtu)
 {
-	struct icmp_fields words = { .type = ICMP_UNREACHABLE, .code = ICMP_FRAG_NEEDED, .rest = mtu & 0xffff };
+	struct icmp_fields fields = { .type = ICMP_UNREACHABLE, .code = ICMP_FRAG_NEEDED, .rest = mtu & 0xffff };
 
 	if (family == 4)
-		return words;
-	words.type = ICMP6_TOO_BIG;
-	words.code = 0;
+		return fields;
+	fields.type = ICMP6_TOO_BIG;
+	fields.code = 0;
 	/* An IPv6 sender ignores an MTU below the minimum. */
-	words.rest = mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu;
-	return words;
+	fields.rest = mtu < IPV6_MTU_MIN ? IPV6_MTU_MIN : mtu;
+	return fields;
 }
 
 static __always_inline struct icmp_fields reject_fields(__u8 family, __u32 reason, __u32 mtu)
 {
-	struct icmp_fields words = {};
+	struct icmp_fields fields = {};
 
 	if (reason == WEIR_DROP_TOO_BIG)
 		return icmp_too_big(family, mtu);
 	if (reason == WEIR_DROP_TTL) {
-		words.type = family == 4 ? ICMP_TIME_EXCEEDED : ICMP6_TIME_EXCEEDED;
+		fields.type = family == 4 ? ICMP_TIME_EXCEEDED : ICMP6_TIME_EXCEEDED;
 	} else {
-		words.type = family == 4 ? ICMP_UNREACHABLE : ICMP6_UNREACHABLE;
-		words.code = family == 4 ? ICMP_PORT : ICMP6_PORT;
+		fields.type = family == 4 ? ICMP_UNREACHABLE : ICMP6_UNREACHABLE;
+		fields.code = family == 4 ? ICMP_PORT : ICMP6_PORT;
 	}
-	return words;
+	return fields;
 }
 
 /* Writes an IP header for `len` bytes of payload, from the packet's destination to its source. */
@@ -103,38 +103,38 @@ static __always_inline int reply_ip_write(struct weir_context *ctx, const struct
 }
 
 static __always_inline int icmp_message_write(struct weir_context *ctx, const struct packet *p,
-					      struct icmp_fields *words, __u32 quote)
+					      struct icmp_fields *fields, __u32 quote)
 {
-	__u32 at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
-	struct icmp_header icmp = { .type = words->type, .code = words->code, .rest = bpf_htonl(words->rest) };
+	__u32 offset = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
+	struct icmp_header icmp = { .type = fields->type, .code = fields->code, .rest = bpf_htonl(fields->rest) };
 	__u64 pseudo = p->family == 4 ? 0 : csum_pseudo(&p->dst, &p->src, PROTO_ICMPV6, ICMP_LEN + quote);
 	__s64 sum;
 
-	if (context_store(ctx, at, &icmp, sizeof(icmp)))
+	if (context_store(ctx, offset, &icmp, sizeof(icmp)))
 		return -1;
-	sum = packet_sum(ctx, at, ICMP_LEN + quote);
+	sum = packet_sum(ctx, offset, ICMP_LEN + quote);
 	if (sum < 0)
 		return -1;
 	icmp.csum = ~csum_fold(sum + pseudo);
-	return context_store(ctx, at, &icmp, sizeof(icmp));
+	return context_store(ctx, offset, &icmp, sizeof(icmp));
 }
 
 /*
  * Turns the IP packet at p->l3, of p->ip_len bytes, into an ICMP error that quotes it, from its destination to its
  * source. The link header does not change. Returns PARSE_OK or the drop reason; the packet is then unusable.
  */
-__noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_fields *words)
+__noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, struct icmp_fields *fields)
 {
-	__u32 quote, header, most, l3;
+	__u32 quote, header, max, l3;
 	__u8 frame[FRAME_HEADER_MAX], proto;
 
-	if (!p || !words)
+	if (!p || !fields)
 		return WEIR_DROP_INTERNAL;
 	l3 = p->l3;
 	proto = p->family == 4 ? PROTO_ICMP : PROTO_ICMPV6;
 	header = ICMP_LEN + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
-	most = p->family == 4 ? QUOTE_MAX_V4 : QUOTE_MAX_V6;
-	quote = (p->ip_len < most ? p->ip_len : most) & ~3u; /* whole words */
+	max = p->family == 4 ? QUOTE_MAX_V4 : QUOTE_MAX_V6;
+	quote = (p->ip_len < max ? p->ip_len : max) & ~3u; /* whole words */
 	VERIFIER_FORGET(l3);
 	if (l3 < ETH_HEADER_LEN || l3 > FRAME_HEADER_MAX || context_load(ctx, 0, frame, l3))
 		return WEIR_DROP_INTERNAL;
@@ -143,13 +143,14 @@ __noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, stru
 	if (room_make(ctx, frame, l3, header))
 		return WEIR_DROP_NO_HEADROOM;
 	if (reply_ip_write(ctx, p, proto, ICMP_TOS, ICMP_LEN + quote) ||
-	    icmp_message_write(ctx, p, words, quote))
+	    icmp_message_write(ctx, p, fields, quote))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
 
-/* RFC 9293 section 3.10.7.1: sequence numbers for which the sender accepts the reset. */
-static __always_inline void reset_number(const struct packet *p, const struct tcp_header *tcp, struct tcp_header *reset)
+/* Sets sequence numbers with which the sender accepts the reset (RFC 9293 section 3.10.7.1). */
+static __always_inline void reset_set_sequence(const struct packet *p, const struct tcp_header *tcp,
+					       struct tcp_header *reset)
 {
 	__u32 data = p->ip_len - (p->l4 - p->l3) - tcp->offset * 4;
 
@@ -178,18 +179,18 @@ static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp
 __noinline int reset_build(struct weir_context *ctx, struct packet *p)
 {
 	struct tcp_header tcp, reset = { .offset = TCP_MIN_LEN / 4 };
-	__u32 at;
+	__u32 offset;
 
 	if (!p || context_load(ctx, p->l4, &tcp, sizeof(tcp)))
 		return WEIR_DROP_INTERNAL;
 	reset.src = p->dport;
 	reset.dst = p->sport;
-	reset_number(p, &tcp, &reset);
+	reset_set_sequence(p, &tcp, &reset);
 	reset.csum = reset_csum(p, &reset);
-	at = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
+	offset = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
 	/* Never longer than the rejected packet, which has both headers. */
-	if (length_set(ctx, p, at + TCP_MIN_LEN) ||
-	    reply_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, at, &reset, sizeof(reset)))
+	if (length_set(ctx, p, offset + TCP_MIN_LEN) ||
+	    reply_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, offset, &reset, sizeof(reset)))
 		return WEIR_DROP_INTERNAL;
 	return PARSE_OK;
 }
@@ -212,7 +213,10 @@ static __always_inline int send_back(struct weir_context *ctx)
 	return transmit_back(ctx, device);
 }
 
-/* Whether the source is a unicast host address: not multicast, broadcast, loopback, "this network" or unspecified. */
+/*
+ * Returns whether the source is a unicast host address: not multicast, broadcast, loopback, "this network" or
+ * unspecified.
+ */
 static __always_inline int source_is_unicast(const struct packet *p)
 {
 	__u32 v4;
@@ -223,7 +227,7 @@ static __always_inline int source_is_unicast(const struct packet *p)
 	return v4 >> 24 != 0 && v4 >> 24 != 127 && v4 >> 28 < 0xe;
 }
 
-/* Multicast and broadcast frames are not answered. */
+/* Returns whether the frame may be answered: multicast and broadcast frames are not. */
 static __always_inline int frame_is_unicast(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -249,7 +253,7 @@ static __always_inline int reject_budget_take(__u32 now)
 	return 1;
 }
 
-/* The reason to count if no error is sent. */
+/* Returns the reason to count if no error is sent. */
 static __always_inline __u32 silent_reason(__u32 reason)
 {
 	switch (reason) {
@@ -273,12 +277,12 @@ static __always_inline int may_send_error(struct weir_context *ctx, const struct
 
 static __always_inline int reject(struct weir_context *ctx, struct packet *p, __u32 reason, __u32 mtu)
 {
-	struct icmp_fields words = reject_fields(p->family, reason, mtu);
+	struct icmp_fields fields = reject_fields(p->family, reason, mtu);
 	int reset = reason == WEIR_REJECT_REMOVED && p->proto == PROTO_TCP, built;
 
 	if (!may_send_error(ctx, p, reset))
 		return weir_verdict(silent_reason(reason), XDP_DROP);
-	built = reset ? reset_build(ctx, p) : icmp_error_build(ctx, p, &words);
+	built = reset ? reset_build(ctx, p) : icmp_error_build(ctx, p, &fields);
 	if (built != PARSE_OK)
 		return weir_verdict(built, XDP_DROP);
 	weir_count(reason);

@@ -12,7 +12,10 @@ struct reply {
 	__u64 meta;                  /* the forward entry's, not expired */
 };
 
-/* `flow` is the reverse entry with the packet's hash. Returns 0 if it is another flow's or its flow has ended. */
+/*
+ * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry belongs to
+ * another tuple or the flow has ended.
+ */
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
 				      const struct weir_settings *settings, struct reply *reply)
 {
@@ -59,7 +62,7 @@ struct reply_translation {
 	struct weir_addr *client; /* its destination under snat, 0 = unchanged */
 };
 
-/* `cold` is the forward entry's. */
+/* Fills `xlat` from the forward entry's cold record. */
 static __always_inline void reply_translation_fill(struct reply_translation *xlat, const struct packet *p,
 						   struct weir_flow_cold *cold)
 {

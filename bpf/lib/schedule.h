@@ -13,7 +13,7 @@
 #include "lib/schedule_locality.h"
 #include "lib/schedule_time.h"
 
-/* The schedulers by load. A separate function for the verifier: each group has its own loops. */
+/* Runs the schedulers by load. A separate function for the verifier: each group has its own loops. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
@@ -25,7 +25,7 @@ __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 	return schedule_least(extent, extent->scheduler);
 }
 
-/* `missed`: the cursor's lock was not obtained, and the caller uses the spread table. */
+/* Runs rr and wrr. `missed`: the cursor's lock was not obtained, and the caller uses the spread table. */
 __noinline __u32 schedule_by_walk(__u32 service_id, struct weir_extent *extent, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);

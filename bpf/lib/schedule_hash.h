@@ -12,9 +12,9 @@
 #define BUCKETS_LOG2 8
 #define MH_PROBES    4093
 
-static __always_inline __u32 table_word(__u32 at, __u32 index)
+static __always_inline __u32 table_entry(__u32 table, __u32 index)
 {
-	struct weir_element *element = WEIR_LOOKUP(weir_tables, at + (index >> 2));
+	struct weir_element *element = WEIR_LOOKUP(weir_tables, table + (index >> 2));
 
 	return element ? element->word[index & 3] : 0;
 }
@@ -44,7 +44,7 @@ static __always_inline __u32 hash_input(const struct packet *p, const struct wei
 	return input;
 }
 
-/* hsiphash_1u32 of lib/siphash.c on 64-bit machines, with the key of ip_vs_mh.c's first hash. */
+/* Computes hsiphash_1u32 of lib/siphash.c on 64-bit machines, with the key of ip_vs_mh.c's first hash. */
 static __always_inline __u32 mh_hash(__u32 word)
 {
 	__u64 key0 = 2654435761ULL, key1 = 2654435761ULL;
@@ -86,7 +86,7 @@ static long pool_step(__u32 index, void *context)
 	return 0;
 }
 
-/* For max_load: the active flows of all usable servers. */
+/* Returns the active flows of all usable servers, for max_load. */
 static __always_inline __u64 pool_active(const struct weir_extent *extent)
 {
 	struct pool_sum sum = { .extent = extent };
@@ -102,7 +102,7 @@ static __always_inline __u64 pool_active(const struct weir_extent *extent)
 	return sum.active;
 }
 
-/* Whether one more flow would exceed max_load percent of the server's share by weight. */
+/* Returns whether one more flow would exceed max_load percent of the server's share by weight. */
 static __always_inline int owner_busy(const struct weir_extent *extent, __u64 active, __u32 dest_id)
 {
 	struct weir_member *member = member_of(extent, dest_id);
@@ -133,8 +133,8 @@ struct probe {
 };
 
 /*
- * Table position of probe `index` after the first: dh and sh add to twice the first bucket, mh rehashes the client,
- * maglev uses the next position.
+ * Returns the table position of probe `index` after the first: dh and sh add to twice the first bucket, mh rehashes the
+ * client, maglev uses the next position.
  */
 static __always_inline __u32 probe_position(const struct probe *probe, __u32 index)
 {
@@ -163,7 +163,7 @@ static __always_inline __u32 probe_count(const struct weir_extent *extent)
 static long probe_step(__u32 index, void *context)
 {
 	struct probe *probe = context;
-	__u32 dest = table_word(probe->extent->hash_at, probe_position(probe, index));
+	__u32 dest = table_entry(probe->extent->hash_at, probe_position(probe, index));
 
 	switch (owner_check(probe->extent, probe->active, dest)) {
 	case OWNER_ACCEPT:
@@ -181,7 +181,9 @@ static long probe_step(__u32 index, void *context)
 	return 1;
 }
 
-/* For maglev the table is the spread table, indexed by the flow's hash. */
+/*
+ * Returns the table position of the first probe. For maglev the table is the spread table, indexed by the flow's hash.
+ */
 static __always_inline __u32 first_position(const struct packet *p, const struct weir_extent *extent, __u32 input,
 					    __u64 hash)
 {
@@ -191,7 +193,7 @@ static __always_inline __u32 first_position(const struct packet *p, const struct
 	case WEIR_SCHED_MH:
 		return extent->hash_len ? mh_hash(input) % extent->hash_len : 0;
 	}
-	/* hash_32 of include/linux/hash.h to eight bits. */
+	/* hash_32 of include/linux/hash.h, to eight bits. */
 	return (input * 0x61C88647u) >> (32 - BUCKETS_LOG2);
 }
 
@@ -206,7 +208,7 @@ __noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, 
 	probe.input = hash_input(p, extent);
 	probe.first = first_position(p, extent, probe.input, hash);
 	probe.active = pool_active(extent);
-	dest = table_word(extent->hash_at, probe.first);
+	dest = table_entry(extent->hash_at, probe.first);
 	switch (owner_check(extent, probe.active, dest)) {
 	case OWNER_ACCEPT:
 		return dest;
@@ -229,21 +231,21 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 {
 	if (extent->spread_len == 0)
 		return 0;
-	return table_word(extent->spread_at, (hash >> 32) * extent->spread_len >> 32);
+	return table_entry(extent->spread_at, (hash >> 32) * extent->spread_len >> 32);
 }
 
 /*
  * Returns the server that the previous table selects; 0 = the same as the current one, or unknown. A connection that
  * started through another director before the change may have its socket there.
  */
-static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 present)
+static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 current_dest)
 {
 	__u32 dest;
 
 	if (extent->former_len == 0)
 		return 0;
-	dest = table_word(extent->former_at, (hash >> 32) * extent->former_len >> 32);
-	return dest == present ? 0 : dest;
+	dest = table_entry(extent->former_at, (hash >> 32) * extent->former_len >> 32);
+	return dest == current_dest ? 0 : dest;
 }
 
 #endif

@@ -31,7 +31,9 @@ static long member_step(__u32 index, void *context)
 	return 1;
 }
 
-/* A server's row in the list, 0 = it takes no flows. A search is needed only while the list is being changed. */
+/*
+ * Returns a server's row in the list; 0 = it takes no flows. A search is needed only while the list is being changed.
+ */
 static __always_inline struct weir_member *member_of(const struct weir_extent *extent, __u32 dest_id)
 {
 	struct member_search search = { .extent = extent, .dest = dest_id, .found = extent->list_len };
@@ -54,7 +56,7 @@ static __always_inline void tree_read(struct tree *tree, const struct weir_exten
 	/* The rule is not needed: nothing is compared. */
 	tree->list_at = extent->list_at;
 	tree->list_len = extent->list_len;
-	tree->at = extent->tree_at;
+	tree->nodes_at = extent->tree_at;
 	tree->width = extent->tree_width;
 }
 
@@ -64,7 +66,7 @@ enum root {
 	ROOT_FOUND,
 };
 
-/* The choice of a winner tree. */
+/* Reads the choice of a winner tree. */
 static __always_inline enum root tree_root(const struct weir_extent *extent, struct weir_member **choice)
 {
 	struct tree tree = {};
@@ -92,7 +94,7 @@ struct tree_search {
 
 struct list_search {
 	const struct weir_extent *extent;
-	__u32 from;
+	__u32 start;
 	__u32 weight;
 	__u32 found; /* a position */
 };
@@ -100,7 +102,7 @@ struct list_search {
 static long seek_step(__u32 index, void *context)
 {
 	struct list_search *search = context;
-	__u32 position = search->from + index;
+	__u32 position = search->start + index;
 	struct weir_member *member = member_at(search->extent, position);
 
 	if (!member)
@@ -133,28 +135,31 @@ static long tree_seek_step(__u32 index, void *context)
 	return 0;
 }
 
-/* list_seek() over a tree of maximum weights. */
-static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
+/* Does the same as list_seek(), over a tree of maximum weights. */
+static __always_inline __u32 tree_seek(const struct weir_extent *extent, __u32 start, __u32 weight)
 {
 	struct tree_search search = { .weight = weight, .found = extent->list_len };
 
-	if (from >= extent->list_len)
+	if (start >= extent->list_len)
 		return extent->list_len;
 	tree_read(&search.tree, extent);
-	search.node = extent->tree_width + from;
+	search.node = extent->tree_width + start;
 	bpf_loop(4 * TREE_LEVELS, tree_seek_step, &search, 0);
 	return search.found;
 }
 
-/* The first position at or after `from` with an available server of at least `weight`; the list's length for none. */
-static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 from, __u32 weight)
+/*
+ * Returns the first position at or after `start` with an available server of at least `weight`; the list's length for
+ * none.
+ */
+static __always_inline __u32 list_seek(const struct weir_extent *extent, __u32 start, __u32 weight)
 {
-	struct list_search search = { .extent = extent, .from = from, .weight = weight, .found = extent->list_len };
+	struct list_search search = { .extent = extent, .start = start, .weight = weight, .found = extent->list_len };
 
 	if (extent->tree_width)
-		return tree_seek(extent, from, weight);
-	if (from < extent->list_len)
-		bpf_loop(extent->list_len - from, seek_step, &search, 0);
+		return tree_seek(extent, start, weight);
+	if (start < extent->list_len)
+		bpf_loop(extent->list_len - start, seek_step, &search, 0);
 	return search.found;
 }
 
@@ -170,7 +175,7 @@ static long heaviest_step(__u32 index, void *context)
 	return 0;
 }
 
-/* The maximum weight of available servers, 0 for none. */
+/* Returns the maximum weight of available servers; 0 for none. */
 static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 {
 	struct list_search search = { .extent = extent };
@@ -190,7 +195,7 @@ static __always_inline __u32 list_heaviest(const struct weir_extent *extent)
 
 /* ---- the cursor -------------------------------------------------------------------------------------------------- */
 
-/* Position of the first member after `seq` in list order (descending seq); the list's length when there is none. */
+/* Returns the position of the first member after `seq` in list order (descending seq); the list's length for none. */
 static __always_inline __u32 list_after(const struct weir_extent *extent, __u32 seq, __u32 hint)
 {
 	struct weir_member *member;
@@ -228,7 +233,7 @@ static __always_inline __u32 cursor_take(struct weir_cursor *cursor, const struc
 	return member->dest;
 }
 
-/* User space computes the start for changed lists by the kernel's rules. */
+/* Resets a cursor after a change to the list. User space computes its start by the kernel's rules. */
 static __always_inline void cursor_start(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	if (cursor->generation == extent->generation)
@@ -251,8 +256,9 @@ static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struc
 }
 
 /*
- * A pass takes every server whose weight is at least current_weight. The next pass lowers it by gcd; after the lowest
- * it starts at max_weight again. Passes without a server are skipped in one step (crates/weir-sched, table::wrr).
+ * Selects by weighted round robin. A pass takes every server whose weight is at least current_weight. The next pass
+ * lowers it by gcd; after the lowest it starts at max_weight again. Passes without a server are skipped in one step
+ * (crates/weir-sched, table::wrr).
  */
 static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const struct weir_extent *extent)
 {

@@ -22,13 +22,13 @@ static long least_step(__u32 index, void *context)
 {
 	struct least_search *search = context;
 	struct weir_member *member = member_at(search->extent, index);
-	struct candidate now;
+	struct candidate current;
 
 	if (!member)
 		return 1;
-	candidate_read(&now, &search->rule, member);
-	if (candidate_better(&now, &search->best)) {
-		search->best = now;
+	candidate_read(&current, &search->rule, member);
+	if (candidate_better(&current, &search->best)) {
+		search->best = current;
 		search->dest = member->dest;
 	}
 	return 0;
@@ -36,7 +36,7 @@ static long least_step(__u32 index, void *context)
 
 static __always_inline __u32 schedule_least(const struct weir_extent *extent, __u32 scheduler)
 {
-	struct least_search search = { .extent = extent, .rule = rule_unpack(rule_word(scheduler)) };
+	struct least_search search = { .extent = extent, .rule = rule_unpack(rule_of_scheduler(scheduler)) };
 	struct weir_member *root = 0;
 
 	switch (tree_root(extent, &root)) {
@@ -69,7 +69,7 @@ static __always_inline __u32 draw(struct weir_cursor *cursor)
 	return (x ^ (x >> 31)) >> 32;
 }
 
-/* The kernel's get_random_u32_below. */
+/* Draws a number below `ceiling`, as the kernel's get_random_u32_below. */
 static __always_inline __u32 draw_below(struct weir_cursor *cursor, __u32 ceiling)
 {
 	__u64 product = (__u64)ceiling * draw(cursor);
@@ -82,17 +82,17 @@ static __always_inline __u32 draw_below(struct weir_cursor *cursor, __u32 ceilin
 	return product >> 32;
 }
 
-static __always_inline __u32 better_of(const struct weir_extent *extent, __u32 first, __u32 second)
+static __always_inline __u32 better_dest(const struct weir_extent *extent, __u32 first, __u32 second)
 {
-	struct weir_member *one = member_at(extent, first), *other = member_at(extent, second);
+	struct weir_member *first_member = member_at(extent, first), *second_member = member_at(extent, second);
 	struct rule rule = rule_unpack(WEIR_RULE_WLC);
 	struct candidate a, b;
 
-	if (!one || !other)
+	if (!first_member || !second_member)
 		return 0;
-	candidate_read(&a, &rule, one);
-	candidate_read(&b, &rule, other);
-	return candidate_better(&b, &a) ? other->dest : one->dest;
+	candidate_read(&a, &rule, first_member);
+	candidate_read(&b, &rule, second_member);
+	return candidate_better(&b, &a) ? second_member->dest : first_member->dest;
 }
 
 struct twos_search {
@@ -141,8 +141,8 @@ struct share_search {
 	__u32 node;
 	__u32 target;
 	__u32 leaves; /* under the node */
-	__u32 except; /* the leaf of an excluded server, 0 = none */
-	__u32 except_weight;
+	__u32 excluded; /* the leaf of an excluded server, 0 = none */
+	__u32 excluded_weight;
 };
 
 static long share_step(__u32 index, void *context)
@@ -155,8 +155,8 @@ static long share_step(__u32 index, void *context)
 	search->node *= 2;
 	search->leaves /= 2;
 	left = tree_value(&search->tree, search->node);
-	if (search->except - search->node * search->leaves < search->leaves)
-		left = left > search->except_weight ? left - search->except_weight : 0;
+	if (search->excluded - search->node * search->leaves < search->leaves)
+		left = left > search->excluded_weight ? left - search->excluded_weight : 0;
 	if (left < search->target) {
 		search->target -= left;
 		search->node++;
@@ -198,10 +198,10 @@ static __always_inline __u32 tree_twos(struct weir_cursor *cursor, const struct 
 	ceiling = total < 0xffffffff ? total + 1 : 0xffffffff;
 	first = draw_below(cursor, ceiling);
 	second = draw_below(cursor, ceiling);
-	return better_of(extent, tree_share(extent, first), tree_share(extent, second));
+	return better_dest(extent, tree_share(extent, first), tree_share(extent, second));
 }
 
-/* Two draws by weight, 0 to the total inclusive; the second server is used only if its load per weight is lower. */
+/* Draws twice by weight, 0 to the total inclusive; the second server is used only if its load per weight is lower. */
 static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	struct twos_search search = { .extent = extent };
@@ -217,12 +217,12 @@ static __always_inline __u32 schedule_twos(struct weir_cursor *cursor, const str
 	search.target[1] = draw_below(cursor, ceiling);
 	search.reached = 0;
 	bpf_loop(extent->list_len, twos_step, &search, 0);
-	return search.found == 3 ? better_of(extent, search.position[0], search.position[1]) : 0;
+	return search.found == 3 ? better_dest(extent, search.position[0], search.position[1]) : 0;
 }
 
 /* ---- p2c --------------------------------------------------------------------------------------------------------- */
 
-/* Draws, for both servers together, before the list is walked (crates/weir-sched, p2c). */
+/* Draws, for both servers together, before the whole list is searched (crates/weir-sched, p2c). */
 #define P2C_TRIES 8
 
 struct p2c_search {
@@ -233,7 +233,7 @@ struct p2c_search {
 	__u32 second;
 };
 
-/* One draw: uniform over all positions except the first server's, then accepted with a probability by weight. */
+/* Draws once: uniformly over all positions except the first server's, then accepted with a probability by weight. */
 static long p2c_step(__u32 index, void *context)
 {
 	struct p2c_search *search = context;
@@ -258,67 +258,70 @@ static long p2c_step(__u32 index, void *context)
 	return search->found == 2 || extent->list_len == 1;
 }
 
-struct p2c_walk {
+struct p2c_scan {
 	const struct weir_extent *extent;
 	__u64 reached;
 	__u64 target;
-	__u32 except; /* positions; the list's length for none */
+	__u32 excluded; /* positions; the list's length for none */
 	__u32 found;
 };
 
-/* The weight of the server at a position, 0 if it is excluded; otherwise records it as the last one found. */
-static __always_inline __u32 p2c_weight(struct p2c_walk *walk, __u32 index)
+/* Returns the weight of the server at a position and records it as the last one found; returns 0 if it is excluded. */
+static __always_inline __u32 p2c_weight(struct p2c_scan *scan, __u32 index)
 {
-	struct weir_member *member = member_at(walk->extent, index);
+	struct weir_member *member = member_at(scan->extent, index);
 
-	if (!member || index == walk->except || live_overloaded(member->live))
+	if (!member || index == scan->excluded || live_overloaded(member->live))
 		return 0;
-	walk->found = index;
+	scan->found = index;
 	return member->weight;
 }
 
-/* Separate from the search: the verifier would unroll a sum that is compared with a constant. */
+/* Sums the weights. Separate from the search: the verifier would unroll a sum that is compared with a constant. */
 static long p2c_sum_step(__u32 index, void *context)
 {
-	struct p2c_walk *walk = context;
+	struct p2c_scan *scan = context;
 
-	walk->reached += p2c_weight(walk, index);
+	scan->reached += p2c_weight(scan, index);
 	return 0;
 }
 
 static long p2c_find_step(__u32 index, void *context)
 {
-	struct p2c_walk *walk = context;
-	__u32 weight = p2c_weight(walk, index);
+	struct p2c_scan *scan = context;
+	__u32 weight = p2c_weight(scan, index);
 
-	walk->reached += weight;
+	scan->reached += weight;
 	/* If a server became full since the sum was computed, the last one found is used. */
-	return weight && walk->reached >= walk->target;
+	return weight && scan->reached >= scan->target;
 }
 
 /*
- * Draws a position by weight among the available servers except `except`; the list's length for none. The functions of
- * p2c are separate because of their loops and the stack limit.
+ * Draws a position by weight among the available servers except `excluded`; the list's length for none. The functions
+ * of p2c are separate because of their loops and the stack limit.
  */
-__noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 except)
+__noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 excluded)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
-	struct p2c_walk walk = { .extent = extent, .except = except };
+	struct p2c_scan scan = { .extent = extent, .excluded = excluded };
 
 	if (!extent || !cursor)
 		return ~0U;
-	walk.found = extent->list_len;
-	bpf_loop(extent->list_len, p2c_sum_step, &walk, 0);
-	if (walk.found >= extent->list_len)
+	scan.found = extent->list_len;
+	bpf_loop(extent->list_len, p2c_sum_step, &scan, 0);
+	if (scan.found >= extent->list_len)
 		return extent->list_len;
-	walk.target = draw_below(cursor, walk.reached < 0xffffffff ? walk.reached : 0xffffffff) + 1ULL;
-	walk.reached = 0;
-	bpf_loop(extent->list_len, p2c_find_step, &walk, 0);
-	return walk.found;
+	scan.target = draw_below(cursor, scan.reached < 0xffffffff ? scan.reached : 0xffffffff) + 1ULL;
+	scan.reached = 0;
+	bpf_loop(extent->list_len, p2c_find_step, &scan, 0);
+	return scan.found;
 }
 
-/* The same with a sum tree. `missed`: there is none; a daemon of an earlier version has a winner tree here. */
-__noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 except, int *missed)
+/*
+ * Does the same as p2c_list() with a sum tree. `missed`: there is none; a daemon of an earlier version has a winner
+ * tree here.
+ */
+__noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 excluded, int *missed)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
 	struct share_search search = {};
@@ -334,26 +337,26 @@ __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 ex
 		return ~0U;
 	}
 	total = tree_value(&search.tree, 1);
-	member = tree_member(&search.tree, except);
+	member = tree_member(&search.tree, excluded);
 	if (member) {
-		search.except = extent->tree_width + except;
-		search.except_weight = live_overloaded(member->live) ? 0 : member->weight;
-		total = total > search.except_weight ? total - search.except_weight : 0;
+		search.excluded = extent->tree_width + excluded;
+		search.excluded_weight = live_overloaded(member->live) ? 0 : member->weight;
+		total = total > search.excluded_weight ? total - search.excluded_weight : 0;
 	}
 	if (total == 0)
 		return extent->list_len;
 	search.target = draw_below(cursor, total) + 1;
 	position = share_position(&search);
-	return position == except ? extent->list_len : position;
+	return position == excluded ? extent->list_len : position;
 }
 
 /* Draws a position without rejection, after the random tries have failed. */
-static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *extent, __u32 except)
+static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *extent, __u32 excluded)
 {
 	int missed = 0;
-	__u32 position = p2c_tree(service_id, extent, except, &missed);
+	__u32 position = p2c_tree(service_id, extent, excluded, &missed);
 
-	return missed ? p2c_list(service_id, extent, except) : position;
+	return missed ? p2c_list(service_id, extent, excluded) : position;
 }
 
 /*
@@ -372,7 +375,7 @@ __noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
 	return (__u64)search.second << 32 | search.first;
 }
 
-/* Two different servers, drawn by weight; the second is used only if its load per weight is lower. */
+/* Draws two different servers by weight; the second is used only if its load per weight is lower. */
 __noinline __u32 schedule_by_p2c(__u32 service_id, struct weir_extent *extent)
 {
 	__u64 drawn = p2c_draw(service_id, extent);
@@ -388,7 +391,7 @@ __noinline __u32 schedule_by_p2c(__u32 service_id, struct weir_extent *extent)
 	if (second >= extent->list_len && extent->list_len > 1)
 		second = p2c_fallback(service_id, extent, first);
 	if (second < extent->list_len)
-		return better_of(extent, first, second);
+		return better_dest(extent, first, second);
 	only = member_at(extent, first);
 	return only ? only->dest : 0;
 }

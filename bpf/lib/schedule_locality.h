@@ -24,14 +24,14 @@ struct {
 
 /* ---- capacity ---------------------------------------------------------------------------------------------------- */
 
-struct room_search {
+struct capacity_search {
 	const struct weir_extent *extent;
 	__u32 found;
 };
 
-static long room_step(__u32 index, void *context)
+static long capacity_step(__u32 index, void *context)
 {
-	struct room_search *search = context;
+	struct capacity_search *search = context;
 	struct weir_member *member = member_at(search->extent, index);
 	struct weir_live *live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
 
@@ -41,11 +41,11 @@ static long room_step(__u32 index, void *context)
 	return search->found;
 }
 
-/* Whether the server has more active flows than its weight while another has fewer than half of its own. */
+/* Returns whether the server has more active flows than its weight while another has fewer than half of its own. */
 static __always_inline int locality_full(const struct weir_extent *extent, const struct weir_member *member)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
-	struct room_search search = { .extent = extent };
+	struct capacity_search search = { .extent = extent };
 	struct weir_member *least = 0;
 
 	if (!live || live->active <= member->weight)
@@ -56,7 +56,7 @@ static __always_inline int locality_full(const struct weir_extent *extent, const
 		if (live && live->active * 2 < least->weight)
 			return 1;
 	}
-	bpf_loop(extent->list_len, room_step, &search, 0);
+	bpf_loop(extent->list_len, capacity_step, &search, 0);
 	return search.found;
 }
 
@@ -67,28 +67,28 @@ struct set_search {
 	struct weir_locality *set;
 	struct candidate best;
 	__u32 dest;
-	__u32 most; /* search for the most loaded instead of the least loaded */
+	__u32 find_most; /* search for the most loaded instead of the least loaded */
 };
 
-/* From the newest server to the oldest; on a tie the first one is kept. */
+/* Compares one server, from the newest to the oldest; on a tie the first one is kept. */
 static long set_step(__u32 index, void *context)
 {
 	struct set_search *search = context;
-	__u32 at = search->set->len - 1 - index, dest;
+	__u32 position = search->set->len - 1 - index, dest;
 	struct weir_member *member;
 	struct weir_live *live;
 	struct candidate now;
 
-	if (at >= WEIR_LOCALITY_SERVERS)
+	if (position >= WEIR_LOCALITY_SERVERS)
 		return 1;
-	dest = search->set->dests[at];
+	dest = search->set->dests[position];
 	member = member_of(search->extent, dest);
 	live = member ? WEIR_LOOKUP(weir_live, member->live) : 0;
-	if (!live || (!search->most && READ_ONCE(live->overloaded)))
+	if (!live || (!search->find_most && READ_ONCE(live->overloaded)))
 		return 0;
 	now.cost = live_overhead(live);
 	now.share = member->weight;
-	if (search->dest && (search->most ? search->best.cost * now.share >= now.cost * search->best.share :
+	if (search->dest && (search->find_most ? search->best.cost * now.share >= now.cost * search->best.share :
 					    search->best.cost * now.share <= now.cost * search->best.share))
 		return 0;
 	search->best = now;
@@ -96,9 +96,9 @@ static long set_step(__u32 index, void *context)
 	return 0;
 }
 
-static __always_inline __u32 set_find(const struct weir_extent *extent, struct weir_locality *set, __u32 most)
+static __always_inline __u32 set_find(const struct weir_extent *extent, struct weir_locality *set, __u32 find_most)
 {
-	struct set_search search = { .extent = extent, .set = set, .most = most };
+	struct set_search search = { .extent = extent, .set = set, .find_most = find_most };
 
 	bpf_loop(WEIR_LOCALITY_SERVERS, set_step, &search, 0);
 	return search.dest;
@@ -152,7 +152,7 @@ static __always_inline void locality_begin(struct locality_scratch *scratch, __u
 	bpf_map_update_elem(&weir_localities, &scratch->key, fresh, BPF_ANY);
 }
 
-/* The set's server for the flow, 0 = another one is needed. */
+/* Returns the set's server for the flow; 0 = another one is needed. */
 static __always_inline __u32 locality_serve(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
 					    __u32 shrink_after)
 {
@@ -175,7 +175,7 @@ __noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
 	struct locality_scratch *scratch = WEIR_LOOKUP(weir_locality_scratch, 0);
-	__u32 now = weir_tick(), forget_after, dest;
+	__u32 now = weir_tick(), expire_after, dest;
 	struct weir_locality *set;
 
 	if (!p || !extent || !settings || !service || !scratch)
@@ -185,8 +185,8 @@ __noinline __u32 schedule_by_locality(struct packet *p, __u32 service_id, struct
 	scratch->key.generation = service->generation;
 	scratch->key.scheduler = extent->scheduler;
 	set = bpf_map_lookup_elem(&weir_localities, &scratch->key);
-	forget_after = extent->scheduler == WEIR_SCHED_LBLC ? settings->lblc_expiration : settings->lblcr_expiration;
-	if (set && now - set->last_use >= forget_after)
+	expire_after = extent->scheduler == WEIR_SCHED_LBLC ? settings->lblc_expiration : settings->lblcr_expiration;
+	if (set && now - set->last_use >= expire_after)
 		set = 0;
 	if (set) {
 		WRITE_ONCE(set->last_use, now);

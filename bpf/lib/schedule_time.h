@@ -11,7 +11,7 @@
 
 #include "lib/schedule_load.h"
 
-/* Whether user space has updated the costs recently. Without costs the caller uses lc. */
+/* Returns whether user space has updated the costs recently. Without costs the caller uses lc. */
 static __always_inline int costs_fresh(void)
 {
 	__u64 *updated = (void *)WEIR_LOOKUP(weir_costs, 0);
@@ -37,7 +37,7 @@ static __always_inline __u32 time_share(const struct weir_member *member)
 	return cost ? READ_ONCE(cost->share) : 0;
 }
 
-static __always_inline __u32 time_tickets(const struct time_search *search, const struct weir_member *member)
+static __always_inline __u32 time_share_or_weight(const struct time_search *search, const struct weir_member *member)
 {
 	if (live_overloaded(member->live))
 		return 0;
@@ -51,7 +51,7 @@ static long time_sum_step(__u32 index, void *context)
 
 	if (!member)
 		return 1;
-	search->reached += time_tickets(search, member);
+	search->reached += time_share_or_weight(search, member);
 	return 0;
 }
 
@@ -59,13 +59,13 @@ static long time_find_step(__u32 index, void *context)
 {
 	struct time_search *search = context;
 	struct weir_member *member = member_at(search->extent, index);
-	__u32 tickets = member ? time_tickets(search, member) : 0;
+	__u32 share = member ? time_share_or_weight(search, member) : 0;
 
 	if (!member)
 		return 1;
-	if (!tickets)
+	if (!share)
 		return 0;
-	search->reached += tickets;
+	search->reached += share;
 	if (!(search->found & 1) && search->reached > search->target[0]) {
 		search->position[0] = index;
 		search->found |= 1;
@@ -77,22 +77,22 @@ static long time_find_step(__u32 index, void *context)
 	return search->found == 3;
 }
 
-/* The first, unless the second costs less. */
-static __always_inline __u32 time_better(const struct weir_member *one, const struct weir_member *other)
+/* Returns the first server, unless the second costs less. */
+static __always_inline __u32 time_better(const struct weir_member *first, const struct weir_member *second)
 {
-	struct weir_live *a = WEIR_LOOKUP(weir_live, one->live), *b = WEIR_LOOKUP(weir_live, other->live);
+	struct weir_live *a = WEIR_LOOKUP(weir_live, first->live), *b = WEIR_LOOKUP(weir_live, second->live);
 
 	if (!a || !b || (!a->active && !b->active))
-		return one->dest;
-	return (a->active + 1) * time_share(other) > (b->active + 1) * time_share(one) ? other->dest : one->dest;
+		return first->dest;
+	return (a->active + 1) * time_share(second) > (b->active + 1) * time_share(first) ? second->dest : first->dest;
 }
 
-/* Returns 0 if no server has a share, as before the first update: the caller uses lc. */
+/* Selects a server. Returns 0 if no server has a share, as before the first update: the caller uses lc. */
 __noinline __u32 schedule_by_time(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
 	struct time_search search = {};
-	struct weir_member *one, *other;
+	struct weir_member *first, *second;
 	__u32 ceiling;
 
 	if (!extent || !cursor)
@@ -108,13 +108,13 @@ __noinline __u32 schedule_by_time(__u32 service_id, struct weir_extent *extent)
 	search.reached = 0;
 	bpf_loop(extent->list_len, time_find_step, &search, 0);
 	/* A server that became full since the sum was computed may leave a target out of reach. */
-	one = search.found & 1 ? member_at(extent, search.position[0]) : 0;
-	if (!one)
+	first = search.found & 1 ? member_at(extent, search.position[0]) : 0;
+	if (!first)
 		return 0;
 	if (search.by_weight || !(search.found & 2))
-		return one->dest;
-	other = member_at(extent, search.position[1]);
-	return other ? time_better(one, other) : one->dest;
+		return first->dest;
+	second = member_at(extent, search.position[1]);
+	return second ? time_better(first, second) : first->dest;
 }
 
 #endif

@@ -13,7 +13,7 @@
 #define TCP_CSUM_OFFSET  16
 #define UDP_CSUM_OFFSET  6
 
-/* Offset of the checksum that covers the pseudo header, 0 = none in this packet. */
+/* Returns the offset of the checksum that covers the pseudo header; 0 = none in this packet. */
 static __always_inline __u32 skb_csum_offset(const struct packet *p)
 {
 	if (p->slow_path == PACKET_FRAGMENT_LATER)
@@ -21,7 +21,10 @@ static __always_inline __u32 skb_csum_offset(const struct packet *p)
 	return p->l4 + (p->proto == PROTO_TCP ? TCP_CSUM_OFFSET : UDP_CSUM_OFFSET);
 }
 
-/* For an address add BPF_F_PSEUDO_HDR, with which the kernel adjusts the sum in a partial checksum. */
+/*
+ * Returns the flags for a port. For an address add BPF_F_PSEUDO_HDR, with which the kernel adjusts the sum in a partial
+ * checksum.
+ */
 static __always_inline __u64 skb_csum_flags(const struct packet *p)
 {
 	return p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
@@ -32,7 +35,7 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 {
 	const struct weir_addr *from = source ? &p->src : &p->dst;
 	__u64 flags = skb_csum_flags(p) | BPF_F_PSEUDO_HDR;
-	__u32 csum = skb_csum_offset(p), at = p->l3;
+	__u32 csum = skb_csum_offset(p), l3 = p->l3;
 	__be32 old[4], new[4];
 
 	if (p->family == 4) {
@@ -40,9 +43,9 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 		new[0] = addr_to_v4(to);
 		if (csum && bpf_l4_csum_replace(skb, csum, old[0], new[0], flags | sizeof(old[0])))
 			return -1;
-		if (bpf_l3_csum_replace(skb, at + IPV4_CSUM_OFFSET, old[0], new[0], sizeof(old[0])))
+		if (bpf_l3_csum_replace(skb, l3 + IPV4_CSUM_OFFSET, old[0], new[0], sizeof(old[0])))
 			return -1;
-		return bpf_skb_store_bytes(skb, at + (source ? 12 : 16), new, sizeof(new[0]), 0);
+		return bpf_skb_store_bytes(skb, l3 + (source ? 12 : 16), new, sizeof(new[0]), 0);
 	}
 	addr_to_v6(from, old);
 	addr_to_v6(to, new);
@@ -52,7 +55,7 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 	 * Address and checksum cancel out in a sum over the whole packet, but the helper subtracts its part (kernels
 	 * before BPF_F_IPV6), so the address must count too; in a later fragment nothing cancels it.
 	 */
-	return bpf_skb_store_bytes(skb, at + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
+	return bpf_skb_store_bytes(skb, l3 + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }
 
 static __always_inline int skb_set_port(struct __sk_buff *skb, const struct packet *p, int source, __be16 to)

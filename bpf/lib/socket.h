@@ -19,7 +19,7 @@
 #define SOCKET_EHOSTUNREACH (-113)
 #define SOCKET_ENOBUFS      (-105)
 
-/* A client's destination, and what is known about the client. */
+/* A client's destination, and what identifies the client. */
 struct socket_client {
 	struct weir_addr addr;
 	__be16 port;
@@ -46,7 +46,7 @@ static __always_inline __u32 socket_service(const struct socket_client *client)
 	return service ? *service : 0;
 }
 
-static __always_inline __u64 mixed(__u64 word)
+static __always_inline __u64 mix(__u64 word)
 {
 	word = (word ^ word >> 32) * 0x9e3779b97f4a7c15ULL;
 	word = (word ^ word >> 29) * 0xbf58476d1ce4e5b9ULL;
@@ -73,11 +73,11 @@ __noinline __u32 socket_schedule(struct socket_client *client)
 	service = WEIR_LOOKUP(weir_services, client->service);
 	if (!service || !service->extent || !extent_copy(&extent, service->extent))
 		return 0;
-	p.src.lo = (__u64)bpf_htonl((__u32)mixed(client->cgroup)) << 32 | V4_MAPPED;
+	p.src.lo = (__u64)bpf_htonl((__u32)mix(client->cgroup)) << 32 | V4_MAPPED;
 	p.sport = (__be16)client->cookie;
 	p.family = 4;
 	p.proto = client->proto;
-	hash = mixed(client->cookie);
+	hash = mix(client->cookie);
 	dest = schedule(&p, client->service, &extent, hash, &missed);
 	return missed ? schedule_spread(&extent, hash) : dest;
 }
@@ -97,7 +97,7 @@ static __always_inline __u32 persistence_key(const struct socket_client *client,
 	return service->template_ticks;
 }
 
-/* The server of a persistent client, 0 = none. */
+/* Returns the server of a persistent client; 0 = none. */
 __noinline __u32 persistence_find(struct socket_client *client)
 {
 	struct weir_socket_client_key key = {};
@@ -181,7 +181,10 @@ static __always_inline int no_server_error(__u32 service_id)
 	return SOCKET_ECONNREFUSED;
 }
 
-/* Records a socket's server and counts it. Replaces the client's destination with the server's address. */
+/*
+ * Records a socket's server and counts the socket. Replaces the client's destination with the server's address. Returns
+ * 0, or the error of the system call.
+ */
 __noinline int record_insert(struct socket_client *client, __u32 dest_id, __u32 index, __u32 state)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -243,7 +246,7 @@ static __always_inline void socket_measured(__u64 cookie, __s64 ns)
 
 /* ---- system calls ------------------------------------------------------------------------------------------------ */
 
-/* Whether the socket has just been connected to this server by the programs of another cgroup. */
+/* Returns whether the socket has just been connected to this server by the programs of another cgroup. */
 __noinline int socket_is_bound(struct socket_client *client)
 {
 	struct weir_socket_key key = {};
@@ -274,9 +277,9 @@ static __always_inline int socket_connect(struct socket_client *client)
 #define RECORD_FOUND (-1)
 
 /*
- * The record of an unconnected socket for a VIP. Returns RECORD_FOUND and replaces the client's destination, or the
- * index of a new record. A server that no longer takes flows gets no further datagrams; its record still translates
- * replies.
+ * Finds the record of an unconnected socket for a VIP. Returns RECORD_FOUND and replaces the client's destination, or
+ * returns the index for a new record. A server that no longer takes flows gets no further datagrams; its record still
+ * translates replies.
  */
 __noinline int record_find(struct socket_client *client)
 {

@@ -30,7 +30,7 @@ struct {
 #define DROP_ENTRY_SECONDS 32
 #define DROP_ENTRY_IDLE_TICKS 56 /* 60 s */
 
-struct sweep_walk {
+struct sweep_state {
 	__u32 position;
 	__u32 now;
 	__u32 expired;
@@ -38,9 +38,9 @@ struct sweep_walk {
 };
 
 /*
- * Whether drop_entry removes an entry: half-open flows, templates without an established flow, and flows that are idle
- * for a minute after a few packets. The kernel's limit is eight packets; packets are not counted here, so it applies to
- * flows whose last packet was in the tick in which they started.
+ * Returns whether drop_entry removes an entry: half-open flows, templates without an established flow, and flows that
+ * are idle for a minute after a few packets. The kernel's limit is eight packets; packets are not counted here, so it
+ * applies to flows whose last packet was in the tick in which they started.
  */
 static __always_inline int drop_entry_ends(__u32 entry_index, __u64 meta, __u32 now)
 {
@@ -93,11 +93,11 @@ static __noinline int sweep_hint(__u32 position)
 
 static long sweep_bucket(__u32 index, void *context)
 {
-	struct sweep_walk *walk = context;
-	__u32 position = (walk->position + index) % table_buckets();
+	struct sweep_state *state = context;
+	__u32 position = (state->position + index) % table_bucket_count();
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
 	volatile __u8 *hint = hint_of(position);
-	__u32 drops = walk->drops && bpf_get_prandom_u32() < walk->drops;
+	__u32 drops = state->drops && bpf_get_prandom_u32() < state->drops;
 	__u8 present = 0;
 
 	if (!bucket || !hint)
@@ -109,7 +109,7 @@ static long sweep_bucket(__u32 index, void *context)
 			present |= hint_bit(id >> TAG_SHIFT);
 		/* A reverse entry is removed with its forward entry. */
 		if ((META_KIND(meta) == WEIR_KIND_FORWARD || META_KIND(meta) == WEIR_KIND_TEMPLATE) && id != 0)
-			walk->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, walk->now, drops);
+			state->expired += sweep_slot(position * WEIR_BUCKET_SLOTS + i, meta, state->now, drops);
 	}
 	if (*hint & ~present)
 		sweep_hint(position);
@@ -118,7 +118,7 @@ static long sweep_bucket(__u32 index, void *context)
 
 static __always_inline __u64 sweep_tick_ns(void)
 {
-	__u64 ticks = (__u64)table_buckets() / SWEEP_STRETCH + 1;
+	__u64 ticks = (__u64)table_bucket_count() / SWEEP_STRETCH + 1;
 	__u64 each = SWEEP_PASS_NS / ticks;
 
 	if (each < SWEEP_TICK_MIN_NS)
@@ -129,7 +129,7 @@ static __always_inline __u64 sweep_tick_ns(void)
 static __always_inline __u32 sweep_drops(void)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
-	__u64 pass_ms = ((__u64)table_buckets() / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
+	__u64 pass_ms = ((__u64)table_bucket_count() / SWEEP_STRETCH + 1) * sweep_tick_ns() / 1000000;
 
 	if (!settings || !(settings->flags & WEIR_SETTINGS_DROP_ENTRY))
 		return 0;
@@ -138,12 +138,12 @@ static __always_inline __u32 sweep_drops(void)
 
 static int sweep_tick(void *map, __u32 *key, struct weir_sweep *sweep)
 {
-	struct sweep_walk walk = { .position = sweep->public.position, .now = weir_tick(), .drops = sweep_drops() };
+	struct sweep_state state = { .position = sweep->public.position, .now = weir_tick(), .drops = sweep_drops() };
 
-	bpf_loop(SWEEP_STRETCH, sweep_bucket, &walk, 0);
-	sweep->public.expired += walk.expired;
-	sweep->public.position = walk.position + SWEEP_STRETCH;
-	if (sweep->public.position >= table_buckets()) {
+	bpf_loop(SWEEP_STRETCH, sweep_bucket, &state, 0);
+	sweep->public.expired += state.expired;
+	sweep->public.position = state.position + SWEEP_STRETCH;
+	if (sweep->public.position >= table_bucket_count()) {
 		sweep->public.position = 0;
 		sweep->public.passes++;
 	}

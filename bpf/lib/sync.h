@@ -41,8 +41,8 @@ static __always_inline __u32 sync_result(int inserted)
 }
 
 /*
- * Whether the flow is translated. This director's settings decide: a server may be local here, and the peer may be an
- * older version.
+ * Returns whether the flow is translated. This director's settings decide: a server may be local here, and the peer may
+ * be an older version.
  */
 static __always_inline int sync_uses_nat(const struct weir_dest *dest, const struct weir_sync_flow *record)
 {
@@ -100,7 +100,7 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	return 1;
 }
 
-/* The reverse entry is inserted first: a visible forward entry always has its reverse entry. */
+/* Inserts the reverse entry first: a visible forward entry always has its reverse entry. */
 __noinline int sync_insert_nat(__u32 index)
 {
 	struct weir_sync_flow *record = WEIR_LOOKUP(weir_sync_batch, index);

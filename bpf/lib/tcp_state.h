@@ -59,7 +59,7 @@ static __always_inline __u64 tcp_next_states(__u32 view, __u32 event)
 	}
 }
 
-/* One event per packet; priority RST, SYN, FIN, ACK. */
+/* Returns the one event of a packet; priority RST, SYN, FIN, ACK. */
 static __always_inline __u32 tcp_event(__u8 flags)
 {
 	if (flags & TCP_RST)

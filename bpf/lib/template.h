@@ -10,14 +10,14 @@
 #include "lib/flow.h"
 
 #define TEMPLATE_EXTRA_TICKS 56 /* 60 s */
-#define TEMPLATE_HOLD_TRIES  4
+#define TEMPLATE_USE_TRIES  4
 
 static __always_inline __u64 prefix_mask(__u32 bits)
 {
 	return bits >= 64 ? ~0ULL : bits == 0 ? 0 : bpf_cpu_to_be64(~0ULL << (64 - bits));
 }
 
-/* The client's network: the first `bits` of the canonical form. */
+/* Returns the client's network: the first `bits` of the canonical form. */
 static __always_inline struct weir_addr addr_masked(const struct weir_addr *addr, __u32 bits)
 {
 	struct weir_addr network = *addr;
@@ -66,7 +66,7 @@ static __always_inline int template_timed_out(__u64 meta, const struct weir_flow
 	return (__s32)(now - META_SEEN(meta)) > (__s32)cold->ifindex;
 }
 
-/* As flow_release(), for a template. Schedulers do not count templates, so no tree is updated. */
+/* Does the same as flow_release() for a template. Schedulers do not count templates, so no tree is updated. */
 __noinline int template_release(__u32 entry_index, __u64 meta)
 {
 	struct weir_entry *entry = entry_at(entry_index);
@@ -90,14 +90,14 @@ __noinline int template_expire(__u32 entry_index, __u64 meta, __u32 now)
 {
 	struct weir_flow_cold *cold = cold_at(entry_index);
 	struct weir_entry *entry = entry_at(entry_index);
-	__u64 later;
+	__u64 extended;
 
 	if (!cold || !entry || !template_timed_out(meta, cold, now))
 		return 0;
 	if (READ_ONCE(cold->created) == 0)
 		return template_release(entry_index, meta);
-	later = meta_make(META_GENERATION(meta), WEIR_KIND_TEMPLATE, META_STATE(meta), META_FLAGS(meta), now);
-	if (__sync_val_compare_and_swap(&entry->meta, meta, later) == meta)
+	extended = meta_make(META_GENERATION(meta), WEIR_KIND_TEMPLATE, META_STATE(meta), META_FLAGS(meta), now);
+	if (__sync_val_compare_and_swap(&entry->meta, meta, extended) == meta)
 		WRITE_ONCE(cold->ifindex, TEMPLATE_EXTRA_TICKS);
 	return 0;
 }
@@ -148,7 +148,7 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 		return 0;
 	if (flow)
 		__sync_fetch_and_add(&cold->created, 1);
-	for (int i = 0; i < TEMPLATE_HOLD_TRIES; i++) {
+	for (int i = 0; i < TEMPLATE_USE_TRIES; i++) {
 		meta = READ_ONCE(entry->meta);
 		if (META_KIND(meta) != WEIR_KIND_TEMPLATE || META_GENERATION(meta) != (__u8)key->generation)
 			break;

@@ -6,7 +6,7 @@
 #include "lib/hop.h"
 #include "lib/stage.h"
 
-/* Arguments of a stage across a tail call; per CPU, because a softirq processes one packet at a time on each CPU. */
+/* Arguments of a stage across a tail call; per CPU, because each CPU processes one packet at a time, in a softirq. */
 struct scratch {
 	__u32 reason; /* enum weir_reason */
 	__u32 mtu;

@@ -26,7 +26,7 @@ static __always_inline long room_close(struct weir_context *ctx, const __u8 *fra
 
 /*
  * Resets a partial checksum, so that the skb is sent unmodified. There is no helper for it: removing the bytes at the
- * checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is done always.
+ * checksum start resets the state (skb_postpull_rcsum). The state cannot be queried, so this is always done.
  */
 __noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)
 {
@@ -43,21 +43,21 @@ __noinline long skb_reset_offload(struct weir_context *ctx, __u32 l3)
 /* Sets the packet's length. Its headers will be replaced, so partial checksum and GSO state are reset. */
 static __always_inline long length_set(struct weir_context *ctx, const struct packet *p, __u32 len)
 {
-	__u32 least = p->l3 + RESET_LEN + IPV6_LEN;
+	__u32 min_len = p->l3 + RESET_LEN + IPV6_LEN;
 
-	if (bpf_skb_change_tail(ctx, len > least ? len : least, 0) || skb_reset_offload(ctx, p->l3))
+	if (bpf_skb_change_tail(ctx, len > min_len ? len : min_len, 0) || skb_reset_offload(ctx, p->l3))
 		return -1;
-	return len < least ? bpf_skb_change_tail(ctx, len, 0) : 0;
+	return len < min_len ? bpf_skb_change_tail(ctx, len, 0) : 0;
 }
 
 /* ---- transmission ------------------------------------------------------------------------------------------------ */
 
-static __always_inline int redirected(long action)
+static __always_inline int redirect_verdict(long action)
 {
 	return action == TC_ACT_REDIRECT ? XDP_REDIRECT : XDP_DROP;
 }
 
-/* A VLAN device adds its own tag on transmit. */
+/* Removes all tags: a VLAN device adds its own on transmit. */
 static __always_inline void tags_pop(struct weir_context *ctx)
 {
 #pragma unroll
@@ -73,7 +73,7 @@ __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *
 
 	tags_pop(ctx);
 	if (!next_hop)
-		return redirected(bpf_redirect_neigh(ifindex, 0, 0, 0));
+		return redirect_verdict(bpf_redirect_neigh(ifindex, 0, 0, 0));
 	if (addr_is_v4(next_hop)) {
 		neigh.nh_family = AF_INET;
 		neigh.ipv4_nh = addr_to_v4(next_hop);
@@ -81,17 +81,17 @@ __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *
 		neigh.nh_family = AF_INET6;
 		addr_to_v6(next_hop, neigh.ipv6_nh);
 	}
-	return redirected(bpf_redirect_neigh(ifindex, &neigh, sizeof(neigh), 0));
+	return redirect_verdict(bpf_redirect_neigh(ifindex, &neigh, sizeof(neigh), 0));
 }
 
-/* As frame_retag() under XDP: sets one tag, or none. */
+/* Sets one tag, or none, as frame_retag() under XDP. */
 __noinline long skb_retag(struct weir_context *ctx, __u32 tag)
 {
 	tags_pop(ctx);
 	return tag ? bpf_skb_vlan_push(ctx, bpf_htons(ETHERTYPE_VLAN), tag) : 0;
 }
 
-/* A separate function, to save the caller's stack. */
+/* Sends a packet to its next hop. A separate function, to save the caller's stack. */
 __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct weir_addr *next_hop)
 {
 	__u32 ifindex, macs[3];
@@ -117,7 +117,7 @@ __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct we
 	macs[2] = hop->smac >> 16;
 	if (bpf_skb_store_bytes(ctx, 0, macs, sizeof(macs), 0))
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
-	return redirected(bpf_redirect(ifindex, 0));
+	return redirect_verdict(bpf_redirect(ifindex, 0));
 }
 
 static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, struct weir_addr *next_hop, int tagged)
@@ -128,7 +128,7 @@ static __always_inline int transmit(struct weir_context *ctx, struct hop *hop, s
 /* Sends a complete frame back through the ingress device. */
 static __always_inline int transmit_back(struct weir_context *ctx, const struct weir_device *device)
 {
-	return redirected(bpf_redirect(context_ifindex(ctx), 0));
+	return redirect_verdict(bpf_redirect(context_ifindex(ctx), 0));
 }
 
 static __always_inline int device_sends(const struct weir_device *device)

@@ -69,7 +69,7 @@ __noinline int frame_retag(struct weir_context *ctx, __u16 tag)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct eth_header *eth = data, copy;
-	__u32 tags = 0, want = tag ? 1 : 0;
+	__u32 tags = 0, wanted = tag ? 1 : 0;
 	__be16 type;
 	__be16 *words;
 
@@ -87,7 +87,7 @@ __noinline int frame_retag(struct weir_context *ctx, __u16 tag)
 		type = words[1];
 		tags++;
 	}
-	if (tags != want && bpf_xdp_adjust_head(ctx, ((int)tags - (int)want) * VLAN_TAG_LEN))
+	if (tags != wanted && bpf_xdp_adjust_head(ctx, ((int)tags - (int)wanted) * VLAN_TAG_LEN))
 		return -1;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
@@ -97,7 +97,7 @@ __noinline int frame_retag(struct weir_context *ctx, __u16 tag)
 		return -1;
 	*eth = copy;
 	eth->type = type;
-	if (want) {
+	if (wanted) {
 		eth->type = bpf_htons(ETHERTYPE_VLAN);
 		words[0] = bpf_htons(tag);
 		words[1] = type;

@@ -23,7 +23,10 @@ static __always_inline int is_unfinished(struct weir_context *ctx, const struct 
 	return csum && *csum == csum_fold(csum_pseudo(&p->src, &p->dst, p->proto, p->ip_len - (p->l4 - p->l3)));
 }
 
-/* The packet may change the flow's state at tc: removes it from the front cache, which only XDP has. */
+/*
+ * Passes the packet to tc, where it may change the flow's state, and removes the flow from the front cache, which only
+ * XDP has.
+ */
 static __always_inline int pass_unfinished_to_tc(struct weir_context *ctx, const struct packet *p)
 {
 	__u64 hash = packet_hash(p);

@@ -26,10 +26,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::read_to_string(&path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))
     };
-    let reasons = parse_reasons(&read("weir_reasons.h")?);
+    let reasons = parse_reasons("weir_reasons.h", &read("weir_reasons.h")?);
     let hash = fnv1a(&without_comments(&read("weir_abi.h")?));
 
-    let latency = parse_reasons(&read("weir_latency_reasons.h")?);
+    let latency = parse_reasons("weir_latency_reasons.h", &read("weir_latency_reasons.h")?);
 
     let mut out = render_reasons(&reasons)?;
     out.push_str(&render_latency(&latency)?);
@@ -41,8 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
-/// Parses the lines `X(number, NAME, "label", "text")`.
-fn parse_reasons(header: &str) -> Vec<Reason> {
+/// Parses the lines `X(number, NAME, "label", "text")` of the header `file`.
+fn parse_reasons(file: &str, header: &str) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for line in header
         .lines()
@@ -54,36 +54,36 @@ fn parse_reasons(header: &str) -> Vec<Reason> {
             .strip_prefix("X(")
             .and_then(|body| body.strip_suffix(')'))
         else {
-            panic!("weir_reasons.h: cannot read the line {line:?}");
+            panic!("{file}: cannot read the line {line:?}");
         };
         let mut parts = body.splitn(3, ',').map(str::trim);
         let (Some(number), Some(name), Some(strings)) = (parts.next(), parts.next(), parts.next())
         else {
-            panic!("weir_reasons.h: too few parts in {line:?}");
+            panic!("{file}: too few parts in {line:?}");
         };
         let Some((label, text)) = strings.split_once("\", \"") else {
-            panic!("weir_reasons.h: two strings expected in {line:?}");
+            panic!("{file}: expected two strings in {line:?}");
         };
         reasons.push(Reason {
             number: number
                 .parse()
-                .unwrap_or_else(|_| panic!("weir_reasons.h: bad number in {line:?}")),
+                .unwrap_or_else(|_| panic!("{file}: invalid number in {line:?}")),
             name: name.to_owned(),
             label: label.trim_start_matches('"').to_owned(),
             text: text
                 .strip_suffix('"')
-                .unwrap_or_else(|| panic!("weir_reasons.h: no closing quote in {line:?}"))
+                .unwrap_or_else(|| panic!("{file}: no closing quote in {line:?}"))
                 .to_owned(),
         });
     }
     for (index, reason) in reasons.iter().enumerate() {
         assert!(
             usize::from(reason.number) == index,
-            "weir_reasons.h: {} is not number {index}",
+            "{file}: {} is not number {index}",
             reason.name
         );
     }
-    assert!(!reasons.is_empty(), "weir_reasons.h: no reason found");
+    assert!(!reasons.is_empty(), "{file}: no reason found");
     reasons
 }
 
@@ -97,7 +97,7 @@ fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
             out,
             "    /// {}\n    {} = {},",
             reason.text,
-            camel(&reason.name),
+            camel_case(&reason.name),
             reason.number
         )?;
     }
@@ -110,7 +110,7 @@ fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
         writeln!(
             out,
             "    ReasonInfo {{ reason: Reason::{}, label: \"{}\", text: \"{}\" }},",
-            camel(&reason.name),
+            camel_case(&reason.name),
             reason.label,
             reason.text
         )?;
@@ -125,7 +125,7 @@ fn render_latency(reasons: &[Reason]) -> Result<String, fmt::Error> {
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum LatencyReason {\n",
     );
     for reason in reasons {
-        let (name, number) = (camel(&reason.name), reason.number);
+        let (name, number) = (camel_case(&reason.name), reason.number);
         writeln!(out, "    /// {}\n    {name} = {number},", reason.text)?;
     }
     let count = reasons.len();
@@ -138,14 +138,14 @@ fn render_latency(reasons: &[Reason]) -> Result<String, fmt::Error> {
     )?;
     for reason in reasons {
         let (label, text) = (&reason.label, &reason.text);
-        let name = camel(&reason.name);
+        let name = camel_case(&reason.name);
         writeln!(out, "    (LatencyReason::{name}, \"{label}\", \"{text}\"),")?;
     }
     out.push_str("];\n\n");
     Ok(out)
 }
 
-fn camel(name: &str) -> String {
+fn camel_case(name: &str) -> String {
     name.split('_')
         .map(|word| word[..1].to_owned() + &word[1..].to_lowercase())
         .collect()

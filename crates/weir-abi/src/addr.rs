@@ -41,7 +41,7 @@ impl Addr {
         Ipv6Addr::from(self.octets()).to_canonical()
     }
 
-    /// Whether this is the zero address.
+    /// Returns whether this is the zero address.
     pub const fn is_zero(self) -> bool {
         self.hi == 0 && self.lo == 0
     }

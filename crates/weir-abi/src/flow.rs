@@ -222,7 +222,7 @@ impl Bucket {
     ///
     /// A table of one page has no stash: every home can use every bucket. For larger tables, 1/32 is sufficient at 90 %
     /// load; the square root is added because the pages of small tables are unevenly loaded (docs/performance.md).
-    pub const fn homes(buckets: u32) -> u32 {
+    pub const fn home_count(buckets: u32) -> u32 {
         if buckets <= 2 * SPILL_PAIRS {
             return buckets;
         }
@@ -309,14 +309,20 @@ mod tests {
 
     #[test]
     fn stash_is_a_small_part_of_a_large_table() {
-        assert_eq!(Bucket::homes(1), 1);
-        assert_eq!(Bucket::homes(32), 32);
-        assert_eq!(Bucket::homes(33), 26);
-        assert_eq!(Bucket::homes(149_797), 144_728);
+        assert_eq!(Bucket::home_count(1), 1);
+        assert_eq!(Bucket::home_count(32), 32);
+        assert_eq!(Bucket::home_count(33), 26);
+        assert_eq!(Bucket::home_count(149_797), 144_728);
         for buckets in 1..100_000 {
-            let homes = Bucket::homes(buckets);
-            assert!(homes <= buckets && homes * 4 >= buckets * 3, "{buckets}");
-            assert!(homes == buckets || homes.is_multiple_of(2), "{buckets}");
+            let home_count = Bucket::home_count(buckets);
+            assert!(
+                home_count <= buckets && home_count * 4 >= buckets * 3,
+                "{buckets}"
+            );
+            assert!(
+                home_count == buckets || home_count.is_multiple_of(2),
+                "{buckets}"
+            );
         }
     }
 

@@ -17,7 +17,7 @@ constants! {
     LATENCY_PENDING: u8 = 2;
     /// [`LatencyFlow::flags`], of the pending request: a packet may have been lost or retransmitted.
     LATENCY_LOSSY: u8 = 4;
-    /// [`LatencyFlow::flags`], of the pending request: another one followed before the answer.
+    /// [`LatencyFlow::flags`], of the pending request: another request followed before the answer.
     LATENCY_OVERLAP: u8 = 8;
     /// [`LatencyFlow::flags`]: the pending request is a TLS ClientHello.
     LATENCY_HELLO: u8 = 16;
@@ -141,7 +141,7 @@ structs! {
 }
 
 impl LatencyFlow {
-    /// Whether a flag is set.
+    /// Returns whether a flag is set.
     #[must_use]
     pub const fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0

@@ -30,7 +30,7 @@ structs! {
         tunnel: u8,
         /// `TUNNEL_*`.
         tunnel_flags: u8,
-        /// DSCP mark of l3dsr.
+        /// DSCP of l3dsr.
         dscp: u8,
         /// Outer UDP destination port of GUE.
         tunnel_port: Be16,

@@ -129,7 +129,7 @@ structs! {
         tunnel_flags: u8,
         /// Outer UDP destination port of GUE.
         tunnel_port: Be16,
-        /// l3dsr mark of the service.
+        /// DSCP of l3dsr, from the service.
         dscp: u8,
         /// IP version of `addr`: 4 or 6.
         family: u8,
@@ -262,7 +262,7 @@ impl MacRow {
         Self::word(ifindex, [a, b, c, d, e, f])
     }
 
-    /// Whether [`Self::listed`] returns this word for a device.
+    /// Returns whether [`Self::listed`] returns this word for a device.
     pub const fn is_listed(word: u64) -> bool {
         let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
         let [k, l, m, n, o, p, _, _] = word.to_ne_bytes();

@@ -157,7 +157,7 @@ structs! {
         snat_port_first: u16,
         /// Last source port of snat, in host byte order, inclusive.
         snat_port_last: u16,
-        /// l3dsr mark 1…63; 0 = the DSCP is not changed.
+        /// DSCP of l3dsr, 1…63; 0 = the DSCP is not changed.
         dscp: u8,
         /// Zero.
         pad: u8,
@@ -208,7 +208,7 @@ structs! {
         max_load: u32,
         /// First element of the tree: positions in the list, or sums; four nodes per element, which packets update.
         tree_at: u32,
-        /// Number of the tree's nodes and also of its leaves, a power of two; 0 = the scheduler walks the list.
+        /// Number of the tree's nodes and also of its leaves, a power of two; 0 = the scheduler searches the list.
         tree_width: u32,
         /// Sum of the weights in the list.
         weight: u64,

@@ -118,29 +118,29 @@ impl Filter {
     /// Returns the index of the word of an address, and the two bits of the address in it, which may coincide; as in
     /// the data plane (bpf/lib/hash.h). The hash has no key: a false positive costs a packet only one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
-        let mixed =
+        let hash =
             (addr.lo ^ addr.lo >> 32 ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bits = 1 << (mixed >> 45 & 63) | 1 << (mixed >> 39 & 63);
-        ((mixed >> 51) as usize, bits)
+        let bits = 1 << (hash >> 45 & 63) | 1 << (hash >> 39 & 63);
+        ((hash >> 51) as usize, bits)
     }
 
     /// Adds a VIP or an address of snat.
-    pub fn add_to(&mut self, addr: Addr) {
+    pub fn add_destination(&mut self, addr: Addr) {
         Self::set(&mut self.to, addr);
     }
 
     /// Adds a server whose replies pass through the director.
-    pub fn add_from(&mut self, addr: Addr) {
+    pub fn add_source(&mut self, addr: Addr) {
         Self::set(&mut self.from, addr);
     }
 
-    /// Whether `addr` may be a VIP or an address of snat.
-    pub fn may_be_to(&self, addr: Addr) -> bool {
+    /// Returns whether `addr` may be a VIP or an address of snat.
+    pub fn may_be_destination(&self, addr: Addr) -> bool {
         Self::get(&self.to, addr)
     }
 
-    /// Whether `addr` may be a nat server.
-    pub fn may_be_from(&self, addr: Addr) -> bool {
+    /// Returns whether `addr` may be a nat server.
+    pub fn may_be_source(&self, addr: Addr) -> bool {
         Self::get(&self.from, addr)
     }
 
@@ -166,18 +166,24 @@ mod tests {
         let addresses: Vec<Addr> = (0..=255u8)
             .map(|last| IpAddr::from([10, 0, 7, last]).into())
             .collect();
-        addresses.iter().for_each(|addr| filter.add_to(*addr));
-        assert!(addresses.iter().all(|addr| filter.may_be_to(*addr)));
-        assert!(!addresses.iter().any(|addr| filter.may_be_from(*addr)));
+        addresses
+            .iter()
+            .for_each(|addr| filter.add_destination(*addr));
+        assert!(
+            addresses
+                .iter()
+                .all(|addr| filter.may_be_destination(*addr))
+        );
+        assert!(!addresses.iter().any(|addr| filter.may_be_source(*addr)));
     }
 
     #[test]
     fn filter_has_few_false_positives() {
         let mut filter = Box::new(Filter::ZERO);
         let address = |net: u32, host: u32| Addr::from(core::net::Ipv4Addr::from(net + host));
-        (0..10_000).for_each(|host| filter.add_from(address(0xc612_0000, host)));
+        (0..10_000).for_each(|host| filter.add_source(address(0xc612_0000, host)));
         let hits = (0..65_536)
-            .filter(|host| filter.may_be_from(address(0xcb00_0000, *host)))
+            .filter(|host| filter.may_be_source(address(0xcb00_0000, *host)))
             .count();
         assert!(hits < 300, "{hits} false positives of 65536");
     }

@@ -1,4 +1,4 @@
-//! The constants of the C header and of this crate are the same.
+//! Checks that the C headers and this crate define the same constants.
 
 use std::collections::BTreeMap;
 

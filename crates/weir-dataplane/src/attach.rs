@@ -50,7 +50,7 @@ impl Mode {
     }
 
     /// Returns the mode of a hook; `None` for hooks outside the packet path.
-    pub const fn of(hook: Hook) -> Option<Self> {
+    pub const fn from_hook(hook: Hook) -> Option<Self> {
         match hook {
             Hook::XdpNative => Some(Self::Native),
             Hook::XdpGeneric => Some(Self::Generic),
@@ -268,11 +268,11 @@ fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
 }
 
 fn device_name(ifindex: u32) -> Result<String> {
-    name_of(ifindex).during("get the name of", || format!("device {ifindex}"))
+    interface_name(ifindex).during("get the name of", || format!("device {ifindex}"))
 }
 
 #[allow(unsafe_code, reason = "if_indextoname(3) fills a buffer")]
-fn name_of(ifindex: u32) -> io::Result<String> {
+fn interface_name(ifindex: u32) -> io::Result<String> {
     let mut name = [0u8; libc::IF_NAMESIZE];
     // SAFETY: the buffer has the required size.
     let name_start = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };

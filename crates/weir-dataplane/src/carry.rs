@@ -103,11 +103,11 @@ impl CarriedCounters {
             add_live_difference(&old, &rows, &new.live)?;
         }
         if let Some((old, before)) = self.traffic {
-            let now = maps::sums_of_traffic(&old)?;
-            let since = now.iter().zip(&before);
+            let current = maps::sums_of_traffic(&old)?;
+            let pairs = current.iter().zip(&before);
             add_traffic(
                 &new.traffic,
-                since.map(|(now, before)| difference(now, before)),
+                pairs.map(|(current, before)| difference(current, before)),
             )?;
         }
         Ok(())
@@ -117,23 +117,38 @@ impl CarriedCounters {
 /// Adds the difference between `old` and `before` to the rows of `new`.
 fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) -> Result<()> {
     for (row, before) in (0u32..).zip(before) {
-        let now = old.get(row)?;
+        let current = old.get(row)?;
         let words = [
-            (offset_of!(Live, active), before.active, now.active),
-            (offset_of!(Live, inactive), before.inactive, now.inactive),
-            (offset_of!(Live, total), before.total, now.total),
-            (offset_of!(Live, stateless), before.stateless, now.stateless),
-            (offset_of!(Live, syns), before.syns, now.syns),
-            (offset_of!(Live, answered), before.answered, now.answered),
+            (offset_of!(Live, active), before.active, current.active),
+            (
+                offset_of!(Live, inactive),
+                before.inactive,
+                current.inactive,
+            ),
+            (offset_of!(Live, total), before.total, current.total),
+            (
+                offset_of!(Live, stateless),
+                before.stateless,
+                current.stateless,
+            ),
+            (offset_of!(Live, syns), before.syns, current.syns),
+            (
+                offset_of!(Live, answered),
+                before.answered,
+                current.answered,
+            ),
         ];
-        for (offset, before, now) in words.into_iter().filter(|(_, before, now)| before != now) {
+        for (offset, before, current) in words
+            .into_iter()
+            .filter(|(_, before, current)| before != current)
+        {
             new.atomic_u64(row, offset)?
-                .fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
+                .fetch_add(current.wrapping_sub(before), Ordering::AcqRel);
         }
-        if now.persistent != before.persistent {
+        if current.persistent != before.persistent {
             new.atomic_u32(row, offset_of!(Live, persistent))?
                 .fetch_add(
-                    now.persistent.wrapping_sub(before.persistent),
+                    current.persistent.wrapping_sub(before.persistent),
                     Ordering::AcqRel,
                 );
         }
@@ -144,41 +159,41 @@ fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) 
 /// Adds the servers' counts of a replaced state to the new state, which has `dests` server rows, if the build that
 /// created the new state did not copy them. In this case the new rows started at zero, and flows that end would make
 /// them wrap around. Returns whether counts were added. No packet may be in a program of the replaced state.
-pub(crate) fn transfer(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
-    let Some(live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
+pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
+    let Some(new_live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
     };
-    if same_map(&own.live, &live) {
+    if same_map(&old.live, &new_live) {
         return Ok(false);
     }
-    let count = dests.min(own.dests.entries());
+    let count = dests.min(old.dests.entries());
     let mut were_not_copied = false;
-    for row in 0..count.min(live.entries()) {
-        let (old_row, new_row) = (own.live.get(row)?, live.get(row)?);
+    for row in 0..count.min(new_live.entries()) {
+        let (old_row, new_row) = (old.live.get(row)?, new_live.get(row)?);
         // A used row is not reused within this short time.
         were_not_copied |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
     if !were_not_copied {
         return Ok(false);
     }
-    let zeros = vec![Live::ZERO; count.min(live.entries()) as usize];
-    add_live_difference(&own.live, &zeros, &live)?;
-    if let Some(traffic) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
-        && traffic.entries() != own.traffic.entries()
+    let zeros = vec![Live::ZERO; count.min(new_live.entries()) as usize];
+    add_live_difference(&old.live, &zeros, &new_live)?;
+    if let Some(new_traffic) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
+        && new_traffic.entries() != old.traffic.entries()
     {
-        let mut rows = maps::sums_of_traffic(&own.traffic)?;
-        rows.truncate(count.min(traffic.entries()) as usize);
-        add_traffic(&traffic, rows.into_iter())?;
+        let mut rows = maps::sums_of_traffic(&old.traffic)?;
+        rows.truncate(count.min(new_traffic.entries()) as usize);
+        add_traffic(&new_traffic, rows.into_iter())?;
     }
     Ok(true)
 }
 
-fn difference(now: &Traffic, before: &Traffic) -> Traffic {
+fn difference(current: &Traffic, before: &Traffic) -> Traffic {
     Traffic {
-        packets_in: now.packets_in.wrapping_sub(before.packets_in),
-        bytes_in: now.bytes_in.wrapping_sub(before.bytes_in),
-        packets_out: now.packets_out.wrapping_sub(before.packets_out),
-        bytes_out: now.bytes_out.wrapping_sub(before.bytes_out),
+        packets_in: current.packets_in.wrapping_sub(before.packets_in),
+        bytes_in: current.bytes_in.wrapping_sub(before.bytes_in),
+        packets_out: current.packets_out.wrapping_sub(before.packets_out),
+        bytes_out: current.bytes_out.wrapping_sub(before.bytes_out),
     }
 }
 

@@ -66,7 +66,7 @@ pub enum Opened {
     FlowsMigrating,
 }
 
-/// The programs that a device's hooks run.
+/// Names of the programs that a device's hooks run, and of the program that starts the sweep.
 pub(crate) const XDP_PROGRAM: &str = "weir_xdp";
 const INGRESS_PROGRAM: &str = "weir_tc_ingress";
 const EGRESS_PROGRAM: &str = "weir_tc_egress";
@@ -106,7 +106,7 @@ impl Dataplane {
 
         let plan = match &previous {
             None => Plan::fresh(options)?,
-            Some(old) => Plan::over(&pins, old, options)?,
+            Some(old) => Plan::for_record(&pins, old, options)?,
         };
         let record = plan.record;
         if let (Some(old), true) = (&previous, plan.share_counts) {
@@ -152,7 +152,7 @@ impl Dataplane {
     /// The kernel returns an error; remaining devices keep the old programs, and a second call continues.
     pub fn activate(&mut self) -> Result<()> {
         if self.migration.is_some() {
-            self.begin_in_old_table(true)?;
+            self.select_table_for_new_flows(true)?;
         }
         self.record
             .commit(&self.pins.layout(), &self.pins.layout_staging())?;
@@ -206,9 +206,13 @@ impl Dataplane {
     /// A pinned map cannot be read or written.
     pub fn transfer_counts(&self) -> Result<bool> {
         match LayoutRecord::read(&self.pins.layout())? {
-            Some(now) if now.state != self.record.state => {
+            Some(current) if current.state != self.record.state => {
                 wait_for_packets();
-                carry::transfer(&self.maps, &self.pins.state(now.state), now.sizes.dests)
+                carry::transfer(
+                    &self.maps,
+                    &self.pins.state(current.state),
+                    current.sizes.dests,
+                )
             }
             _ => Ok(false),
         }
@@ -223,9 +227,9 @@ impl Dataplane {
     pub fn detach_tc(&self) -> Result<usize> {
         let mut detached = 0;
         for attachment in self.attachments()? {
-            let path_hooks = self.path_hooks(attachment.ifindex)?;
-            let xdp = path_hooks.iter().any(|(_, mode)| *mode != Mode::Tc);
-            if xdp && Mode::of(attachment.hook) == Some(Mode::Tc) {
+            let packet_path_hooks = self.packet_path_hooks(attachment.ifindex)?;
+            let xdp = packet_path_hooks.iter().any(|(_, mode)| *mode != Mode::Tc);
+            if xdp && Mode::from_hook(attachment.hook) == Some(Mode::Tc) {
                 attach::detach(&self.pins, attachment.ifindex, attachment.hook)?;
                 detached += 1;
             }
@@ -240,8 +244,8 @@ impl Dataplane {
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel rejects the request.
     pub fn attach(&self, ifindex: u32, choice: XdpChoice) -> Result<Mode> {
         self.require_active()?;
-        let path_hooks = self.path_hooks(ifindex)?;
-        let xdp = path_hooks.iter().find(|(_, mode)| *mode != Mode::Tc);
+        let packet_path_hooks = self.packet_path_hooks(ifindex)?;
+        let xdp = packet_path_hooks.iter().find(|(_, mode)| *mode != Mode::Tc);
         let mode = match xdp {
             Some((_, mode)) => *mode,
             None => attach::attach_xdp(
@@ -251,7 +255,10 @@ impl Dataplane {
                 choice,
             )?,
         };
-        for (hook, _) in path_hooks.iter().filter(|(_, mode)| *mode == Mode::Tc) {
+        for (hook, _) in packet_path_hooks
+            .iter()
+            .filter(|(_, mode)| *mode == Mode::Tc)
+        {
             attach::detach(&self.pins, ifindex, *hook)?;
         }
         Ok(mode)
@@ -262,20 +269,23 @@ impl Dataplane {
     /// # Errors
     /// [`Error::NotActive`], or the kernel rejects the request.
     pub fn attach_at_tc(&self, ifindex: u32) -> Result<Mode> {
-        let path_hooks = self.path_hooks(ifindex)?;
+        let packet_path_hooks = self.packet_path_hooks(ifindex)?;
         self.attach_tc(ifindex, Direction::Balance)?;
-        for (hook, _) in path_hooks.iter().filter(|(_, mode)| *mode != Mode::Tc) {
+        for (hook, _) in packet_path_hooks
+            .iter()
+            .filter(|(_, mode)| *mode != Mode::Tc)
+        {
             attach::detach(&self.pins, ifindex, *hook)?;
         }
         Ok(Mode::Tc)
     }
 
     /// Returns the hooks of a device to which the packet path is attached.
-    fn path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
+    fn packet_path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
         let attachments = self.attachments()?.into_iter();
         let attachments = attachments.filter(|attachment| attachment.ifindex == ifindex);
         Ok(attachments
-            .filter_map(|attachment| Some((attachment.hook, Mode::of(attachment.hook)?)))
+            .filter_map(|attachment| Some((attachment.hook, Mode::from_hook(attachment.hook)?)))
             .collect())
     }
 
@@ -384,15 +394,15 @@ impl Dataplane {
         self.require_active()?;
         // After the first wait no older program runs. After the second wait every packet uses the new setting.
         wait_for_packets();
-        self.begin_in_old_table(false)?;
+        self.select_table_for_new_flows(false)?;
         wait_for_packets();
-        let moved = migration.move_all(|order| self.test_run(MOVE_PROGRAM, order))?;
+        let moved = migration.move_all(|request| self.test_run(MOVE_PROGRAM, request))?;
         self.drop_old_table()?;
         Ok(moved)
     }
 
-    /// Selects the table for new flows while there are two tables.
-    fn begin_in_old_table(&self, old: bool) -> Result<()> {
+    /// Selects the table for new flows while there are two tables: the old one or the current one.
+    fn select_table_for_new_flows(&self, old: bool) -> Result<()> {
         let mut settings = self.maps.settings()?;
         settings.flags &= !SETTINGS_BEGIN_IN_OLD;
         settings.flags |= if old { SETTINGS_BEGIN_IN_OLD } else { 0 };

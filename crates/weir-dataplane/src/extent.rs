@@ -44,7 +44,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Like [`Self::new`], but with these runs in use. Runs may overlap, as extents that share a hash table do.
+    /// Creates an allocator in which these runs are in use. Runs may overlap, as extents that share a hash table do.
     pub fn adopting(elements: u32, used: impl IntoIterator<Item = Extent>) -> Self {
         let mut allocator = Self::new(elements);
         for extent in used {

@@ -24,7 +24,7 @@ impl Maps {
             .map(|(ifindex, _)| MacRow::listed(*ifindex));
         let listed: BTreeSet<u64> = listed.collect();
         let single = single_device(addresses);
-        // Addresses without a device must be removed before another device is listed.
+        // The words of this row match frames from any device: remove old words before another device is listed.
         let remaining = self.macs.get(MAC_ROW_SINGLE)?.words;
         self.write_row(
             MAC_ROW_SINGLE,
@@ -66,7 +66,7 @@ impl Maps {
         }
         for (index, wanted) in (0u32..).zip(rows) {
             let before = self.macs.get(index)?.words;
-            self.write_row(index, replaced(before, wanted))?;
+            self.write_row(index, new_row(before, wanted))?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
 
 /// Returns the new contents of a row, which are written in the order of the positions. Words that remain keep their
 /// position, so that packets find them in between. If there are too many words, the last word accepts all addresses.
-fn replaced(before: Words, wanted: BTreeSet<u64>) -> Words {
+fn new_row(before: Words, wanted: BTreeSet<u64>) -> Words {
     let mut missing = wanted.clone();
     let mut row = before.map(|word| if missing.remove(&word) { word } else { 0 });
     let free = row.iter_mut().filter(|word| **word == 0);
@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn remaining_words_keep_their_position() {
-        let row = replaced([0; 8], BTreeSet::from([7, 8, 9]));
+        let row = new_row([0; 8], BTreeSet::from([7, 8, 9]));
         assert_eq!(row, [7, 8, 9, 0, 0, 0, 0, 0]);
-        let row = replaced(row, BTreeSet::from([9, 5, 6]));
+        let row = new_row(row, BTreeSet::from([9, 5, 6]));
         assert_eq!(row, [5, 6, 9, 0, 0, 0, 0, 0]);
-        assert_eq!(replaced(row, BTreeSet::new()), [0; 8]);
+        assert_eq!(new_row(row, BTreeSet::new()), [0; 8]);
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn row_that_is_too_short_accepts_all() {
-        let row = replaced([0; 8], (1..=9).collect());
+        let row = new_row([0; 8], (1..=9).collect());
         assert_eq!(row, [1, 2, 3, 4, 5, 6, 7, MAC_ANY]);
-        let row = replaced(row, (2..=9).collect());
+        let row = new_row(row, (2..=9).collect());
         assert_eq!(row, [8, 2, 3, 4, 5, 6, 7, 9]);
-        assert_eq!(replaced([0; 8], (1..=8).collect())[7], 8);
+        assert_eq!(new_row([0; 8], (1..=8).collect())[7], 8);
     }
 }

@@ -35,7 +35,7 @@ const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5768);
 type KeyBytes = [u8; 24];
 type AddressBytes = [u8; 16];
 /// Number of bytes before each frame in the ring: `ifindex` and `length`.
-const RECORD_HEAD: usize = 8;
+const RECORD_HEADER: usize = 8;
 
 /// A destination whose connections are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,46 +68,46 @@ pub struct HoldCounts {
 pub struct Hold {
     object: Ebpf,
     ring: RingBuf<MapData>,
-    until: Array<MapData, u64>,
+    deadline: Array<MapData, u64>,
     counts: Array<MapData, u64>,
 }
 
 impl Hold {
-    /// Loads the programs. `own`: this host's addresses, for unspecified addresses in `to`. No packet is held before
-    /// [`Self::until`] is called.
+    /// Loads the programs. `host_addresses` apply to unspecified addresses in `targets`. No packet is held before
+    /// [`Self::set_deadline`] is called.
     ///
     /// # Errors
     /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
-    pub fn open(to: &[HoldTarget], own: &[IpAddr]) -> Result<Self> {
+    pub fn open(targets: &[HoldTarget], host_addresses: &[IpAddr]) -> Result<Self> {
         let mut object = EbpfLoader::new()
             .load(OBJECT)
-            .map_err(|error| load(&error))?;
-        let mut wanted: HashMap<_, KeyBytes, u8> = map(&mut object, "weir_hold_to")?;
-        for to in to {
-            wanted
-                .insert(key(*to), 1, 0)
-                .map_err(|error| load(&error))?;
+            .map_err(|error| load_error(&error))?;
+        let mut target_map: HashMap<_, KeyBytes, u8> = map(&mut object, "weir_hold_to")?;
+        for target in targets {
+            target_map
+                .insert(key(*target), 1, 0)
+                .map_err(|error| load_error(&error))?;
         }
-        let mut present: HashMap<_, AddressBytes, u8> = map(&mut object, "weir_hold_own")?;
-        for address in own {
-            present
+        let mut address_map: HashMap<_, AddressBytes, u8> = map(&mut object, "weir_hold_own")?;
+        for address in host_addresses {
+            address_map
                 .insert(address_bytes(*address), 1, 0)
-                .map_err(|error| load(&error))?;
+                .map_err(|error| load_error(&error))?;
         }
         let ring = object
             .take_map("weir_hold_ring")
             .ok_or(Error::NoObject { name: NAME })?;
-        let ring = RingBuf::try_from(ring).map_err(|error| load(&error))?;
-        let until = map(&mut object, "weir_hold_until")?;
+        let ring = RingBuf::try_from(ring).map_err(|error| load_error(&error))?;
+        let deadline = map(&mut object, "weir_hold_until")?;
         let counts = map(&mut object, "weir_hold_counts")?;
         let ingress: &mut SchedClassifier = program(&mut object, INGRESS)?;
-        until_verified(|| ingress.load()).map_err(|error| load(&error))?;
+        until_verified(|| ingress.load()).map_err(|error| load_error(&error))?;
         let release: &mut Xdp = program(&mut object, RELEASE)?;
-        until_verified(|| release.load()).map_err(|error| load(&error))?;
+        until_verified(|| release.load()).map_err(|error| load_error(&error))?;
         Ok(Self {
             object,
             ring,
-            until,
+            deadline,
             counts,
         })
     }
@@ -123,7 +123,7 @@ impl Hold {
             Ok(_) => return Ok(()),
             // Kernels before 6.6 do not have the attach type.
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
-            Err(error) => return Err(load(&error)),
+            Err(error) => return Err(load_error(&error)),
         }
         // The qdisc may exist already; any other error is returned when the filter is added.
         let _ = qdisc_add_clsact(interface);
@@ -142,24 +142,28 @@ impl Hold {
         ingress
             .attach_with_options(interface, kind, options)
             .map(drop)
-            .map_err(|error| load(&error))
+            .map_err(|error| load_error(&error))
     }
 
     /// Sets the time until which packets are held, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
     ///
     /// # Errors
     /// The kernel rejects the request.
-    pub fn until(&mut self, until_ns: u64) -> Result<()> {
-        self.until.set(0, until_ns, 0).map_err(|error| load(&error))
+    pub fn set_deadline(&mut self, deadline_ns: u64) -> Result<()> {
+        self.deadline
+            .set(0, deadline_ns, 0)
+            .map_err(|error| load_error(&error))
     }
 
     /// Returns the next held frame; `None` = there is none.
     pub fn take(&mut self) -> Option<HeldFrame> {
         loop {
             let record = self.ring.next()?;
-            let (head, frame) = record.split_at_checked(RECORD_HEAD)?;
-            let word = |at: usize| {
-                let bytes = head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            let (header, frame) = record.split_at_checked(RECORD_HEADER)?;
+            let word = |offset: usize| {
+                let bytes = header
+                    .get(offset..offset + 4)
+                    .and_then(|bytes| bytes.try_into().ok());
                 bytes.map_or(0, u32::from_ne_bytes)
             };
             if let Some(bytes) = frame.get(..word(4) as usize) {
@@ -177,21 +181,21 @@ impl Hold {
     /// # Errors
     /// The device does not exist.
     pub fn release(&self, frame: &HeldFrame) -> Result<()> {
-        let none = || Error::NoProgram {
+        let missing = || Error::NoProgram {
             name: RELEASE.to_owned(),
         };
         let program: &Xdp = self
             .object
             .program(RELEASE)
-            .ok_or_else(none)?
+            .ok_or_else(missing)?
             .try_into()
-            .map_err(|_: ProgramError| none())?;
+            .map_err(|_: ProgramError| missing())?;
         let input = TestInput {
             ingress_ifindex: frame.ifindex,
             live_frames: true,
             ..TestInput::xdp(&frame.bytes)
         };
-        let descriptor = program.fd().map_err(|error| load(&error))?;
+        let descriptor = program.fd().map_err(|error| load_error(&error))?;
         testrun::run(descriptor.as_fd(), &input).map(drop)
     }
 
@@ -200,7 +204,11 @@ impl Hold {
     /// # Errors
     /// The kernel rejects the request.
     pub fn counts(&self) -> Result<HoldCounts> {
-        let read = |at| self.counts.get(&at, 0).map_err(|error| load(&error));
+        let read = |index| {
+            self.counts
+                .get(&index, 0)
+                .map_err(|error| load_error(&error))
+        };
         Ok(HoldCounts {
             held: read(0)?,
             missed: read(1)?,
@@ -221,19 +229,19 @@ fn address_bytes(address: IpAddr) -> AddressBytes {
     }
 }
 
-fn key(to: HoldTarget) -> KeyBytes {
+fn key(target: HoldTarget) -> KeyBytes {
     let mut key = [0; 24];
-    if !to.address.is_unspecified() {
-        key[..16].copy_from_slice(&address_bytes(to.address));
+    if !target.address.is_unspecified() {
+        key[..16].copy_from_slice(&address_bytes(target.address));
     }
-    key[16..18].copy_from_slice(&to.port.to_be_bytes());
-    key[18] = if to.address.is_ipv4() { 4 } else { 6 };
+    key[16..18].copy_from_slice(&target.port.to_be_bytes());
+    key[18] = if target.address.is_ipv4() { 4 } else { 6 };
     key
 }
 
 fn map<M: TryFrom<Map, Error = MapError>>(object: &mut Ebpf, name: &'static str) -> Result<M> {
     let map = object.take_map(name).ok_or(Error::NoObject { name })?;
-    M::try_from(map).map_err(|error| load(&error))
+    M::try_from(map).map_err(|error| load_error(&error))
 }
 
 fn program<'a, P>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
@@ -246,19 +254,19 @@ where
     })
 }
 
-fn load(error: &dyn std::error::Error) -> Error {
+fn load_error(error: &dyn std::error::Error) -> Error {
     Error::Load {
         object: NAME,
-        message: crate::loader::chain(error),
+        message: crate::loader::with_causes(error),
     }
 }
 
-/// Returns the errno in an error's chain of sources.
+/// Returns the errno of the first OS error in an error's chain of sources.
 fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
-    let own = error
+    let errno_of_error = error
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::raw_os_error);
-    own.or_else(|| errno(error.source()?))
+    errno_of_error.or_else(|| errno(error.source()?))
 }
 
 #[cfg(test)]
@@ -267,16 +275,20 @@ mod tests {
 
     #[test]
     fn unspecified_address_keeps_its_family() {
-        let to = |text: &str| {
+        let key_of = |text: &str| {
             let socket: std::net::SocketAddr = text.parse().unwrap();
             key(HoldTarget {
                 address: socket.ip(),
                 port: socket.port(),
             })
         };
-        let (any4, any6, one) = (to("0.0.0.0:80"), to("[::]:80"), to("10.0.0.1:80"));
-        assert_eq!(any4[..16], [0; 16]);
-        assert_eq!((any4[18], any6[18], one[18]), (4, 6, 4));
-        assert_eq!(one[10..18], [0xff, 0xff, 10, 0, 0, 1, 0, 80]);
+        let (any_v4, any_v6, specific) = (
+            key_of("0.0.0.0:80"),
+            key_of("[::]:80"),
+            key_of("10.0.0.1:80"),
+        );
+        assert_eq!(any_v4[..16], [0; 16]);
+        assert_eq!((any_v4[18], any_v6[18], specific[18]), (4, 6, 4));
+        assert_eq!(specific[10..18], [0xff, 0xff, 10, 0, 0, 1, 0, 80]);
     }
 }

@@ -102,10 +102,10 @@ impl Sizes {
 }
 
 /// Returns the number of home buckets of a flow table. The remaining buckets, after them, are its stash.
-pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
+pub(crate) fn home_bucket_count(layout: u32, buckets: u32) -> u32 {
     match layout {
         2 => buckets,
-        _ => Bucket::homes(buckets),
+        _ => Bucket::home_count(buckets),
     }
 }
 
@@ -214,9 +214,9 @@ impl LayoutRecord {
 
     /// Checks that the layouts of the record's flow tables are supported.
     pub(crate) fn check_layouts(&self, pins: &PinDir) -> Result<()> {
-        let present = (self.flow_layout, self.sizes.buckets());
+        let current = (self.flow_layout, self.sizes.buckets());
         let old = (self.old_flow_layout, self.old_buckets);
-        let tables = [Some(present), Some(old).filter(|_| self.old_buckets > 0)];
+        let tables = [Some(current), Some(old).filter(|_| self.old_buckets > 0)];
         for (layout, buckets) in tables.into_iter().flatten() {
             if check_layout(layout).is_err() {
                 return Err(Error::FlowLayout {

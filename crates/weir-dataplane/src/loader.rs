@@ -104,10 +104,10 @@ pub(crate) fn load_all(
         }
     }
     let all = objects.iter_mut().map(|(_, object)| object);
-    load_programs(all).map_err(|message| refused("director", &message))?;
+    load_programs(all).map_err(|message| load_error("director", &message))?;
     let mut programs = Programs::new();
     for (name, object) in objects {
-        programs.extend(finish(name, object, directory)?);
+        programs.extend(pin_programs(name, object, directory)?);
     }
     Ok(programs)
 }
@@ -122,16 +122,16 @@ pub(crate) fn load(
     constants: &[Constant],
 ) -> Result<Programs> {
     let mut object = prepare(name, maps, constants)?;
-    load_programs([&mut object]).map_err(|message| refused(name, &message))?;
+    load_programs([&mut object]).map_err(|message| load_error(name, &message))?;
     let mut programs = Programs::new();
     for (program_name, program) in object.programs() {
-        let descriptor = program_fd(program).map_err(|message| refused(name, &message))?;
+        let descriptor = program_fd(program).map_err(|message| load_error(name, &message))?;
         programs.insert(program_name.to_owned(), descriptor);
     }
     Ok(programs)
 }
 
-fn refused(object: &'static str, message: &str) -> Error {
+fn load_error(object: &'static str, message: &str) -> Error {
     Error::Load {
         object,
         message: format!(
@@ -160,16 +160,17 @@ pub(crate) fn prepare(
     }
     loader
         .load(bytes)
-        .map_err(|error| refused(name, &chain(&error)))
+        .map_err(|error| load_error(name, &with_causes(&error)))
 }
 
-fn finish(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Programs> {
-    let refused = |message: String| refused(name, &message);
-    fill_stages(&mut object).map_err(refused)?;
+/// Fills the program arrays, and pins each program under its name in `directory`.
+fn pin_programs(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Programs> {
+    let load_error = |message: String| load_error(name, &message);
+    fill_stages(&mut object).map_err(load_error)?;
 
     let mut programs = Programs::new();
     for (program_name, program) in object.programs() {
-        let descriptor = program_fd(program).map_err(refused)?;
+        let descriptor = program_fd(program).map_err(load_error)?;
         let path = directory.join(program_name);
         sys::pin(descriptor.as_fd(), &path).at(&path)?;
         programs.insert(program_name.to_owned(), descriptor);
@@ -181,7 +182,7 @@ fn finish(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Prog
 fn old_kernel_hint(kernel: Option<KernelVersion>) -> &'static str {
     match kernel {
         Some(kernel) if kernel < OLDEST => {
-            "this kernel is too old: layer 4 services need Linux 6.1 or newer, proxy services alone do not; "
+            "this kernel is too old: layer 4 services need Linux 6.1 or newer (proxy services do not); "
         }
         _ => "",
     }
@@ -193,12 +194,12 @@ fn load_programs<'a>(
 ) -> std::result::Result<(), String> {
     std::thread::scope(|scope| {
         let programs = objects.into_iter().flat_map(|object| object.programs_mut());
-        let verifying: Vec<_> = programs
+        let threads: Vec<_> = programs
             .map(|(name, program)| scope.spawn(move || load_program(name, program)))
             .collect();
-        verifying.into_iter().try_for_each(|program| {
-            let lost = |_| Err("the thread that loaded a program panicked".to_owned());
-            program.join().unwrap_or_else(lost)
+        threads.into_iter().try_for_each(|program| {
+            let panicked = |_| Err("the thread that loaded a program panicked".to_owned());
+            program.join().unwrap_or_else(panicked)
         })
     })
 }
@@ -214,7 +215,7 @@ fn load_program(name: &str, program: &mut Program) -> std::result::Result<(), St
             return Err(format!("program {name} has an unsupported type"));
         }
     };
-    loaded.map_err(|error| format!("program {name}: {}", chain(&error)))
+    loaded.map_err(|error| format!("program {name}: {}", with_causes(&error)))
 }
 
 fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
@@ -230,7 +231,7 @@ fn fill_stages(object: &mut Ebpf) -> std::result::Result<(), String> {
         };
         ProgramArray::try_from(Map::ProgramArray(reopen(map)?))
             .and_then(|mut array| array.set(*index, &program, 0))
-            .map_err(|error| chain(&error))?;
+            .map_err(|error| with_causes(&error))?;
     }
     Ok(())
 }
@@ -241,11 +242,11 @@ fn reopen(map: &aya::maps::MapData) -> std::result::Result<aya::maps::MapData, S
         .as_fd()
         .try_clone_to_owned()
         .map_err(|error| error.to_string())?;
-    aya::maps::MapData::from_fd(copy).map_err(|error| chain(&error))
+    aya::maps::MapData::from_fd(copy).map_err(|error| with_causes(&error))
 }
 
 fn raw_fd(program: &Program) -> std::result::Result<&ProgramFd, String> {
-    program.fd().map_err(|error| chain(&error))
+    program.fd().map_err(|error| with_causes(&error))
 }
 
 fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
@@ -256,7 +257,7 @@ fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
 }
 
 /// Formats an error with all its causes, including the verifier's log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -117,13 +117,14 @@ impl Maps {
         })
     }
 
-    /// Sets a service's extent atomically. A packet that uses the new extent also sees all previous writes.
+    /// Sets the first element of a service's extent atomically. A packet that uses the new extent also sees all
+    /// previous writes.
     ///
     /// # Errors
     /// The row is outside the map.
-    pub fn set_extent(&self, service: u32, at: u32) -> Result<()> {
+    pub fn set_extent(&self, service: u32, extent: u32) -> Result<()> {
         self.services
-            .store_u32(service, offset_of!(Service, extent), at)
+            .store_u32(service, offset_of!(Service, extent), extent)
     }
 
     /// Writes one of a server's next hops. Packets that read a partly written next hop take the slow path.
@@ -151,7 +152,7 @@ impl Maps {
     }
 
     /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to the value that `flags` returns for
-    /// their device; `None` = unchanged. Without IP forwarding, these next hops are taken from a flow's first packet
+    /// their device; `None` = unchanged. Without IP forwarding, these next hops are runs from a flow's first packet
     /// and kept.
     ///
     /// # Errors
@@ -220,13 +221,13 @@ impl Maps {
         Ok(())
     }
 
-    /// Writes values into an extent, padded to whole elements. Returns the number of elements used.
+    /// Writes values into the elements from `first` on, padded to whole elements. Returns the number of elements used.
     ///
     /// # Errors
     /// The values do not fit the map.
-    pub fn set_elements<T: Pod>(&self, at: u32, values: &[T]) -> Result<u32> {
+    pub fn set_elements<T: Pod>(&self, first: u32, values: &[T]) -> Result<u32> {
         let elements = elements_of(values);
-        self.elements.set_all(at, &elements)?;
+        self.elements.set_all(first, &elements)?;
         Ok(elements.len() as u32)
     }
 
@@ -320,19 +321,19 @@ impl Maps {
     /// # Errors
     /// The row is outside the map, or refers to elements outside their map.
     pub fn extents_of(&self, service: &Service) -> Result<Vec<Extent>> {
-        let mut taken = vec![(service.snat_at, u32::from(service.snat_len))];
+        let mut runs = vec![(service.snat_at, u32::from(service.snat_len))];
         if service.extent != 0 {
-            taken.push((service.extent, HEADER_ELEMENTS));
+            runs.push((service.extent, HEADER_ELEMENTS));
             let header = self.elements.get_all(service.extent, HEADER_ELEMENTS)?;
             if let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header)) {
-                taken.push((header.list_at, header.list_len));
-                taken.push((header.hash_at, header.hash_len.div_ceil(4)));
-                taken.push((header.spread_at, header.spread_len.div_ceil(4)));
-                taken.push((header.former_at, header.former_len.div_ceil(4)));
-                taken.push((header.tree_at, header.tree_width / 4));
+                runs.push((header.list_at, header.list_len));
+                runs.push((header.hash_at, header.hash_len.div_ceil(4)));
+                runs.push((header.spread_at, header.spread_len.div_ceil(4)));
+                runs.push((header.former_at, header.former_len.div_ceil(4)));
+                runs.push((header.tree_at, header.tree_width / 4));
             }
         }
-        let used = taken
+        let used = runs
             .into_iter()
             .filter(|(at, length)| *at != 0 && *length != 0);
         Ok(used.map(|(at, length)| Extent { at, length }).collect())
@@ -350,15 +351,15 @@ impl Maps {
             .collect())
     }
 
-    /// Returns `count` values of `T` starting at element `at`, as written by [`Self::set_elements`].
+    /// Returns `count` values of `T` starting at element `first`, as written by [`Self::set_elements`].
     ///
     /// # Errors
     /// The values are outside the map.
-    pub fn elements_as<T: Pod>(&self, at: u32, count: u32) -> Result<Vec<T>> {
+    pub fn elements_as<T: Pod>(&self, first: u32, count: u32) -> Result<Vec<T>> {
         let bytes = count as usize * size_of::<T>();
         let elements = self
             .elements
-            .get_all(at, bytes.div_ceil(size_of::<Element>()) as u32)?;
+            .get_all(first, bytes.div_ceil(size_of::<Element>()) as u32)?;
         let values = pod::slice_bytes(&elements).chunks_exact(size_of::<T>());
         Ok(values
             .take(count as usize)

@@ -54,13 +54,13 @@ impl Migration {
         let mut moved = Migrated::default();
         let buckets = self.old.entries();
         for position in (0..buckets).step_by(BATCH_BUCKETS as usize) {
-            let order = Move {
+            let request = Move {
                 position,
                 count: BATCH_BUCKETS.min(buckets - position),
                 ..Move::default()
             };
             let mut packet = [0; PACKET_LEN];
-            packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&order));
+            packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&request));
             let output = run(&TestInput::xdp(&packet))?;
             let result: Move = pod::from_bytes(&output.packet)
                 .filter(|_| output.verdict == XDP_PASS)

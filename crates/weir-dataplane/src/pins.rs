@@ -153,37 +153,37 @@ impl PinDir {
             .find(|path| path.exists())
             .unwrap_or(Path::new("/"));
         if weir_sys::bpffs_at(existing)? != weir_sys::Bpffs::Mounted {
-            let refuse = |reason: String| Error::NoBpffs {
+            let no_bpffs = |reason: String| Error::NoBpffs {
                 path: self.root.clone(),
                 reason,
             };
             let Some(parent) = self.root.parent() else {
-                return Err(refuse("it has no parent".to_owned()));
+                return Err(no_bpffs("it has no parent".to_owned()));
             };
             fs::create_dir_all(parent)
-                .map_err(|error| refuse(format!("{}: {error}", parent.display())))?;
+                .map_err(|error| no_bpffs(format!("{}: {error}", parent.display())))?;
             if entries(parent)?.next().is_some() {
-                return Err(refuse(format!("{} is not empty", parent.display())));
+                return Err(no_bpffs(format!("{} is not empty", parent.display())));
             }
-            weir_sys::mount_bpffs(parent).map_err(|error| refuse(error.to_string()))?;
+            weir_sys::mount_bpffs(parent).map_err(|error| no_bpffs(error.to_string()))?;
         }
         fs::create_dir_all(&self.root).at(&self.root)
     }
 
     /// Removes the leftovers of an interrupted change: directories to which the record does not refer.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
-        let mut keep = Vec::new();
+        let mut kept = Vec::new();
         if let Some(record) = record {
-            keep.push(self.state(record.state));
-            keep.push(self.programs(record.programs));
-            keep.push(self.flows(record.flow_layout, record.sizes.buckets()));
+            kept.push(self.state(record.state));
+            kept.push(self.programs(record.programs));
+            kept.push(self.flows(record.flow_layout, record.sizes.buckets()));
             if record.old_buckets > 0 {
-                keep.push(self.flows(record.old_flow_layout, record.old_buckets));
+                kept.push(self.flows(record.old_flow_layout, record.old_buckets));
             }
         }
         remove_file(&self.layout_staging())?;
         for path in entries(&self.root)? {
-            if is_generation(&path) && !keep.contains(&path) {
+            if is_generation(&path) && !kept.contains(&path) {
                 remove_tree(&path)?;
             }
         }
@@ -304,7 +304,9 @@ fn inner_is_program(path: &Path) -> bool {
 
 fn parse_link(path: &Path) -> Option<(u32, Hook)> {
     let (ifindex, hook) = file_name(path).strip_prefix("link-")?.split_once('-')?;
-    let hook = Hook::ALL.into_iter().find(|one| one.name() == hook)?;
+    let hook = Hook::ALL
+        .into_iter()
+        .find(|candidate| candidate.name() == hook)?;
     Some((ifindex.parse().ok()?, hook))
 }
 

@@ -46,7 +46,11 @@ impl Plan {
     }
 
     /// Returns the plan for an existing record with supported layouts and for these options.
-    pub(crate) fn over(pins: &PinDir, old: &LayoutRecord, options: &OpenOptions) -> Result<Self> {
+    pub(crate) fn for_record(
+        pins: &PinDir,
+        old: &LayoutRecord,
+        options: &OpenOptions,
+    ) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
         // During a migration the current table is not replaced: there are never three tables.
         if old.old_buckets > 0 {
@@ -54,11 +58,11 @@ impl Plan {
         }
         let same_abi = old.abi_version == ABI_VERSION;
         let state_fits = same_abi
-            && fits(&pins.state(old.state), &sizes, |group| {
+            && maps_fit(&pins.state(old.state), &sizes, |group| {
                 group != Group::Flows
             })?;
         let flows_fit = old.flow_layout == flow_layout
-            && fits(&flow_directory(pins, old), &sizes, |group| {
+            && maps_fit(&flow_directory(pins, old), &sizes, |group| {
                 group == Group::Flows
             })?;
         let old_buckets = if flows_fit {
@@ -112,13 +116,13 @@ pub(crate) fn flow_directory(pins: &PinDir, record: &LayoutRecord) -> PathBuf {
     pins.flows(record.flow_layout, record.sizes.buckets())
 }
 
-fn in_group(wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
-    MAPS.iter().filter(move |spec| wanted(spec.group))
+fn in_group(is_wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static MapSpec> {
+    MAPS.iter().filter(move |spec| is_wanted(spec.group))
 }
 
 /// Returns whether every map of these groups is pinned in a directory with the properties that this build expects.
-fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Result<bool> {
-    for spec in in_group(wanted) {
+fn maps_fit(directory: &Path, sizes: &Sizes, is_wanted: impl Fn(Group) -> bool) -> Result<bool> {
+    for spec in in_group(is_wanted) {
         let path = directory.join(spec.name);
         let map = match sys::open_pin(&path, Access::Full) {
             Ok(map) => map,
@@ -140,16 +144,16 @@ pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;
     for spec in in_group(|group| group == Group::Counts) {
-        let from = pins.state(old.state).join(spec.name);
-        let Ok(map) = sys::open_pin(&from, Access::Full) else {
+        let old_pin = pins.state(old.state).join(spec.name);
+        let Ok(map) = sys::open_pin(&old_pin, Access::Full) else {
             continue;
         };
         if spec
-            .check(&new.sizes, &sys::map_info(map.as_fd()).at(&from)?)
+            .check(&new.sizes, &sys::map_info(map.as_fd()).at(&old_pin)?)
             .is_ok()
         {
-            let to = directory.join(spec.name);
-            sys::pin(map.as_fd(), &to).at(&to)?;
+            let new_pin = directory.join(spec.name);
+            sys::pin(map.as_fd(), &new_pin).at(&new_pin)?;
         }
     }
     Ok(())
@@ -158,7 +162,7 @@ pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord
 pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     let state = pins.state(record.state);
     let flows = flow_directory(pins, record);
-    let own = pins.programs(record.programs);
+    let programs = pins.programs(record.programs);
     let shared = MAPS.iter().map(|spec| {
         let directory = if spec.group == Group::Flows {
             &flows
@@ -171,12 +175,15 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
             entries: Some(spec.entries(&record.sizes)),
         }
     });
-    let own = PRIVATE_MAPS.iter().map(|name| MapSource {
+    let private = PRIVATE_MAPS.iter().map(|name| MapSource {
         name,
-        pin: own.join(name),
+        pin: programs.join(name),
         entries: None,
     });
-    shared.chain(old_table(pins, record)).chain(own).collect()
+    shared
+        .chain(old_table(pins, record))
+        .chain(private)
+        .collect()
 }
 
 /// Returns the maps of the old flow table, under the names that the programs use. Without an old table, each object has
@@ -205,8 +212,8 @@ pub(crate) fn constants(record: &LayoutRecord) -> Vec<Constant> {
     };
     let [secret0, secret1] = record.secret;
     let (buckets, old) = (sizes.buckets(), record.program_old_buckets);
-    let homes = layout::homes(record.flow_layout, buckets);
-    let old_homes = layout::homes(record.old_flow_layout, old);
+    let homes = layout::home_bucket_count(record.flow_layout, buckets);
+    let old_homes = layout::home_bucket_count(record.old_flow_layout, old);
     vec![
         Constant {
             name: "weir_secret0",

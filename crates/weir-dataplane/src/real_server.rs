@@ -1,4 +1,4 @@
-//! Installs the real server's programs: decapsulation, restoring VIPs of marked packets, rewriting replies.
+//! Installs the real server's programs: they decapsulate packets, restore VIPs and rewrite replies.
 //!
 //! [`RealServer`] installs one set of [`Rules`] on a set of [`Hook`]s and returns the installed state. Every change
 //! loads the programs again, with filled maps, and switches each hook with one atomic link update. So each packet is
@@ -221,7 +221,7 @@ fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()>
     let mut array: PerCpuArray<&mut MapData, u64> =
         PerCpuArray::try_from(map).map_err(|source| Error::map("counts", source))?;
     let cpus = aya::util::nr_cpus().map_err(|(what, source)| Error::Cpus { what, source })?;
-    for (at, count) in counts
+    for (index, count) in counts
         .into_iter()
         .enumerate()
         .filter(|(_, count)| *count != 0)
@@ -235,7 +235,7 @@ fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()>
             source,
         })?;
         array
-            .set(at as u32, values, 0)
+            .set(index as u32, values, 0)
             .map_err(|source| Error::map("counts", source))?;
     }
     Ok(())

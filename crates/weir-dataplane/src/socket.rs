@@ -68,11 +68,11 @@ const HOOKS: [Hook; 10] = [
 /// Returns the scope and the index of the hook of a pinned link.
 pub(crate) fn parse_link(name: &str) -> Option<(u32, usize)> {
     let (scope, hook) = name.strip_prefix("link-")?.split_once('-')?;
-    let hook = HOOKS.iter().position(|one| one.name == hook)?;
+    let hook = HOOKS.iter().position(|candidate| candidate.name == hook)?;
     Some((scope.parse().ok()?, hook))
 }
 
-fn link(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
+fn link_path(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
     pins.sockets().join(format!("link-{scope}-{}", hook.name))
 }
 
@@ -92,7 +92,7 @@ pub struct Scope {
 pub fn scopes(pins: &PinDir) -> Result<BTreeMap<u32, Scope>> {
     let mut scopes: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     for (scope, hook) in links(pins)? {
-        let path = link(pins, scope, &HOOKS[hook]);
+        let path = link_path(pins, scope, &HOOKS[hook]);
         let object = sys::open_pin(&path, Access::Full).at(&path)?;
         let info = sys::cgroup_link_info(object.as_fd()).at(&path)?;
         let found = scopes.entry(scope).or_insert((info.cgroup, 0));
@@ -202,7 +202,7 @@ pub fn attach(
     let programs = loader::load(OBJECT, &sources(plane), &constants)?;
     for hook in &HOOKS {
         let program = loader::program(&programs, hook.program)?;
-        let path = link(plane.pins(), scope, hook);
+        let path = link_path(plane.pins(), scope, hook);
         match sys::open_pin(&path, Access::Full) {
             Ok(link) => sys::link_update(link.as_fd(), program)
                 .during("replace the program of", || path.display().to_string())?,
@@ -248,7 +248,7 @@ pub(crate) fn detach_all(pins: &PinDir) -> Result<()> {
 }
 
 fn detach_hook(pins: &PinDir, scope: u32, hook: &Hook) -> Result<()> {
-    let path = link(pins, scope, hook);
+    let path = link_path(pins, scope, hook);
     let link = match sys::open_pin(&path, Access::Full) {
         Ok(link) => link,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -262,12 +262,12 @@ fn sources(plane: &Dataplane) -> Vec<MapSource> {
     let mut sources = plan::sources(plane.pins(), plane.record());
     sources.retain(|source| !loader::PRIVATE_MAPS.contains(&source.name));
     let directory = plane.pins().sockets();
-    let own = SOCKET_MAPS.iter().map(|spec| MapSource {
+    let socket_maps = SOCKET_MAPS.iter().map(|spec| MapSource {
         name: spec.name,
         pin: directory.join(spec.name),
         entries: Some(spec.entries(plane.sizes())),
     });
-    sources.extend(own);
+    sources.extend(socket_maps);
     sources
 }
 
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn link_names_are_parsed_back() {
         let pins = PinDir::new("/pins");
-        for (at, hook) in HOOKS.iter().enumerate() {
-            let path = link(&pins, 7, hook);
-            assert_eq!(parse_link(file_name(&path)), Some((7, at)));
+        for (index, hook) in HOOKS.iter().enumerate() {
+            let path = link_path(&pins, 7, hook);
+            assert_eq!(parse_link(file_name(&path)), Some((7, index)));
         }
         assert_eq!(parse_link("link-x-connect4"), None);
         assert_eq!(parse_link("weir_sockets"), None);

@@ -202,7 +202,7 @@ impl MapSpec {
         )
     }
 
-    /// Like [`Self::check`], without the number of entries.
+    /// Compares a map with the expected properties except for the number of entries.
     pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
         self.compare("the type", self.kind, found.kind)?;
         self.compare("the key's size", self.key_size, found.key_size)?;
@@ -267,8 +267,8 @@ mod tests {
         ] {
             match spec.check(&sizes, &bad) {
                 Err(Error::MapMismatch {
-                    attribute: named, ..
-                }) => assert_eq!(named, attribute),
+                    attribute: found, ..
+                }) => assert_eq!(found, attribute),
                 other => panic!("{attribute}: {other:?}"),
             }
         }

@@ -82,10 +82,10 @@ impl Maps {
     ///
     /// # Errors
     /// The map was opened for reading only.
-    pub fn set_sync(&self, on: bool) -> Result<()> {
+    pub fn set_sync(&self, enabled: bool) -> Result<()> {
         let mut settings = self.settings()?;
         settings.flags &= !SETTINGS_SYNC;
-        settings.flags |= if on { SETTINGS_SYNC } else { 0 };
+        settings.flags |= if enabled { SETTINGS_SYNC } else { 0 };
         self.set_settings(&settings)
     }
 }
@@ -98,12 +98,12 @@ impl Dataplane {
     pub fn insert_flows(&self, flows: &mut [SyncFlow]) -> Result<()> {
         for batch in flows.chunks_mut(SYNC_BATCH as usize) {
             self.maps().sync_batch.set_all(0, batch)?;
-            let order = Move {
+            let request = Move {
                 count: batch.len() as u32,
                 ..Move::ZERO
             };
             let mut packet = [0; PACKET_LEN];
-            packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&order));
+            packet[..size_of::<Move>()].copy_from_slice(pod::bytes(&request));
             let run = self.test_run(PROGRAM, &TestInput::xdp(&packet))?;
             if run.verdict != XDP_PASS {
                 return Err(Error::NoProgram {

@@ -15,28 +15,28 @@ use crate::error::{Context, Error, Result};
 use crate::pod::{self, Pod};
 use crate::sys;
 
-/// Maximum number of attempts of a write for which the kernel has no memory, and the pause between attempts.
-const MEMORY_ATTEMPTS: u32 = 100;
+/// Maximum number of retries of a write for which the kernel has no memory, and the pause before each retry.
+const MEMORY_RETRIES: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Returns whether a failed write may succeed a moment later. Elements of maps that are not allocated in advance come
-/// from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many new elements in a row can
-/// empty it although there is memory. A full map is another error (E2BIG).
-fn can_be_retried(error: &io::Error, attempts: &mut u32) -> bool {
-    if error.raw_os_error() != Some(libc::ENOMEM) || *attempts == 0 {
+/// Waits if a failed write may succeed a moment later, and returns whether to retry it. Elements of maps that are not
+/// allocated in advance come from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many
+/// new elements in a row can empty it although there is memory. A full map is another error (E2BIG).
+fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
+    if error.raw_os_error() != Some(libc::ENOMEM) || *retries == 0 {
         return false;
     }
-    *attempts -= 1;
+    *retries -= 1;
     sleep(MEMORY_PAUSE);
     true
 }
 
 /// Retries a write while the kernel has no memory for it.
 fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    let mut attempts = MEMORY_ATTEMPTS;
+    let mut retries = MEMORY_RETRIES;
     loop {
         match write() {
-            Err(error) if can_be_retried(&error, &mut attempts) => {}
+            Err(error) if wait_for_retry(&error, &mut retries) => {}
             result => return result,
         }
     }
@@ -130,7 +130,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// The map is full, or the kernel returns an error. The elements before the failed element are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
-        let (mut done, mut attempts) = (0, MEMORY_ATTEMPTS);
+        let (mut done, mut retries) = (0, MEMORY_RETRIES);
         while done < count {
             let (keys, values) = (&keys[done..count], &values[done..count]);
             let length = u32::try_from(keys.len()).unwrap_or(u32::MAX);
@@ -149,7 +149,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     done += written as usize
                 }
-                Err(error) if can_be_retried(&error, &mut attempts) => done += written as usize,
+                Err(error) if wait_for_retry(&error, &mut retries) => done += written as usize,
                 Err(error) => {
                     return Err(error).during("write a batch to map", || self.name.to_owned());
                 }
@@ -200,7 +200,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
             // SAFETY: `new` compared the size.
             let found =
                 unsafe { sys::next_key(self.map.as_fd(), keys.last().map(pod::bytes), buffer) };
-            match found.during("walk map", || self.name.to_owned())? {
+            match found.during("read the keys of map", || self.name.to_owned())? {
                 Some(()) => keys.push(next),
                 None => break,
             }
@@ -410,11 +410,11 @@ mod tests {
                     false => Ok(()),
                 }
             });
-            (calls, result.map_err(|it| it.raw_os_error()))
+            (calls, result.map_err(|error| error.raw_os_error()))
         };
         assert_eq!(run(libc::ENOMEM, 3), (4, Ok(())));
         assert_eq!(run(libc::E2BIG, 3), (1, Err(Some(libc::E2BIG))));
-        let calls = MEMORY_ATTEMPTS + 1;
+        let calls = MEMORY_RETRIES + 1;
         assert_eq!(
             run(libc::ENOMEM, u32::MAX),
             (calls, Err(Some(libc::ENOMEM)))

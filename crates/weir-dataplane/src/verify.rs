@@ -7,8 +7,8 @@ use aya::programs::ProgramError;
 /// Maximum number of attempts, as in libbpf (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
-/// Calls `load` until verification completes. The verifier returns EAGAIN if the thread has a pending signal
-/// (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification can take a second.
+/// Calls `load` until verification completes, at most [`ATTEMPTS`] times. The verifier returns EAGAIN if the thread has
+/// a pending signal (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification can take a second.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -40,7 +40,10 @@ mod tests {
 
     /// Returns the result of a call that is interrupted `times` times before it returns `result`, and the number of
     /// calls.
-    fn after(times: usize, result: Result<(), &'static str>) -> (Result<(), &'static str>, usize) {
+    fn retry_after_interruptions(
+        times: usize,
+        result: Result<(), &'static str>,
+    ) -> (Result<(), &'static str>, usize) {
         let mut calls = 0;
         let call = || {
             calls += 1;
@@ -56,13 +59,19 @@ mod tests {
 
     #[test]
     fn interrupted_load_is_retried() {
-        assert_eq!(after(0, Ok(())), (Ok(()), 1));
-        assert_eq!(after(2, Ok(())), (Ok(()), 3));
-        assert_eq!(after(2, Err("refused")), (Err("refused"), 3));
+        assert_eq!(retry_after_interruptions(0, Ok(())), (Ok(()), 1));
+        assert_eq!(retry_after_interruptions(2, Ok(())), (Ok(()), 3));
+        assert_eq!(
+            retry_after_interruptions(2, Err("refused")),
+            (Err("refused"), 3)
+        );
     }
 
     #[test]
     fn retries_are_limited() {
-        assert_eq!(after(ATTEMPTS, Ok(())), (Err("interrupted"), ATTEMPTS));
+        assert_eq!(
+            retry_after_interruptions(ATTEMPTS, Ok(())),
+            (Err("interrupted"), ATTEMPTS)
+        );
     }
 }

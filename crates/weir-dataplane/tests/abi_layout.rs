@@ -1,7 +1,7 @@
 //! Tests that the structs of weir-abi have the same memory layout as those of the compiled data plane.
 
 #[path = "support/elf.rs"]
-#[allow(dead_code, reason = "the layout of structs needs sections alone")]
+#[allow(dead_code, reason = "the layout of structs needs only sections")]
 mod elf;
 
 #[path = "support/btf.rs"]

@@ -74,14 +74,14 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
 }
 
 #[test]
-fn by_tcx_links() {
+fn programs_are_attached_by_tcx_links() {
     if privileged() {
         attach_both(false, [Hook::Ingress, Hook::Egress]);
     }
 }
 
 #[test]
-fn by_clsact_filters() {
+fn programs_are_attached_by_clsact_filters() {
     if privileged() {
         attach_both(true, [Hook::ClsactIngress, Hook::ClsactEgress]);
     }

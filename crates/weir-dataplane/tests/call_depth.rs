@@ -1,7 +1,8 @@
 //! Tests that the stack of every call chain fits the limits of the oldest supported kernel (Linux 6.1,
 //! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop
-//! counted like calls, at most eight frames, and less than 256 bytes above a function that may make a tail call.
-//! Newer kernels round up to only 16, so loading a program on them does not test this.
+//! counted like calls, at most eight frames, and less than 256 bytes in the frames of the callers of a
+//! function that makes a tail call. Newer kernels round up to multiples of 16 only, so loading a program on them does
+//! not test this.
 
 #[path = "support/elf.rs"]
 mod elf;
@@ -25,7 +26,7 @@ const FRAME_POINTER: u8 = 10;
 const HELPER_TAIL_CALL: i32 = 12;
 const HELPER_TIMER_SET_CALLBACK: i32 = 170;
 
-/// A function by its section and the offset of its first instruction.
+/// Address of a function: its section and the offset of its first instruction.
 type Address = (usize, usize);
 
 #[derive(Debug)]
@@ -50,25 +51,25 @@ struct Instruction {
 
 fn instructions(code: &[u8]) -> Vec<Instruction> {
     code.chunks_exact(INSTRUCTION_BYTES)
-        .map(|at| Instruction {
-            opcode: at[0],
-            dst: at[1] & 0xf,
-            src: at[1] >> 4,
-            offset: i16::from_le_bytes([at[2], at[3]]),
-            imm: i32::from_le_bytes([at[4], at[5], at[6], at[7]]),
+        .map(|bytes| Instruction {
+            opcode: bytes[0],
+            dst: bytes[1] & 0xf,
+            src: bytes[1] >> 4,
+            offset: i16::from_le_bytes([bytes[2], bytes[3]]),
+            imm: i32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         })
         .collect()
 }
 
 /// Returns how far below the frame pointer an instruction accesses memory; `next` is the instruction after it.
-fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
+fn stack_access_depth(instruction: Instruction, next: Option<&Instruction>) -> usize {
     let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
-    match (now.opcode & 0x07, now.opcode) {
+    match (instruction.opcode & 0x07, instruction.opcode) {
         // Loads have the frame pointer as their source, stores as their destination.
-        (1, _) if now.src == FRAME_POINTER => below(i64::from(now.offset)),
-        (2 | 3, _) if now.dst == FRAME_POINTER => below(i64::from(now.offset)),
-        (_, OPCODE_MOVE) if now.src == FRAME_POINTER => match next {
-            Some(add) if add.opcode == OPCODE_ADD_IMM && add.dst == now.dst => {
+        (1, _) if instruction.src == FRAME_POINTER => below(i64::from(instruction.offset)),
+        (2 | 3, _) if instruction.dst == FRAME_POINTER => below(i64::from(instruction.offset)),
+        (_, OPCODE_MOVE) if instruction.src == FRAME_POINTER => match next {
+            Some(add) if add.opcode == OPCODE_ADD_IMM && add.dst == instruction.dst => {
                 below(i64::from(add.imm))
             }
             _ => panic!(
@@ -79,9 +80,10 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     }
 }
 
-/// Returns whether the callback whose address is loaded at `at` is a timer's, according to the next helper call.
-fn is_timer_callback(code: &[Instruction], at: usize) -> bool {
-    let helper = code[at..]
+/// Returns whether the callback whose address instruction `index` loads is a timer's, according to the next helper
+/// call.
+fn is_timer_callback(code: &[Instruction], index: usize) -> bool {
+    let helper = code[index..]
         .iter()
         .find(|next| next.opcode == OPCODE_CALL && next.src == 0);
     helper.is_some_and(|helper| helper.imm == HELPER_TIMER_SET_CALLBACK)
@@ -98,30 +100,32 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
         tail_calls: false,
     };
     let mut depth = 1;
-    for (index, now) in code.iter().enumerate() {
+    for (index, instruction) in code.iter().enumerate() {
         let offset = symbol.value + index * INSTRUCTION_BYTES;
-        depth = depth.max(reach(*now, code.get(index + 1)));
-        let named = relocations.get(&offset).map(|symbol| &symbols[*symbol]);
+        depth = depth.max(stack_access_depth(*instruction, code.get(index + 1)));
+        let target = relocations.get(&offset).map(|symbol| &symbols[*symbol]);
         let bytes = |instructions: i32| isize::try_from(instructions).unwrap() * 8;
-        match (now.opcode, named) {
-            // libbpf, bpf_object__reloc_code: `imm` counts from the symbol, or from the instruction if there is no
-            // symbol.
-            (OPCODE_CALL, to) if now.src == PSEUDO_CALL => {
-                let start = to.map_or(offset, |to| to.value);
-                let section = to.map_or(symbol.section, |to| to.section);
-                let start = start.checked_add_signed(bytes(now.imm + 1)).unwrap();
+        match (instruction.opcode, target) {
+            // libbpf, bpf_object__reloc_code: `imm` is relative to the symbol, or to the instruction if the call has no
+            // relocation.
+            (OPCODE_CALL, target) if instruction.src == PSEUDO_CALL => {
+                let start = target.map_or(offset, |target| target.value);
+                let section = target.map_or(symbol.section, |target| target.section);
+                let start = start
+                    .checked_add_signed(bytes(instruction.imm + 1))
+                    .unwrap();
                 found.calls.push((section, start));
             }
-            (OPCODE_LOAD_IMM64, Some(to)) if elf.name(to.section) == ".text" => {
-                let start = to.value + usize::try_from(now.imm).unwrap();
+            (OPCODE_LOAD_IMM64, Some(target)) if elf.name(target.section) == ".text" => {
+                let start = target.value + usize::try_from(instruction.imm).unwrap();
                 let list = if is_timer_callback(&code, index) {
                     &mut found.timer_callbacks
                 } else {
                     &mut found.calls
                 };
-                list.push((to.section, start));
+                list.push((target.section, start));
             }
-            (OPCODE_CALL, _) if now.imm == HELPER_TAIL_CALL => found.tail_calls = true,
+            (OPCODE_CALL, _) if instruction.imm == HELPER_TAIL_CALL => found.tail_calls = true,
             _ => {}
         }
     }
@@ -143,7 +147,7 @@ fn functions(elf: &Elf) -> BTreeMap<Address, Function> {
         .collect()
 }
 
-struct Walk<'a> {
+struct CallChains<'a> {
     functions: &'a BTreeMap<Address, Function>,
     /// Names and frames, from the program to the innermost function.
     chain: Vec<(&'a str, usize)>,
@@ -151,7 +155,7 @@ struct Walk<'a> {
     violations: Vec<String>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> CallChains<'a> {
     fn visit(&mut self, address: Address) {
         let function = self.functions.get(&address).unwrap_or_else(|| {
             panic!(
@@ -180,8 +184,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the stack depth of the deepest chain of an object, and every chain that exceeds the limits.
-fn depths(elf: &[u8]) -> (usize, Vec<String>) {
+/// Returns the stack depth of the deepest call chain of an object, and every chain that exceeds the limits.
+fn check_object(elf: &[u8]) -> (usize, Vec<String>) {
     let elf = Elf::new(elf);
     let functions = functions(&elf);
     let programs = functions
@@ -190,22 +194,22 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         .map(|(address, _)| *address);
     let timer_callbacks = functions
         .values()
-        .flat_map(|from| from.timer_callbacks.clone());
-    let mut walk = Walk {
+        .flat_map(|function| function.timer_callbacks.clone());
+    let mut chains = CallChains {
         functions: &functions,
         chain: Vec::new(),
         deepest: 0,
         violations: Vec::new(),
     };
-    let mut started = 0;
+    let mut roots = 0;
     for address in programs.chain(timer_callbacks) {
-        walk.visit(address);
-        started += 1;
+        chains.visit(address);
+        roots += 1;
     }
-    assert!(started > 0, "an object without a program");
-    walk.violations.sort();
-    walk.violations.dedup();
-    (walk.deepest, walk.violations)
+    assert!(roots > 0, "the object contains no program");
+    chains.violations.sort();
+    chains.violations.dedup();
+    (chains.deepest, chains.violations)
 }
 
 #[test]
@@ -218,7 +222,7 @@ fn every_call_chain_fits_the_stack_of_the_oldest_kernel() {
         "weir_socket",
     ] {
         let path = format!("{}/{object}.bpf.o", env!("OUT_DIR"));
-        let (deepest, violations) = depths(&std::fs::read(&path).unwrap());
+        let (deepest, violations) = check_object(&std::fs::read(&path).unwrap());
         println!("{object}: {deepest} bytes");
         assert!(
             violations.is_empty(),
@@ -229,7 +233,7 @@ fn every_call_chain_fits_the_stack_of_the_oldest_kernel() {
     }
 }
 
-/// Without callbacks, the test above would miss the deepest chain.
+/// Tests that callbacks count as calls: without them, the test above would miss the deepest chain.
 #[test]
 fn callbacks_are_found() {
     let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();

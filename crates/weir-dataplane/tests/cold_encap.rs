@@ -60,7 +60,7 @@ fn packets(world: &World) -> Vec<Vec<u8>> {
 
 /// Asserts that the inner packet is the sent packet, except for its TTL and a checksum that is left to the receiver.
 /// Returns the inner packet.
-fn carried<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
+fn inner_packet<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
     let inner = out
         .sent()
         .inner()
@@ -75,47 +75,47 @@ fn carried<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
     inner
 }
 
-fn each(flags: u8, tunnel: Tunnel, check: impl Fn(&Out, &Datagram)) {
+fn check_all_families(flags: u8, tunnel: Tunnel, check: impl Fn(&Out, &Datagram)) {
     for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
         let Some(world) = open(v6, v6_outside, tunnel, flags) else {
             return;
         };
-        world.begin();
+        world.start_flow();
         for packet in packets(&world) {
             let out = world.send(&frame().ip_packet(&packet));
-            let inner = carried(&out, &packet);
+            let inner = inner_packet(&out, &packet);
             check(&out, inner);
         }
     }
 }
 
 #[test]
-fn gue_with_a_full_checksum() {
-    each(weir_abi::TUNNEL_CSUM, Tunnel::Gue, |out, _| {
+fn gue_full_checksum_is_valid() {
+    check_all_families(weir_abi::TUNNEL_CSUM, Tunnel::Gue, |out, _| {
         assert_eq!(out.ip().transport_checksum, ChecksumState::Valid);
     });
 }
 
 #[test]
-fn gue_without_a_checksum() {
-    each(0, Tunnel::Gue, |out, _| {
+fn gue_without_checksum_sends_none() {
+    check_all_families(0, Tunnel::Gue, |out, _| {
         assert_eq!(out.ip().transport_checksum, ChecksumState::Absent)
     });
 }
 
 #[test]
-fn gre_with_and_without_a_checksum() {
-    each(weir_abi::TUNNEL_CSUM, Tunnel::Gre, |out, _| {
+fn gre_checksum_is_valid_or_absent_as_configured() {
+    check_all_families(weir_abi::TUNNEL_CSUM, Tunnel::Gre, |out, _| {
         assert_eq!(out.ip().transport_checksum, ChecksumState::Valid);
     });
-    each(0, Tunnel::Gre, |out, _| {
+    check_all_families(0, Tunnel::Gre, |out, _| {
         assert_eq!(out.ip().transport_checksum, ChecksumState::Absent)
     });
 }
 
 #[test]
-fn gue_with_the_remote_checksum() {
-    each(weir_abi::TUNNEL_REMCSUM, Tunnel::Gue, |out, inner| {
+fn gue_remote_checksum_is_used_only_for_valid_inner_checksums() {
+    check_all_families(weir_abi::TUNNEL_REMCSUM, Tunnel::Gue, |out, inner| {
         let Transport::Tunnel {
             header: TunnelHeader::Gue(_, gue),
             ..
@@ -144,10 +144,10 @@ fn checksums_of_fragments_and_errors_are_correct() {
                     ChecksumState::Valid
                 );
             }
-            let about = udp_packet(vip, client, PORT, CLIENT_PORT, 51);
+            let quoted = udp_packet(vip, client, PORT, CLIENT_PORT, 51);
             let error = frame()
                 .ip(world.net.router, vip)
-                .port_unreachable(&about)
+                .port_unreachable(&quoted)
                 .build();
             assert_eq!(
                 world.send(&error).sent().transport_checksum,
@@ -163,7 +163,7 @@ fn wrong_inner_checksum_is_not_corrected() {
         let Some(world) = open(false, false, Tunnel::Gue, flags) else {
             return;
         };
-        world.begin();
+        world.start_flow();
         let bad = frame()
             .ip(world.net.client, world.net.vip)
             .tcp(CLIENT_PORT, PORT)

@@ -80,13 +80,13 @@ fn every_fragment_goes_to_the_server_of_the_first() {
                 }
             }
             if forward != Forward::Tunnel {
-                let seen = if forward == Forward::Direct {
+                let destination = if forward == Forward::Direct {
                     net.vip
                 } else {
                     net.server
                 };
                 let datagram = joined(&outs);
-                assert!(udp_valid(net.client, seen, &datagram), "{forward:?}");
+                assert!(udp_valid(net.client, destination, &datagram), "{forward:?}");
                 let port = if forward == Forward::Nat {
                     SERVER_PORT
                 } else {
@@ -112,14 +112,17 @@ fn fragmented_replies_are_translated_under_nat_and_snat() {
                 return;
             };
             let net = world.net;
-            let seen = world.send(&frame().ip_packet(&udp_packet(
+            let destination = world.send(&frame().ip_packet(&udp_packet(
                 net.client,
                 net.vip,
                 CLIENT_PORT,
                 PORT,
                 10,
             )));
-            let (source, sport) = (seen.sent().src(), seen.ip().ports().unwrap().0);
+            let (source, sport) = (
+                destination.sent().src(),
+                destination.ip().ports().unwrap().0,
+            );
             let answer = udp_packet(net.server, source, SERVER_PORT, sport, 1400);
             let outs: Vec<_> = parts(&answer, 9)
                 .iter()
@@ -163,14 +166,14 @@ fn expired_fragment_record_is_ignored() {
     };
     let parts = parts(&request(&world), 7);
     world.send(&parts[0]).sent();
-    let notes = world.plane.maps().fragments.elements().unwrap();
-    let [(key, note)] = notes[..] else {
-        panic!("{notes:?}")
+    let records = world.plane.maps().fragments.elements().unwrap();
+    let [(key, record)] = records[..] else {
+        panic!("{records:?}")
     };
-    assert_eq!((note.dest, note.reverse), (1, 0));
+    assert_eq!((record.dest, record.reverse), (1, 0));
     let old = weir_abi::Fragment {
-        tick: note.tick.wrapping_sub(40),
-        ..note
+        tick: record.tick.wrapping_sub(40),
+        ..record
     };
     world.plane.maps().fragments.set(&key, &old).unwrap();
     assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
@@ -183,7 +186,7 @@ fn tcp_fragments_follow_the_first() {
         return;
     };
     let net = world.net;
-    world.begin();
+    world.start_flow();
     let packet = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1400);
     for part in parts(&packet, 3) {
         assert_eq!(world.send(&part).sent().dst(), net.server);
@@ -191,14 +194,14 @@ fn tcp_fragments_follow_the_first() {
 }
 
 #[test]
-fn stack_gets_all_fragments_of_a_datagram_it_got_first() {
+fn fragments_follow_a_first_fragment_that_passed_to_the_stack() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Direct).open() else {
             return;
         };
         let net = world.net;
-        let elsewhere = udp_packet(net.client, net.vip, CLIENT_PORT, 53, 1400);
-        for part in parts(&elsewhere, 5) {
+        let to_other_port = udp_packet(net.client, net.vip, CLIENT_PORT, 53, 1400);
+        for part in parts(&to_other_port, 5) {
             let out = world.send(&part);
             assert_eq!((out.verdict, &out.frame), (XDP_PASS, &part));
         }
@@ -233,7 +236,7 @@ fn foreign_fragments_pass_unchanged() {
 }
 
 #[test]
-fn fragments_to_removed_server_follow_the_first() {
+fn fragments_to_removed_server_are_dropped() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -250,7 +253,7 @@ fn fragments_to_removed_server_follow_the_first() {
 }
 
 #[test]
-fn dropped_first_fragment_drops_the_others() {
+fn fragments_of_a_rejected_datagram_are_dropped() {
     let Some(world) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -259,8 +262,8 @@ fn dropped_first_fragment_drops_the_others() {
         return;
     };
     let parts = parts(&request(&world), 7);
-    let refusal = world.send(&parts[0]);
-    assert_eq!(refusal.sent().protocol, IpProtocol::ICMP);
+    let reject = world.send(&parts[0]);
+    assert_eq!(reject.sent().protocol, IpProtocol::ICMP);
     assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
     assert_eq!(
         (
@@ -288,7 +291,7 @@ fn unfragmented_packets_create_no_record() {
     let Some(world) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
-    world.begin();
+    world.start_flow();
     world
         .send(&tcp(
             world.net.client,

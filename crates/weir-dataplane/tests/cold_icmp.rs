@@ -53,7 +53,7 @@ fn error_about_a_reply_reaches_its_server() {
                 return;
             };
             let net = world.net;
-            world.begin();
+            world.start_flow();
             let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
             let outer = out.sent();
             assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
@@ -91,7 +91,7 @@ fn error_about_dscp_packet_is_translated_under_l3dsr() {
         let mut setup = Setup::new(v6, Forward::L3dsr);
         setup.dest.dscp = 5;
         let Some(world) = setup.open() else { return };
-        world.begin();
+        world.start_flow();
         let out = world.send(&too_big(
             world.net.router,
             world.net.vip,
@@ -109,7 +109,7 @@ fn eight_bytes_of_the_quoted_header_are_enough() {
             return;
         };
         let net = world.net;
-        world.begin();
+        world.start_flow();
         let short = &reply(&world, 600)[..if v6 { 48 } else { 28 }];
         let out = world.send(&too_big(net.router, net.vip, 1400, short));
         let quoted = out.sent().quoted().unwrap();
@@ -160,13 +160,13 @@ fn quoted_udp_with_and_without_checksum_is_translated() {
 }
 
 #[test]
-fn snat_is_reversed_outside_and_applied_in_the_quote() {
+fn errors_under_snat_are_translated_in_header_and_quote() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;
         };
         let net = world.net;
-        let request = world.begin();
+        let request = world.start_flow();
         let (source, sport) = (request.ip().src(), request.ip().ports().unwrap().0);
         assert_eq!(source, net.snat);
 
@@ -192,12 +192,15 @@ fn error_about_a_request_reaches_the_client() {
             return;
         };
         let net = world.net;
-        world.begin();
+        world.start_flow();
         let seen = tcp_packet(net.client, net.server, CLIENT_PORT, SERVER_PORT, 1000);
-        for (from, shown) in [(net.server, net.vip), (net.router, net.router)] {
+        for (from, expected_source) in [(net.server, net.vip), (net.router, net.router)] {
             let out = world.send(&too_big(from, net.client, 1280, &seen));
             let ip = out.sent();
-            assert_eq!((ip.src(), ip.dst(), mtu(ip)), (shown, net.client, 1280));
+            assert_eq!(
+                (ip.src(), ip.dst(), mtu(ip)),
+                (expected_source, net.client, 1280)
+            );
             let quoted = ip.quoted().unwrap();
             assert_eq!((quoted.src(), quoted.dst()), (net.client, net.vip));
             assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
@@ -213,19 +216,19 @@ fn other_error_types_are_translated() {
             return;
         };
         let net = world.net;
-        world.begin();
-        let about = reply(&world, 40);
+        world.start_flow();
+        let quoted_packet = reply(&world, 40);
         let unreachable = world.send(
             &frame()
                 .ip(net.router, net.vip)
-                .port_unreachable(&about)
+                .port_unreachable(&quoted_packet)
                 .build(),
         );
         assert_eq!(unreachable.sent().dst(), net.server);
         let exceeded = world.send(
             &frame()
                 .ip(net.router, net.vip)
-                .time_exceeded(&about)
+                .time_exceeded(&quoted_packet)
                 .build(),
         );
         assert_eq!(exceeded.sent().dst(), net.server);
@@ -239,7 +242,7 @@ fn errors_about_unknown_flows_pass_unchanged() {
             return;
         };
         let net = world.net;
-        world.begin();
+        world.start_flow();
         let other_port = tcp_packet(net.vip, net.client, PORT, CLIENT_PORT + 1, 50);
         let not_its_sender = tcp_packet(net.server, net.client, PORT, CLIENT_PORT, 50);
         for quoted in [other_port, not_its_sender] {
@@ -266,18 +269,28 @@ fn truncated_quote_is_dropped_only_at_a_vip() {
             return;
         };
         let net = world.net;
-        world.begin();
-        let about = reply(&world, 40);
+        world.start_flow();
+        let quoted_packet = reply(&world, 40);
         for length in [0, 10, if v6 { 44 } else { 24 }] {
             assert_eq!(
                 world
-                    .send(&too_big(net.router, net.vip, 1400, &about[..length]))
+                    .send(&too_big(
+                        net.router,
+                        net.vip,
+                        1400,
+                        &quoted_packet[..length]
+                    ))
                     .verdict,
                 XDP_DROP
             );
             assert_eq!(
                 world
-                    .send(&too_big(net.router, net.client, 1400, &about[..length]))
+                    .send(&too_big(
+                        net.router,
+                        net.client,
+                        1400,
+                        &quoted_packet[..length]
+                    ))
                     .verdict,
                 XDP_PASS
             );
@@ -292,13 +305,13 @@ fn errors_are_never_sent_about_errors() {
         return;
     };
     let net = world.net;
-    world.begin();
-    let dying = frame()
+    world.start_flow();
+    let expiring = frame()
         .ip(net.router, net.vip)
         .ttl(1)
         .too_big(1400, &reply(&world, 40))
         .build();
-    assert_eq!(world.send(&dying).verdict, XDP_DROP);
+    assert_eq!(world.send(&expiring).verdict, XDP_DROP);
     assert_eq!(world.count(Reason::DropTtl), 1);
 }
 
@@ -309,13 +322,13 @@ fn wrong_checksum_is_not_corrected() {
             return;
         };
         let net = world.net;
-        world.begin();
+        world.start_flow();
         let mut input = too_big(net.router, net.vip, 1400, &reply(&world, 40));
         let last = input.len() - 1;
         input[last] ^= 0x55;
         let out = world.send(&input);
         assert_eq!(out.verdict, XDP_TX);
-        assert!(!out.ip().checksums_valid());
+        assert!(!out.ip().has_valid_checksums());
     }
 }
 
@@ -325,17 +338,17 @@ fn extension_headers_in_the_quote_are_followed() {
         return;
     };
     let net = world.net;
-    world.begin();
+    world.start_flow();
     let (IpAddr::V6(vip), IpAddr::V6(client)) = (net.vip, net.client) else {
         panic!()
     };
-    let about = Packet::ipv6(vip, client)
+    let quoted_packet = Packet::ipv6(vip, client)
         .dest_opts()
         .tcp(PORT, CLIENT_PORT)
         .flags(TcpFlags::ACK)
         .payload(&[3; 30])
         .build();
-    let out = world.send(&too_big(net.router, net.vip, 1400, &about));
+    let out = world.send(&too_big(net.router, net.vip, 1400, &quoted_packet));
     let quoted = out.sent().quoted().unwrap();
     assert_eq!(
         (quoted.src(), quoted.ports()),
@@ -370,10 +383,16 @@ fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
 }
 
 fn from_tunnel(world: &World, encapsulation: Encapsulation, v6_outside: bool, mtu: u16) -> Out {
-    let outside = world::net(v6_outside);
-    let inside = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1000);
-    let carried = Packet::ip(outside.director, outside.server).encapsulate(encapsulation, &inside);
-    world.send(&too_big(outside.router, outside.director, mtu, &carried))
+    let outer_net = world::net(v6_outside);
+    let inner = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1000);
+    let tunnel_packet =
+        Packet::ip(outer_net.director, outer_net.server).encapsulate(encapsulation, &inner);
+    world.send(&too_big(
+        outer_net.router,
+        outer_net.director,
+        mtu,
+        &tunnel_packet,
+    ))
 }
 
 #[test]
@@ -381,21 +400,21 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
     for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
         for (tunnel, flags, encapsulation, shim) in tunnels() {
             let mut setup = Setup::new(v6, Forward::Tunnel);
-            let outside = world::net(v6_outside);
-            setup.dest.addr = outside.server.into();
-            setup.dest.tunnel_source = outside.director.into();
+            let outer_net = world::net(v6_outside);
+            setup.dest.addr = outer_net.server.into();
+            setup.dest.tunnel_source = outer_net.director.into();
             setup.dest.family = if v6_outside { 6 } else { 4 };
             (setup.dest.tunnel, setup.dest.tunnel_flags) = (tunnel as u8, flags);
             setup.settings.flags = 0;
             let Some(world) = setup.open() else { return };
             let net = world.net;
-            world.begin();
-            // If the kernel returns no route, the packet leaves by the client's device, at tc.
+            world.start_flow();
+            // If the kernel returns no route, the packet leaves through the client's device, at tc.
             let out = from_tunnel(&world, encapsulation, v6_outside, 1400);
             assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
             assert_eq!(world.count(Reason::PassToTc), 1);
             let ip = out.ip();
-            assert!(ip.checksums_valid());
+            assert!(ip.has_valid_checksums());
             let room = 1400 - shim - if v6_outside { 40 } else { 20 };
             assert_eq!((ip.src(), ip.dst(), mtu(ip)), (net.vip, net.client, room));
             let quoted = ip.quoted().unwrap();
@@ -409,20 +428,21 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
 }
 
 #[test]
-fn foreign_tunnel_passes() {
+fn error_about_a_foreign_tunnel_passes() {
     let Some(world) = Setup::new(false, Forward::Tunnel).open() else {
         return;
     };
     let net = world.net;
-    world.begin();
-    let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 100);
-    let stranger: IpAddr = "10.0.0.77".parse().unwrap();
-    let carried = Packet::ip(net.director, stranger).encapsulate(Encapsulation::Ipip, &inside);
-    let input = too_big(net.router, net.director, 1400, &carried);
+    world.start_flow();
+    let inner = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 100);
+    let other_server: IpAddr = "10.0.0.77".parse().unwrap();
+    let tunnel_packet =
+        Packet::ip(net.director, other_server).encapsulate(Encapsulation::Ipip, &inner);
+    let input = too_big(net.router, net.director, 1400, &tunnel_packet);
     let out = world.send(&input);
     assert_eq!((out.verdict, out.frame), (XDP_PASS, input));
-    let tiny = from_tunnel(&world, Encapsulation::Ipip, false, 60);
-    assert_eq!(tiny.verdict, XDP_PASS);
+    let too_small = from_tunnel(&world, Encapsulation::Ipip, false, 60);
+    assert_eq!(too_small.verdict, XDP_PASS);
     assert_eq!(world.count(Reason::PassNotOurs), 2);
 }
 
@@ -456,16 +476,16 @@ fn flow_without_entry_is_found_by_hash() {
 fn error_about_unknown_flow_creates_flow_with_schedule_icmp() {
     for v6 in [false, true] {
         for forward in FORWARDS {
-            for asked in [false, true] {
+            for enabled in [false, true] {
                 let mut setup = Setup::new(v6, forward);
-                if asked {
+                if enabled {
                     setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
                 }
                 let Some(world) = setup.open() else { return };
                 let net = world.net;
                 let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
                 let live = world.plane.maps().live(1).unwrap();
-                if !asked {
+                if !enabled {
                     assert_eq!((out.verdict, live.inactive), (XDP_PASS, 0), "{forward:?}");
                     continue;
                 }
@@ -486,7 +506,7 @@ fn error_about_unknown_flow_creates_flow_with_schedule_icmp() {
                     (quoted.src(), quoted.ports()),
                     (sender.0, Some((sender.1, CLIENT_PORT)))
                 );
-                world.begin();
+                world.start_flow();
                 let live = world.plane.maps().live(1).unwrap();
                 assert_eq!(
                     (live.active, live.inactive, live.total),

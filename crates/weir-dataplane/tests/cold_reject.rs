@@ -67,7 +67,7 @@ fn reply_keeps_vlan_tag() {
 }
 
 #[test]
-fn errors_are_limited_by_the_budget() {
+fn errors_are_limited_by_the_reject_budget() {
     let mut setup = Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -92,7 +92,7 @@ fn errors_are_limited_by_the_budget() {
 }
 
 #[test]
-fn source_that_is_no_host_gets_no_reply() {
+fn packet_from_invalid_source_gets_no_reply() {
     let Some(world) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -142,7 +142,7 @@ fn packet_above_tunnel_mtu_gets_error_with_the_mtu() {
             return;
         };
         let net = world.net;
-        world.begin();
+        world.start_flow();
         let full = tcp_packet(
             net.client,
             net.vip,
@@ -165,7 +165,7 @@ fn packet_above_tunnel_mtu_gets_error_with_the_mtu() {
             Some(PORT)
         );
         assert_eq!(world.count(Reason::DropTooBig), 1);
-        let fits = tcp_packet(
+        let short = tcp_packet(
             net.client,
             net.vip,
             CLIENT_PORT,
@@ -173,7 +173,7 @@ fn packet_above_tunnel_mtu_gets_error_with_the_mtu() {
             if v6 { 1400 } else { 1440 },
         );
         assert_eq!(
-            world.send(&frame().ip_packet(&fits)).sent().protocol,
+            world.send(&frame().ip_packet(&short)).sent().protocol,
             if v6 {
                 IpProtocol::IPV6
             } else {
@@ -184,7 +184,7 @@ fn packet_above_tunnel_mtu_gets_error_with_the_mtu() {
 }
 
 #[test]
-fn ipv6_packet_too_big_reports_1280_at_least() {
+fn ipv6_packet_too_big_reports_at_least_1280() {
     let Some(world) = (Setup {
         hop_mtu: 1280,
         ..Setup::new(true, Forward::Tunnel)
@@ -192,7 +192,7 @@ fn ipv6_packet_too_big_reports_1280_at_least() {
     .open() else {
         return;
     };
-    world.begin();
+    world.start_flow();
     let packet = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1220);
     let out = world.send(&frame().ip_packet(&packet));
     let Transport::Icmp6 { message, .. } = &out.sent().transport else {
@@ -208,13 +208,13 @@ fn expired_ttl_gets_time_exceeded() {
             return;
         };
         let net = world.net;
-        let dying = frame()
+        let expiring = frame()
             .ip(net.client, net.vip)
             .ttl(1)
             .tcp(CLIENT_PORT, PORT)
             .flags(TcpFlags::SYN)
             .build();
-        let out = world.send(&dying);
+        let out = world.send(&expiring);
         assert_eq!(message(out.sent()), if v6 { (3, 0) } else { (11, 0) });
         assert_eq!((out.ip().src(), out.ip().dst()), (net.vip, net.client));
         assert_eq!(world.count(Reason::DropTtl), 1);
@@ -259,7 +259,7 @@ fn wrong_echo_checksum_is_not_corrected() {
         .build();
     let out = world.send(&request);
     assert_eq!(out.verdict, XDP_TX);
-    assert!(!out.ip().checksums_valid());
+    assert!(!out.ip().has_valid_checksums());
 }
 
 #[test]
@@ -271,23 +271,23 @@ fn other_icmp_passes() {
         let net = world.net;
         let reply = frame().ip(net.client, net.vip).echo_reply(1, 1).build();
         assert_eq!(world.send(&reply).verdict, XDP_PASS);
-        let piece = frame()
+        let fragment = frame()
             .ip(net.client, net.vip)
             .fragment(9, 0, true)
             .echo_request(1, 1)
             .payload(&[1; 64])
             .build();
-        let out = world.send(&piece);
+        let out = world.send(&fragment);
         assert_eq!(out.verdict, XDP_PASS);
-        assert_eq!(out.frame, piece, "a fragment gets no reply");
+        assert_eq!(out.frame, fragment, "a fragment gets no reply");
         let to_snat = frame().ip(net.client, net.snat).echo_request(1, 1).build();
         assert_eq!(world.send(&to_snat).verdict, XDP_PASS);
         assert_eq!(world.count(Reason::PassIcmp), 3);
-        let passing = frame()
+        let transit = frame()
             .ip(net.client, net.router)
             .echo_request(1, 1)
             .build();
-        assert_eq!(world.send(&passing).verdict, XDP_PASS);
+        assert_eq!(world.send(&transit).verdict, XDP_PASS);
         assert_eq!(world.count(Reason::PassNotOurs), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Tests the tc programs: packets from XDP that leave by the neighbour table, and replies of a server on the director.
+//! Tests the tc programs: packets from XDP that leave through the neighbour table, and replies of a server on the
+//! director.
 
 #![allow(unsafe_code, reason = "packet sockets")]
 
@@ -19,10 +20,9 @@ use world::{
 
 const TC_NEXT: u32 = u32::MAX;
 
-// ---- egress
-// ------------------------------------------------------------------------------------------------------------
+// ---- egress ----
 
-fn local(v6: bool, snat: bool) -> Option<World> {
+fn open_local(v6: bool, snat: bool) -> Option<World> {
     let mut setup = Setup::new(v6, Forward::Nat);
     setup.dest.flags |= weir_abi::DEST_LOCAL;
     setup.settings.flags = weir_abi::SETTINGS_LOCAL_NAT;
@@ -33,7 +33,7 @@ fn reply(world: &World, packet: &[u8]) -> world::Out {
     let out = world.run("weir_tc_egress", &frame().ip_packet(packet));
     assert_eq!(out.verdict, TC_NEXT);
     assert!(
-        out.ip().checksums_valid(),
+        out.ip().has_valid_checksums(),
         "{}",
         weir_wire::describe(&out.frame)
     );
@@ -44,7 +44,9 @@ fn reply(world: &World, packet: &[u8]) -> world::Out {
 fn reply_of_local_server_has_the_vip_as_source() {
     for v6 in [false, true] {
         for snat in [false, true] {
-            let Some(world) = local(v6, snat) else { return };
+            let Some(world) = open_local(v6, snat) else {
+                return;
+            };
             let net = world.net;
             let requests = [
                 tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN),
@@ -79,7 +81,7 @@ fn reply_of_local_server_has_the_vip_as_source() {
 
 #[test]
 fn local_reply_changes_the_state() {
-    let Some(world) = local(false, false) else {
+    let Some(world) = open_local(false, false) else {
         return;
     };
     let net = world.net;
@@ -105,9 +107,9 @@ fn local_reply_changes_the_state() {
 }
 
 #[test]
-fn fragments_of_a_local_reply() {
+fn fragments_of_a_local_reply_are_translated() {
     for v6 in [false, true] {
-        let Some(world) = local(v6, false) else {
+        let Some(world) = open_local(v6, false) else {
             return;
         };
         let net = world.net;
@@ -115,7 +117,7 @@ fn fragments_of_a_local_reply() {
         let answer = udp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 1400);
         for part in frame().fragments(&answer, 600, 3).unwrap() {
             let out = world.run("weir_tc_egress", &part);
-            assert!(out.ip().checksums_valid());
+            assert!(out.ip().has_valid_checksums());
             assert_eq!(
                 (out.verdict, out.ip().src(), out.ip().dst()),
                 (TC_NEXT, net.vip, net.client)
@@ -127,7 +129,7 @@ fn fragments_of_a_local_reply() {
 
 #[test]
 fn other_packets_leave_unchanged() {
-    let Some(world) = local(false, false) else {
+    let Some(world) = open_local(false, false) else {
         return;
     };
     let net = world.net;
@@ -155,7 +157,7 @@ fn other_packets_leave_unchanged() {
 
 #[test]
 fn zero_udp_checksum_stays_zero() {
-    let Some(world) = local(false, false) else {
+    let Some(world) = open_local(false, false) else {
         return;
     };
     let net = world.net;
@@ -173,8 +175,7 @@ fn zero_udp_checksum_stays_zero() {
     );
 }
 
-// ---- ingress
-// -----------------------------------------------------------------------------------------------------------
+// ---- ingress ----
 
 /// A packet socket on a device, which receives the packets that arrive there. It waits at most two seconds for each.
 struct PacketSocket(OwnedFd);
@@ -182,7 +183,7 @@ struct PacketSocket(OwnedFd);
 const ETH_P_ALL: u16 = 3;
 
 impl PacketSocket {
-    fn on(ifindex: u32) -> Self {
+    fn open(ifindex: u32) -> Self {
         // SAFETY: no pointers.
         let fd = unsafe {
             libc::socket(
@@ -203,18 +204,18 @@ impl PacketSocket {
         // SAFETY: the address and its length belong together.
         let bound = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
         assert_eq!(bound, 0, "{}", io::Error::last_os_error());
-        let patience = libc::timeval {
+        let timeout = libc::timeval {
             tv_sec: 2,
             tv_usec: 0,
         };
-        let length = size_of_val(&patience) as u32;
+        let length = size_of_val(&timeout) as u32;
         // SAFETY: the option's value and its length belong together.
         let set = unsafe {
             libc::setsockopt(
                 fd,
                 libc::SOL_SOCKET,
                 libc::SO_RCVTIMEO,
-                (&raw const patience).cast(),
+                (&raw const timeout).cast(),
                 length,
             )
         };
@@ -229,7 +230,7 @@ impl PacketSocket {
     }
 
     /// Receives the next frame with a TCP packet, in a tunnel or not.
-    fn tcp(&self) -> weir_wire::Parsed {
+    fn receive_tcp(&self) -> weir_wire::Parsed {
         loop {
             let mut buffer = [0u8; 2048];
             // SAFETY: the buffer and its length belong together.
@@ -259,7 +260,7 @@ impl PacketSocket {
 }
 
 /// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
-fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
+fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
     let world = Setup::new(v6, forward).open()?;
     let net = world.net;
     let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));
@@ -294,7 +295,10 @@ fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Par
         .unwrap();
     world.plane.attach(inside, XdpChoice::Best).unwrap();
     world.plane.attach_tc(inside, Direction::Ingress).unwrap();
-    let (feed, sink) = (PacketSocket::on(index("vb")), PacketSocket::on(index("vd")));
+    let (feed, sink) = (
+        PacketSocket::open(index("vb")),
+        PacketSocket::open(index("vd")),
+    );
     let syn = Packet::ip(net.client, net.vip)
         .tcp(CLIENT_PORT, PORT)
         .flags(TcpFlags::SYN)
@@ -304,7 +308,7 @@ fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Par
     } else {
         frame().ip_packet(&syn)
     });
-    Some(sink.tcp())
+    Some(sink.receive_tcp())
 }
 
 fn index(name: &str) -> u32 {
@@ -322,13 +326,13 @@ fn packets_xdp_could_not_send_use_the_neighbour_table() {
             Forward::L3dsr,
             Forward::Tunnel,
         ] {
-            let Some(parsed) = through_tc(v6, forward, false) else {
+            let Some(parsed) = send_through_tc(v6, forward, false) else {
                 return;
             };
             let net = world::net(v6);
             assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
             let ip = parsed.ip().unwrap();
-            assert!(ip.checksums_valid());
+            assert!(ip.has_valid_checksums());
             let expected = if forward == Forward::Direct {
                 net.vip
             } else {
@@ -343,15 +347,14 @@ fn packets_xdp_could_not_send_use_the_neighbour_table() {
 
 #[test]
 fn vlan_tag_is_removed_on_another_device() {
-    let Some(parsed) = through_tc(false, Forward::Direct, true) else {
+    let Some(parsed) = send_through_tc(false, Forward::Direct, true) else {
         return;
     };
     assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC);
     assert!(parsed.ethernet.tags.is_empty());
 }
 
-// ---- frames to other hosts
-// ------------------------------------------------------------------------------------------------------------
+// ---- frames to other hosts ----
 
 /// The loopback device, on which test packets arrive, and its address.
 const LOOPBACK: (u32, [u8; 6]) = (1, [0; 6]);
@@ -369,7 +372,7 @@ fn verdict_to(world: &World, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32
     (out.verdict, world.count(Reason::PassOtherHost) > before)
 }
 
-fn list(world: &World, macs: &[[u8; 6]]) {
+fn list_macs(world: &World, macs: &[[u8; 6]]) {
     let addresses = macs.iter().map(|mac| (LOOPBACK.0, *mac)).collect();
     world.plane.maps().set_frame_addresses(&addresses).unwrap();
 }
@@ -386,20 +389,20 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
         return;
     };
     let request = request(&world);
-    let to = |mac| verdict_to(&world, "weir_xdp", mac, &request);
+    let verdict_for = |mac| verdict_to(&world, "weir_xdp", mac, &request);
     // No address of the device is listed.
-    assert_eq!(to(OTHER_MAC), (XDP_TX, false));
-    list(&world, &[world::DIRECTOR_MAC]);
-    assert_eq!(to(world::DIRECTOR_MAC), (XDP_TX, false));
+    assert_eq!(verdict_for(OTHER_MAC), (XDP_TX, false));
+    list_macs(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(verdict_for(world::DIRECTOR_MAC), (XDP_TX, false));
     for foreign in [OTHER_MAC, VIRTUAL_MAC, BROADCAST, LOOPBACK.1] {
-        assert_eq!(to(foreign), (XDP_PASS, true), "{foreign:02x?}");
+        assert_eq!(verdict_for(foreign), (XDP_PASS, true), "{foreign:02x?}");
     }
     // The address of a macvlan device while its virtual router is active.
-    list(&world, &[world::DIRECTOR_MAC, VIRTUAL_MAC]);
-    assert_eq!(to(VIRTUAL_MAC), (XDP_TX, false));
-    assert_eq!(to(OTHER_MAC), (XDP_PASS, true));
-    list(&world, &[world::DIRECTOR_MAC]);
-    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+    list_macs(&world, &[world::DIRECTOR_MAC, VIRTUAL_MAC]);
+    assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_TX, false));
+    assert_eq!(verdict_for(OTHER_MAC), (XDP_PASS, true));
+    list_macs(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
     // More addresses than the table has space for: none of them is lost.
     let many: Vec<[u8; 6]> = (0..4_000u32)
         .map(|n| {
@@ -407,12 +410,12 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
             [2, 1, 0, 0, high, low]
         })
         .collect();
-    list(&world, &many);
+    list_macs(&world, &many);
     for mac in &many {
-        assert_eq!(to(*mac), (XDP_TX, false), "{mac:02x?}");
+        assert_eq!(verdict_for(*mac), (XDP_TX, false), "{mac:02x?}");
     }
-    list(&world, &[world::DIRECTOR_MAC]);
-    assert_eq!(to(many[0]), (XDP_PASS, true));
+    list_macs(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(verdict_for(many[0]), (XDP_PASS, true));
 }
 
 #[test]
@@ -421,19 +424,20 @@ fn tc_leaves_frames_to_other_hosts_to_the_stack() {
         return;
     };
     let request = request(&world);
-    let to = |mac| verdict_to(&world, "weir_skb", mac, &request);
+    let verdict_for = |mac| verdict_to(&world, "weir_skb", mac, &request);
     // The kernel compares the address with the device's, whether the table has it or not.
-    assert_eq!(to(LOOPBACK.1), (TC_REDIRECT, false));
-    assert_eq!(to(VIRTUAL_MAC), (TC_NEXT, true));
-    list(&world, &[VIRTUAL_MAC]);
-    assert_eq!(to(LOOPBACK.1), (TC_REDIRECT, false));
-    assert_eq!(to(VIRTUAL_MAC), (TC_REDIRECT, false));
+    assert_eq!(verdict_for(LOOPBACK.1), (TC_REDIRECT, false));
+    assert_eq!(verdict_for(VIRTUAL_MAC), (TC_NEXT, true));
+    list_macs(&world, &[VIRTUAL_MAC]);
+    assert_eq!(verdict_for(LOOPBACK.1), (TC_REDIRECT, false));
+    assert_eq!(verdict_for(VIRTUAL_MAC), (TC_REDIRECT, false));
     for foreign in [OTHER_MAC, BROADCAST] {
-        assert_eq!(to(foreign), (TC_NEXT, true), "{foreign:02x?}");
+        assert_eq!(verdict_for(foreign), (TC_NEXT, true), "{foreign:02x?}");
     }
 }
 
-/// Without an entry in the table: while the daemon is not running, or before it has received the kernel's event.
+/// Tests frames to a MAC address that the table does not contain: the daemon is not running, or has not received the
+/// kernel's event yet.
 #[test]
 fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
@@ -443,17 +447,17 @@ fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
     run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.lo.forwarding=1");
     run("ip route add unreachable default");
     let request = request(&world);
-    let to = |mac| verdict_to(&world, "weir_xdp", mac, &request);
-    list(&world, &[world::DIRECTOR_MAC]);
-    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+    let verdict_for = |mac| verdict_to(&world, "weir_xdp", mac, &request);
+    list_macs(&world, &[world::DIRECTOR_MAC]);
+    assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
     run(&format!("ip addr add {}/32 dev lo", world.net.vip));
     // There is no route to the server, but the packet was the director's to forward.
-    assert_eq!(to(VIRTUAL_MAC), (XDP_DROP, false));
+    assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_DROP, false));
     for foreign in [OTHER_MAC, [0, 0, 0x5e, 0, 3, 51], [0, 0, 0x5f, 0, 1, 51]] {
-        assert_eq!(to(foreign), (XDP_PASS, true), "{foreign:02x?}");
+        assert_eq!(verdict_for(foreign), (XDP_PASS, true), "{foreign:02x?}");
     }
     run("sysctl -qw net.ipv4.conf.lo.forwarding=0");
-    assert_eq!(to(VIRTUAL_MAC), (XDP_PASS, true));
+    assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
 }
 
 #[test]
@@ -462,13 +466,13 @@ fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
     setup.settings.flags = 0;
     let Some(world) = setup.open() else { return };
     let net = world.net;
-    world.begin();
+    world.start_flow();
     let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);
     let tunnel = Packet::ip(net.director, net.server);
-    let carried = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inside);
-    let error = Packet::ip(net.router, net.director).too_big(1400, &carried);
+    let tunnel_packet = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inside);
+    let error = Packet::ip(net.router, net.director).too_big(1400, &tunnel_packet);
     let error = error.build();
-    list(&world, &[world::DIRECTOR_MAC]);
+    list_macs(&world, &[world::DIRECTOR_MAC]);
     // Without a route to the client a translated error leaves at tc.
     for (mac, translated) in [(OTHER_MAC, 0), (world::DIRECTOR_MAC, 1)] {
         let (verdict, _) = verdict_to(&world, "weir_xdp", mac, &error);

@@ -35,7 +35,7 @@ fn child() {
     let device = std::env::var(DEVICE).unwrap().parse().unwrap();
     for round in 0.. {
         let (mut dataplane, _) = Dataplane::open(&options(pin_dir.clone().into(), round)).unwrap();
-        go_on(&mut dataplane, device);
+        activate_and_attach(&mut dataplane, device);
         if round % 4 == 3 {
             clean(dataplane.pins()).unwrap();
         }
@@ -74,7 +74,7 @@ fn state_of_killed_daemon_is_adopted() {
         let dataplane = loop {
             let (mut dataplane, opened) =
                 Dataplane::open(&options(sandbox.pin_dir(), round)).unwrap();
-            go_on(&mut dataplane, device);
+            activate_and_attach(&mut dataplane, device);
             if opened == Opened::Adopted {
                 break dataplane;
             }
@@ -95,7 +95,7 @@ fn state_of_killed_daemon_is_adopted() {
     }
 }
 
-fn go_on(dataplane: &mut Dataplane, device: u32) {
+fn activate_and_attach(dataplane: &mut Dataplane, device: u32) {
     fill(dataplane);
     dataplane.activate().unwrap();
     dataplane.migrate_flows().unwrap();

@@ -46,17 +46,17 @@ fn ports(dataplane: &Dataplane) -> BTreeSet<u16> {
         .collect()
 }
 
-fn migrate(from: Table, to: Table) {
+fn migrate(old_table: Table, new_table: Table) {
     let sandbox = Sandbox::new();
-    let (mut old, _) = Dataplane::open(&options(&sandbox, from)).unwrap();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, old_table)).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
-    if from.0 == PREVIOUS_LAYOUT {
-        assert_previous_layout(&sandbox, &old, from);
+    if old_table.0 == PREVIOUS_LAYOUT {
+        assert_previous_layout(&sandbox, &old, old_table);
     }
 
-    let (mut new, opened) = Dataplane::open(&options(&sandbox, to)).unwrap();
+    let (mut new, opened) = Dataplane::open(&options(&sandbox, new_table)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     // The old programs still end flows before activation; an RST does not end a half-open flow (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
@@ -91,7 +91,10 @@ fn migrate(from: Table, to: Table) {
     assert_eq!(ports(&new), expected);
     assert_counts(&new, 50, 10);
     assert_eq!(new.maps().live(1).unwrap().total, 70);
-    assert!(!table(&sandbox, from).exists(), "the old table is unpinned");
+    assert!(
+        !table_directory(&sandbox, old_table).exists(),
+        "the old table is unpinned"
+    );
 
     // The programs find every migrated entry and end it, and all counts return to zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
@@ -100,7 +103,7 @@ fn migrate(from: Table, to: Table) {
     expected.iter().for_each(|port| send(&new, *port, RST));
     wait_for_flows(&new, 0);
     assert_counts(&new, 0, 0);
-    for bucket in 0..to.1 {
+    for bucket in 0..new_table.1 {
         let bucket = new.maps().flows.bucket(bucket).unwrap();
         assert_eq!((bucket.spilled, bucket.stashed), (0, 0));
     }
@@ -108,35 +111,36 @@ fn migrate(from: Table, to: Table) {
 
 /// Asserts that the programs insert entries as layout 2 does: the stash is not used, and the home bucket counts the
 /// entries in their second bucket.
-fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, from: Table) {
-    let path = table(sandbox, from).join("weir_flows");
+fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, table: Table) {
+    let path = table_directory(sandbox, table).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
     let buckets = aya::maps::Array::<_, [u8; 128]>::try_from(map).unwrap();
-    let word = |bucket: u32, at: usize| {
+    let word = |bucket: u32, offset: usize| {
         let raw = buckets.get(&bucket, 0).unwrap();
-        u32::from_ne_bytes(raw[at..at + 4].try_into().unwrap())
+        u32::from_ne_bytes(raw[offset..offset + 4].try_into().unwrap())
     };
     let mut counted = 0;
-    for bucket in 0..from.1 {
+    for bucket in 0..table.1 {
         counted += word(bucket, std::mem::offset_of!(Bucket2, spilled));
         let pad = std::mem::offset_of!(Bucket2, pad);
         assert_eq!((word(bucket, pad), word(bucket, pad + 4)), (0, 0));
     }
-    let away = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
-    let second = dataplane.maps().flows.walk().filter(away).count();
+    let is_away = |flow: &weir_dataplane::Flow| flow.meta().flags & FLOW_AWAY != 0;
+    let second = dataplane.maps().flows.walk().filter(is_away).count();
     assert_eq!(counted as usize, second);
 }
 
-fn table(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
+fn table_directory(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
     sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
 /// Asserts the counts of the server and its pool, and that the table agrees.
 fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     let is_active = |flow: &weir_dataplane::Flow| flow.meta().flags & weir_abi::FLOW_ACTIVE != 0;
-    let (on, off): (Vec<_>, Vec<_>) = dataplane.maps().flows.walk().partition(is_active);
+    let (active_flows, inactive_flows): (Vec<_>, Vec<_>) =
+        dataplane.maps().flows.walk().partition(is_active);
     assert_eq!(
-        (on.len() as u64, off.len() as u64),
+        (active_flows.len() as u64, inactive_flows.len() as u64),
         (active, inactive),
         "the table"
     );
@@ -231,7 +235,7 @@ fn flows_beyond_capacity_are_dropped_and_reach_server_by_hash() {
 }
 
 #[test]
-fn resize_begun_by_previous_release_is_finished_first() {
+fn resize_started_by_previous_release_is_finished_first() {
     if !privileged() {
         return;
     }
@@ -252,7 +256,7 @@ fn resize_begun_by_previous_release_is_finished_first() {
         Migrated { moved: 30, lost: 0 }
     );
     assert!(
-        table(&sandbox, (PREVIOUS_LAYOUT, 64)).exists(),
+        table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists(),
         "there are never three tables"
     );
     drop(next);
@@ -264,12 +268,12 @@ fn resize_begun_by_previous_release_is_finished_first() {
         Migrated { moved: 30, lost: 0 }
     );
     assert_eq!(ports(&last), (1000..1030).collect());
-    assert!(!table(&sandbox, (PREVIOUS_LAYOUT, 64)).exists());
+    assert!(!table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists());
     assert_counts(&last, 30, 0);
 }
 
 /// Writes one word of the pinned record, as a future release would have written it.
-fn forge(sandbox: &Sandbox, offset: usize, word: u32) {
+fn write_record_word(sandbox: &Sandbox, offset: usize, word: u32) {
     const RECORD_BYTES: usize = 328;
     let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();
     let map = aya::maps::Map::Array(data);
@@ -291,11 +295,11 @@ fn newer_layout_is_rejected_without_packet_loss() {
     (1000..1010).for_each(|port| send(&old, port, SYN));
     let before = old.pins().list().unwrap();
     let flow_layout = 48;
-    forge(&sandbox, flow_layout, ABI_FLOW_LAYOUT + 1);
+    write_record_word(&sandbox, flow_layout, ABI_FLOW_LAYOUT + 1);
 
-    let refused = Dataplane::open(&sandbox.options()).map(|(_, opened)| opened);
-    let Err(error @ Error::FlowLayout { .. }) = refused else {
-        panic!("{refused:?}");
+    let reopened = Dataplane::open(&sandbox.options()).map(|(_, opened)| opened);
+    let Err(error @ Error::FlowLayout { .. }) = reopened else {
+        panic!("{reopened:?}");
     };
     let newer = format!("has flow layout {}", ABI_FLOW_LAYOUT + 1);
     assert!(error.to_string().contains(&newer), "{error}");
@@ -309,7 +313,7 @@ fn newer_layout_is_rejected_without_packet_loss() {
     assert_eq!(unmatched_packets(&old), 0);
     assert_counts(&old, 10, 0);
 
-    forge(&sandbox, flow_layout, ABI_FLOW_LAYOUT);
+    write_record_word(&sandbox, flow_layout, ABI_FLOW_LAYOUT);
     assert_eq!(
         Dataplane::open(&sandbox.options()).unwrap().1,
         Opened::Adopted

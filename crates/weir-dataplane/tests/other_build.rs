@@ -16,8 +16,8 @@ fn send(dataplane: &Dataplane, port: u16) {
     dataplane.test_run("weir_xdp", &input).unwrap();
 }
 
-/// Opens a data plane and sends packets to its programs.
-fn running(sandbox: &Sandbox) -> Dataplane {
+/// Opens a data plane and attaches it to a device.
+fn open_running(sandbox: &Sandbox) -> Dataplane {
     let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
     first.activate().unwrap();
@@ -39,17 +39,17 @@ fn bigger(sandbox: &Sandbox) -> OpenOptions {
 }
 
 /// Replaces the pinned address filter with a map of another size, as another build would have created it.
-fn put_other_filter(sandbox: &Sandbox) {
+fn replace_filter_with_other_size(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
-    let made = std::process::Command::new("bpftool")
+    let output = std::process::Command::new("bpftool")
         .args(["map", "create"])
         .arg(&pin)
         .args(["type", "array", "key", "4", "value", "16384"])
         .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
         .output()
         .expect("run bpftool");
-    assert!(made.status.success(), "{made:?}");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn map_of_another_build_keeps_counts_of_others() {
         return;
     }
     let sandbox = Sandbox::new();
-    let first = running(&sandbox);
+    let first = open_running(&sandbox);
     send(&first, 1000);
-    put_other_filter(&sandbox);
+    replace_filter_with_other_size(&sandbox);
     assert!(matches!(
         open_readonly(first.pins()),
         Err(Error::MapMismatch { .. })
@@ -77,14 +77,14 @@ fn map_of_another_build_keeps_counts_of_others() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// A build that finds maps of another type may start with all counts at zero.
+/// Tests a build that finds maps of another type and starts with all counts at zero.
 #[test]
 fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     if !privileged() {
         return;
     }
     let sandbox = Sandbox::new();
-    let first = running(&sandbox);
+    let first = open_running(&sandbox);
     (1000..1010).for_each(|port| send(&first, port));
     assert!(
         !first.transfer_counts().unwrap(),
@@ -111,7 +111,7 @@ fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     assert_eq!(counts(&second), (11, 11, 11, 11));
 }
 
-/// A build without the packet path at tc attaches XDP, and leaves the tc program attached.
+/// Tests a build without the packet path at tc: it attaches XDP, and leaves the tc program attached.
 #[test]
 fn tc_path_is_detached_if_another_build_took_over_with_xdp() {
     if !privileged() {
@@ -134,5 +134,5 @@ fn tc_path_is_detached_if_another_build_took_over_with_xdp() {
     assert_eq!(first.detach_tc().unwrap(), 1);
     let modes: Vec<_> = first.attachments().unwrap();
     assert_eq!(modes.len(), 1, "{modes:?}");
-    assert_eq!(Mode::of(modes[0].hook), Some(Mode::Native));
+    assert_eq!(Mode::from_hook(modes[0].hook), Some(Mode::Native));
 }

@@ -51,23 +51,35 @@ fn inserted_flow_continues_without_syn() {
             let Some(world) = Setup::new(v6, forward).open() else {
                 return;
             };
-            let n = world.net;
+            let net = world.net;
             // Packets of another flow determine the next hop to the client.
             world
-                .send(&tcp(n.client, n.vip, CLIENT_PORT + 9, PORT, TcpFlags::SYN))
+                .send(&tcp(
+                    net.client,
+                    net.vip,
+                    CLIENT_PORT + 9,
+                    PORT,
+                    TcpFlags::SYN,
+                ))
                 .sent();
-            let ack = tcp(n.client, n.vip, CLIENT_PORT, PORT, TcpFlags::ACK);
+            let ack = tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK);
             assert_eq!(world.send(&ack).verdict, XDP_PASS, "no flow yet");
-            let done = insert(&world, record(&world.plane, v6, CLIENT_PORT));
-            assert_eq!(done.result, SYNC_INSERTED);
+            let inserted = insert(&world, record(&world.plane, v6, CLIENT_PORT));
+            assert_eq!(inserted.result, SYNC_INSERTED);
             assert_eq!(counts(&world), (2, 0));
             world.send(&ack).sent();
             if forward == Forward::Nat {
-                let reply = tcp(n.server, n.client, SERVER_PORT, CLIENT_PORT, TcpFlags::ACK);
+                let reply = tcp(
+                    net.server,
+                    net.client,
+                    SERVER_PORT,
+                    CLIENT_PORT,
+                    TcpFlags::ACK,
+                );
                 let out = world.send(&reply);
-                assert_eq!(out.ip().src(), n.vip, "translated back");
+                assert_eq!(out.ip().src(), net.vip, "translated back");
             }
-            let flow = world.plane.maps().flows.at(done.entry_index).unwrap();
+            let flow = world.plane.maps().flows.at(inserted.entry_index).unwrap();
             assert_eq!(flow.meta().flags & FLOW_ACTIVE, FLOW_ACTIVE);
         }
     }
@@ -112,19 +124,19 @@ fn snat_flow_needs_its_tuple_and_keeps_it() {
     let Some(world) = Setup::new(false, Forward::Nat).snat().open() else {
         return;
     };
-    let n = world.net;
+    let net = world.net;
     let flow = record(&world.plane, false, CLIENT_PORT);
     assert_eq!(insert(&world, flow).result, SYNC_GONE, "no source address");
     let dest = world.plane.maps().dests.get(DEST).unwrap();
     assert_ne!(dest.flags & DEST_SNAT, 0);
     let flow = SyncFlow {
-        snat: Addr::from(n.snat),
+        snat: Addr::from(net.snat),
         snat_port: Be16::from(20_777),
         ..flow
     };
     assert_eq!(insert(&world, flow).result, SYNC_INSERTED);
-    let out = world.send(&tcp(n.client, n.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
-    assert_eq!((out.sent().src(), out.sent().dst()), (n.snat, n.server));
+    let out = world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
+    assert_eq!((out.sent().src(), out.sent().dst()), (net.snat, net.server));
     assert_eq!(out.ip().ports(), Some((20_777, SERVER_PORT)));
     let other = SyncFlow {
         sport: Be16::from(CLIENT_PORT + 1),
@@ -146,8 +158,8 @@ fn template_is_inserted_and_its_timeout_updated() {
         timeout: 300,
         ..record(&world.plane, false, 0)
     };
-    let done = insert(&world, template);
-    assert_eq!(done.result, SYNC_INSERTED);
+    let inserted = insert(&world, template);
+    assert_eq!(inserted.result, SYNC_INSERTED);
     assert_eq!(world.plane.maps().live(DEST).unwrap().persistent, 1);
     assert_eq!(counts(&world), (0, 0));
     let longer = SyncFlow {
@@ -155,7 +167,7 @@ fn template_is_inserted_and_its_timeout_updated() {
         ..template
     };
     assert_eq!(insert(&world, longer).result, SYNC_UPDATED);
-    let flow = world.plane.maps().flows.at(done.entry_index).unwrap();
+    let flow = world.plane.maps().flows.at(inserted.entry_index).unwrap();
     assert_eq!(flow.cold.ifindex, 400);
 }
 
@@ -164,11 +176,11 @@ fn only_flows_that_left_syn_recv_are_recorded() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let n = world.net;
+    let net = world.net;
     let maps = world.plane.maps();
     let mut positions = maps.sync_positions().unwrap();
     let mut recorded = Vec::new();
-    let packet = |port, flags| tcp(n.client, n.vip, port, PORT, flags);
+    let packet = |port, flags| tcp(net.client, net.vip, port, PORT, flags);
     world.send(&packet(1000, TcpFlags::SYN)).sent();
     world.send(&packet(1000, TcpFlags::ACK)).sent();
     assert_eq!(maps.sync_changes(&mut positions, &mut recorded).unwrap(), 0);

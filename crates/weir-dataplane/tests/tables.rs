@@ -63,7 +63,7 @@ fn full_table_returns_an_error() {
     let table = &dataplane.maps().listeners;
     let (keys, values) = listeners(table.capacity() as u16 + 1);
     let Err(Error::Kernel { source, .. }) = table.set_many(&keys, &values) else {
-        panic!("it fits")
+        panic!("the map accepts more elements than its capacity")
     };
     assert_eq!(source.raw_os_error(), Some(libc::E2BIG));
     table.clear().unwrap();
@@ -107,8 +107,8 @@ fn rows_are_read_as_written() {
     assert_eq!(maps.settings().unwrap(), settings);
 
     let mut filter = Filter::ZERO;
-    filter.add_to(Addr::from(IpAddr::from([192, 0, 2, 1])));
-    filter.add_from(Addr::from(IpAddr::from([10, 0, 0, 1])));
+    filter.add_destination(Addr::from(IpAddr::from([192, 0, 2, 1])));
+    filter.add_source(Addr::from(IpAddr::from([10, 0, 0, 1])));
     maps.set_filter(&filter).unwrap();
     assert_eq!(maps.filter().unwrap(), filter);
 
@@ -156,15 +156,15 @@ fn used_extents_are_found_at_start() {
     let dataplane = open(&sandbox);
     support::fill(&dataplane);
     let maps = dataplane.maps();
-    let mut taken: Vec<Extent> = (1..maps.services.entries())
+    let mut extents: Vec<Extent> = (1..maps.services.entries())
         .flat_map(|row| maps.extents_of(&maps.services.get(row).unwrap()).unwrap())
         .collect();
-    taken.sort_unstable();
+    extents.sort_unstable();
     let extent = |at, length| Extent { at, length };
     // The header, list and spread table of each service.
     let spread = weir_sched::maglev::SIZES[0].div_ceil(4);
     let tables = |at| [extent(at, 5), extent(at + 5, 1), extent(at + 6, spread)];
-    assert_eq!(taken, [tables(1), tables(7 + spread)].concat());
-    let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, taken);
+    assert_eq!(extents, [tables(1), tables(7 + spread)].concat());
+    let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, extents);
     assert_eq!(allocator.allocate(2), Some(extent(13 + 2 * spread, 2)));
 }

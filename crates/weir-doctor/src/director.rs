@@ -256,7 +256,7 @@ fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec
         .filter(|link| link.up && !link.loopback)
     {
         let read = |name: &str, key: &str| {
-            let sysctl = Sysctl::of_device(false, name, key).ok()?;
+            let sysctl = Sysctl::for_device(false, name, key).ok()?;
             netlink.sysctl(&sysctl).ok()?.parse::<i64>().ok()
         };
         let redirects = read(&device.name, "send_redirects").max(read("all", "send_redirects"));

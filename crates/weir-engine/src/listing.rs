@@ -113,7 +113,7 @@ impl View<'_> {
         };
         let mut servers = Vec::new();
         let dests = slot.map(|slot| slot.dests.as_slice()).unwrap_or_default();
-        for dest in dests.iter().rev().filter(|dest| dest.listed()) {
+        for dest in dests.iter().rev().filter(|dest| dest.is_listed()) {
             if let Some(server) = configured(self.desired, service, dest) {
                 let server = server_of(service, server, dest, port);
                 servers.push(self.server(&service.name, server, Some(dest))?);
@@ -228,7 +228,7 @@ impl View<'_> {
             let vip = (address, cold.dport.get());
             let lifetime = match is_template {
                 true => weir_abi::ticks_to_duration(cold.ifindex),
-                false => timeouts.of(*state),
+                false => timeouts.for_state(*state),
             };
             let idle = weir_abi::ticks_to_duration(now.wrapping_sub(meta.seen));
             connections.push(Connection {

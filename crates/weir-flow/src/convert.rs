@@ -1,4 +1,4 @@
-//! Conversions between forwarding methods and encapsulations, and their numbers in the data plane.
+//! Converts forwarding methods and encapsulations to their numbers in the data plane, and numbers to methods.
 
 use weir_model::{Forward, TunnelKind};
 
@@ -13,7 +13,8 @@ pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
     }
 }
 
-/// Returns the forwarding method with this number in a server's row, or `None` if the row is free.
+/// Returns the forwarding method with this number in a server's row, or `None` for any other number, such as 0 in a
+/// free row.
 pub fn model_forward(number: u8) -> Option<Forward> {
     Forward::ALL
         .into_iter()
@@ -30,7 +31,7 @@ pub const fn abi_tunnel(kind: TunnelKind) -> weir_abi::Tunnel {
 }
 
 #[test]
-fn each_encapsulation_has_the_number_of_its_name() {
+fn abi_tunnel_has_the_same_name_and_a_known_number() {
     for kind in TunnelKind::ALL {
         let name = format!("{:?}", abi_tunnel(kind)).to_lowercase();
         assert_eq!(name, kind.as_str());

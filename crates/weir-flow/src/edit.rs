@@ -1,14 +1,13 @@
-//! Changes to a frame: addresses, ports, TTL and DSCP with their checksums, VLAN tags and MAC addresses.
+//! Changes a frame: addresses, ports, TTL and DSCP with their checksums, VLAN tags and MAC addresses.
 //!
-//! All changes to bytes that a checksum covers use [`IncrementalChecksum`], which updates the checksum incrementally
-//! (RFC 1624). A wrong checksum therefore remains wrong by the same difference.
+//! Checksums are updated incrementally (RFC 1624), so a wrong checksum remains wrong by the same difference.
 
 use weir_abi::Addr;
 use weir_wire::checksum::{udp_checksum_field, update_u16};
 use weir_wire::{EtherType, IpProtocol};
 
 use crate::family::Family;
-use crate::parse::{Cold, Layout};
+use crate::parse::{Layout, PacketClass};
 
 /// The new addresses and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +18,13 @@ pub(crate) struct Translation {
     pub(crate) dport: u16,
 }
 
-pub(crate) fn read_u16(frame: &[u8], at: usize) -> u16 {
-    let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
-    u16::from_be_bytes([byte(at), byte(at + 1)])
+pub(crate) fn read_u16(frame: &[u8], offset: usize) -> u16 {
+    let byte = |offset: usize| frame.get(offset).copied().unwrap_or(0);
+    u16::from_be_bytes([byte(offset), byte(offset + 1)])
 }
 
-pub(crate) fn write_u16(frame: &mut [u8], at: usize, value: u16) {
-    if let Some(field) = frame.get_mut(at..at + 2) {
+pub(crate) fn write_u16(frame: &mut [u8], offset: usize, value: u16) {
+    if let Some(field) = frame.get_mut(offset..offset + 2) {
         field.copy_from_slice(&value.to_be_bytes());
     }
 }
@@ -41,13 +40,13 @@ impl IncrementalChecksum {
     }
 }
 
-/// Returns the TTL or hop limit.
+/// Returns the TTL or hop limit; 0 if the frame is too short.
 pub(crate) fn ttl(frame: &[u8], layout: &Layout) -> u8 {
-    let at = match layout.family {
+    let offset = match layout.family {
         Family::V4 => layout.l3 + 8,
         Family::V6 => layout.l3 + 7,
     };
-    frame.get(at).copied().unwrap_or(0)
+    frame.get(offset).copied().unwrap_or(0)
 }
 
 /// Decrements the TTL or hop limit, which must be above 1.
@@ -84,24 +83,24 @@ pub(crate) fn set_dscp(frame: &mut [u8], layout: &Layout, dscp: u8) {
 }
 
 fn address_bytes(family: Family, src: Addr, dst: Addr) -> Vec<u8> {
-    let skipped = match family {
+    let prefix_len = match family {
         Family::V4 => 12,
         Family::V6 => 0,
     };
-    let mut both = src.octets()[skipped..].to_vec();
-    both.extend_from_slice(&dst.octets()[skipped..]);
-    both
+    let mut bytes = src.octets()[prefix_len..].to_vec();
+    bytes.extend_from_slice(&dst.octets()[prefix_len..]);
+    bytes
 }
 
 /// Writes new addresses, and new ports if the packet has ports.
-pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
+pub(crate) fn translate(frame: &mut [u8], layout: &Layout, translation: &Translation) {
     let old = address_bytes(layout.family, layout.src, layout.dst);
-    let new = address_bytes(layout.family, to.src, to.dst);
-    let at = match layout.family {
+    let new = address_bytes(layout.family, translation.src, translation.dst);
+    let offset = match layout.family {
         Family::V4 => layout.l3 + 12,
         Family::V6 => layout.l3 + 8,
     };
-    if let Some(field) = frame.get_mut(at..at + new.len()) {
+    if let Some(field) = frame.get_mut(offset..offset + new.len()) {
         field.copy_from_slice(&new);
     }
     if layout.family == Family::V4 {
@@ -109,19 +108,19 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
         header.update(&old, &new);
         write_u16(frame, layout.l3 + 10, header.0);
     }
-    if layout.cold == Cold::FragmentLater {
+    if layout.class == PacketClass::FragmentLater {
         return;
     }
-    let at = match layout.protocol {
+    let checksum_offset = match layout.protocol {
         IpProtocol::TCP => layout.l4 + 16,
         IpProtocol::UDP => layout.l4 + 6,
         _ => return,
     };
-    let before = read_u16(frame, at);
+    let before = read_u16(frame, checksum_offset);
     let mut transport = IncrementalChecksum(before);
     transport.update(&old, &new);
-    for (offset, port) in [(0, to.sport), (2, to.dport)] {
-        let field = layout.l4 + offset;
+    for (port_offset, port) in [(0, translation.sport), (2, translation.dport)] {
+        let field = layout.l4 + port_offset;
         transport.update(&read_u16(frame, field).to_be_bytes(), &port.to_be_bytes());
         write_u16(frame, field, port);
     }
@@ -131,7 +130,7 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
         (IpProtocol::UDP, _) => udp_checksum_field(transport.0),
         _ => transport.0,
     };
-    write_u16(frame, at, after);
+    write_u16(frame, checksum_offset, after);
 }
 
 /// Replaces all VLAN tags with `vlan`; 0 = untagged.
@@ -149,8 +148,8 @@ pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
 
 /// Writes the frame's destination and source MAC addresses.
 pub(crate) fn set_macs(frame: &mut [u8], dmac: [u8; 6], smac: [u8; 6]) {
-    for (at, mac) in [(0, dmac), (6, smac)] {
-        if let Some(field) = frame.get_mut(at..at + 6) {
+    for (offset, mac) in [(0, dmac), (6, smac)] {
+        if let Some(field) = frame.get_mut(offset..offset + 6) {
             field.copy_from_slice(&mac);
         }
     }
@@ -164,7 +163,7 @@ mod tests {
 
     const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
-    fn check(src: &str, dst: &str, new_src: &str, new_dst: &str) {
+    fn check_edited_frame(src: &str, dst: &str, new_src: &str, new_dst: &str) {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         for udp in [false, true] {
             let build = |src: &str, dst: &str, ports: (u16, u16), ttl: u8, dscp: u8| {
@@ -180,7 +179,7 @@ mod tests {
             };
             let mut frame = build(src, dst, (1000, 80), 64, 0);
             let layout = crate::parse(&frame).unwrap();
-            let to = Translation {
+            let translation = Translation {
                 src: ip(new_src).into(),
                 dst: ip(new_dst).into(),
                 sport: 2000,
@@ -188,15 +187,15 @@ mod tests {
             };
             decrement_ttl(&mut frame, &layout);
             set_dscp(&mut frame, &layout, 63);
-            translate(&mut frame, &layout, &to);
+            translate(&mut frame, &layout, &translation);
             assert_eq!(frame, build(new_src, new_dst, (2000, 8080), 63, 63));
         }
     }
 
     #[test]
     fn translated_packet_equals_one_built_with_new_addresses() {
-        check("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
-        check("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
+        check_edited_frame("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
+        check_edited_frame("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
     }
 
     #[test]
@@ -211,13 +210,13 @@ mod tests {
         };
         let mut frame = udp([192, 0, 2, 1], (1000, 53));
         let layout = crate::parse(&frame).unwrap();
-        let to = Translation {
+        let translation = Translation {
             src: IpAddr::from([10, 0, 0, 1]).into(),
             dst: layout.dst,
             sport: 2000,
             dport: 54,
         };
-        translate(&mut frame, &layout, &to);
+        translate(&mut frame, &layout, &translation);
         assert_eq!(frame, udp([10, 0, 0, 1], (2000, 54)));
     }
 
@@ -233,13 +232,13 @@ mod tests {
         };
         let mut frame = fragment([192, 0, 2, 1]);
         let layout = crate::parse(&frame).unwrap();
-        let to = Translation {
+        let translation = Translation {
             src: IpAddr::from([10, 0, 0, 1]).into(),
             dst: layout.dst,
             sport: 2000,
             dport: 54,
         };
-        translate(&mut frame, &layout, &to);
+        translate(&mut frame, &layout, &translation);
         assert_eq!(frame, fragment([10, 0, 0, 1]));
     }
 
@@ -253,11 +252,11 @@ mod tests {
             assert_eq!(ttl(&frame, &layout), 9);
             decrement_ttl(&mut frame, &layout);
             assert_eq!(ttl(&frame, &layout), 8);
-            let rest = frame[12..].to_vec();
+            let after_macs = frame[12..].to_vec();
             set_macs(&mut frame, [7; 6], [8; 6]);
             assert_eq!(
                 (&frame[..6], &frame[6..12], &frame[12..]),
-                (&[7; 6][..], &[8; 6][..], &rest[..])
+                (&[7; 6][..], &[8; 6][..], &after_macs[..])
             );
         }
     }
@@ -268,13 +267,13 @@ mod tests {
         let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let plain = untagged.clone().ipv4(src, dst).udp(1, 2).build();
         let tagged = untagged.clone().vlan(7).ipv4(src, dst).udp(1, 2).build();
-        let twice = untagged
+        let double_tagged = untagged
             .service_vlan(3)
             .vlan(4)
             .ipv4(src, dst)
             .udp(1, 2)
             .build();
-        for frame in [&plain, &tagged, &twice] {
+        for frame in [&plain, &tagged, &double_tagged] {
             let mut frame = frame.clone();
             retag(&mut frame, 7);
             assert_eq!(frame, tagged);

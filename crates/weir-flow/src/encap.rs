@@ -1,4 +1,4 @@
-//! Encapsulation of packets for tunnel servers.
+//! Encapsulates packets for tunnel servers.
 //!
 //! weir-wire's builders produce the headers. This module determines their content: TTL and traffic class, copied from
 //! the inner packet (RFC 6040, ingress); DF; the GUE source port, which distributes flows.
@@ -9,12 +9,12 @@ use weir_wire::{Encapsulation, EtherType, GueChecksum, IpBuilder, IpProtocol, Pa
 
 use crate::edit::{read_u16, ttl, write_u16};
 use crate::family::Family;
-use crate::parse::{Cold, Layout};
+use crate::parse::{Layout, PacketClass};
 
 /// Returns the number of bytes that the server's tunnel adds to an IP packet.
 pub(crate) fn overhead(dest: &Dest) -> usize {
     let ip = if dest.family == 4 { 20 } else { 40 };
-    let flag = |flag: u8, with: usize, without: usize| {
+    let len = |flag: u8, with: usize, without: usize| {
         if dest.tunnel_flags & flag != 0 {
             with
         } else {
@@ -22,8 +22,8 @@ pub(crate) fn overhead(dest: &Dest) -> usize {
         }
     };
     ip + match Tunnel::from_number(dest.tunnel) {
-        Some(Tunnel::Gue) => 8 + flag(TUNNEL_REMCSUM, 12, 4),
-        Some(Tunnel::Gre) => flag(TUNNEL_CSUM, 8, 4),
+        Some(Tunnel::Gue) => 8 + len(TUNNEL_REMCSUM, 12, 4),
+        Some(Tunnel::Gre) => len(TUNNEL_CSUM, 8, 4),
         Some(Tunnel::Ipip) | None => 0,
     }
 }
@@ -38,7 +38,7 @@ fn traffic_class(frame: &[u8], layout: &Layout) -> u8 {
 
 /// The transport checksum of an inner packet with a complete segment: the value in the packet, and the correct value.
 struct Segment {
-    at: usize,
+    checksum_offset: usize,
     claimed: u16,
     correct: u16,
     /// Whether the IP header has neither options nor extension headers.
@@ -46,11 +46,11 @@ struct Segment {
 }
 
 impl Segment {
-    fn of(inner: &[u8], layout: &Layout) -> Option<Self> {
+    fn from_inner(inner: &[u8], layout: &Layout) -> Option<Self> {
         let l4 = layout.l4 - layout.l3;
         let segment = inner.get(l4..)?;
         let field = match layout.protocol {
-            _ if layout.cold != Cold::Plain => return None,
+            _ if layout.class != PacketClass::Plain => return None,
             IpProtocol::TCP => 16,
             IpProtocol::UDP if usize::from(read_u16(segment, 4)) == segment.len() => 6,
             _ => return None,
@@ -64,7 +64,7 @@ impl Segment {
         let (src, dst) = (layout.src.to_ip(), layout.dst.to_ip());
         let pseudo = pseudo_header(src, dst, layout.protocol, segment.len());
         Some(Self {
-            at: l4 + field,
+            checksum_offset: l4 + field,
             claimed,
             correct: pseudo.bytes(&zeroed).checksum(),
             has_plain_header: l4 == if layout.family == Family::V4 { 20 } else { 40 },
@@ -76,18 +76,18 @@ impl Segment {
 /// outer checksum from the inner one without summing the data. If the inner checksum is wrong, the outer one is wrong
 /// too, and the server drops the packet in any case.
 fn with_correct_checksum(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
-    let mut with_correct_checksum = inner.to_vec();
+    let mut corrected = inner.to_vec();
     if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
-        write_u16(&mut with_correct_checksum, segment.at, segment.correct);
+        write_u16(&mut corrected, segment.checksum_offset, segment.correct);
     }
-    with_correct_checksum
+    corrected
 }
 
-/// Encapsulates `inner`.
+/// Encapsulates `inner` in the tunnel of `dest`. `hash` selects the GUE source port.
 fn encapsulate(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
     let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
     let remote = dest.tunnel_flags & TUNNEL_REMCSUM != 0;
-    let segment = Segment::of(inner, layout);
+    let segment = Segment::from_inner(inner, layout);
     let gue = |checksum| Encapsulation::Gue {
         sport: 0xc000 | (hash & 0x3fff) as u16,
         dport: dest.tunnel_port.get(),
@@ -106,8 +106,8 @@ fn encapsulate(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, has
         encapsulation,
         &with_correct_checksum(inner, segment.as_ref()),
     );
-    let at = packet.len() - inner.len();
-    packet.truncate(at);
+    let inner_offset = packet.len() - inner.len();
+    packet.truncate(inner_offset);
     packet.extend(inner);
     packet
 }
@@ -127,23 +127,23 @@ fn encapsulate_remote(
         GueChecksum::None
     };
     let mut packet = outer.encapsulate(gue(checksum), inner);
-    let udp_at = if dest.family == 4 { 20 } else { 40 };
+    let udp_offset = if dest.family == 4 { 20 } else { 40 };
     let (src, dst) = (dest.tunnel_source.to_ip(), dest.addr.to_ip());
-    write_u16(&mut packet, udp_at + 6, 0);
-    let datagram = packet.get(udp_at..).unwrap_or_default();
+    write_u16(&mut packet, udp_offset + 6, 0);
+    let datagram = packet.get(udp_offset..).unwrap_or_default();
     let mut sum = pseudo_header(src, dst, IpProtocol::UDP, datagram.len())
         .bytes(datagram)
         .checksum();
     if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
         sum = update_u16(sum, !segment.correct, !segment.claimed);
     }
-    write_u16(&mut packet, udp_at + 6, udp_checksum_field(sum));
+    write_u16(&mut packet, udp_offset + 6, udp_checksum_field(sum));
     packet
 }
 
 /// Inserts the outer headers before the IP packet. Keeps the frame's Ethernet header, its VLAN tags and any trailing
 /// bytes.
-pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64) {
+pub(crate) fn push_headers(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64) {
     let (l3, end) = (layout.l3, layout.l3 + layout.ip_len);
     let inner = frame.get(l3..end).unwrap_or_default().to_vec();
     let outer = Packet::ip(dest.tunnel_source.to_ip(), dest.addr.to_ip())
@@ -173,24 +173,25 @@ mod tests {
     use core::net::IpAddr;
     use weir_abi::{Be16, Forward};
 
-    fn dest(tunnel: Tunnel, flags: u8, to: &str, from: &str) -> Dest {
+    fn dest(tunnel: Tunnel, flags: u8, server: &str, source: &str) -> Dest {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         Dest {
-            addr: ip(to).into(),
-            tunnel_source: ip(from).into(),
+            addr: ip(server).into(),
+            tunnel_source: ip(source).into(),
             forward: Forward::Tunnel as u8,
             tunnel: tunnel as u8,
             tunnel_flags: flags,
             tunnel_port: Be16::new(6080),
-            family: if ip(to).is_ipv4() { 4 } else { 6 },
+            family: if ip(server).is_ipv4() { 4 } else { 6 },
             ..Dest::default()
         }
     }
 
-    /// Encapsulates a frame in every tunnel. The checksums must be valid if those of the inner packet are.
-    fn check(frame: &[u8], valid: bool) {
+    /// Encapsulates a frame in every tunnel, and checks that the checksums are valid if `valid` is true, otherwise
+    /// invalid.
+    fn check_checksums(frame: &[u8], valid: bool) {
         let layout = crate::parse(frame).unwrap();
-        for (to, from) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {
+        for (server, source) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {
             for (tunnel, flags) in [
                 (Tunnel::Ipip, 0),
                 (Tunnel::Gre, TUNNEL_CSUM),
@@ -199,13 +200,18 @@ mod tests {
             ] {
                 let mut out = frame.to_vec();
                 let hash = 0xabcd_ef01_2345_6789;
-                push(&mut out, &layout, &dest(tunnel, flags, to, from), hash);
+                push_headers(
+                    &mut out,
+                    &layout,
+                    &dest(tunnel, flags, server, source),
+                    hash,
+                );
                 let parsed = Packet::parse(&out).unwrap();
                 let outer = parsed.ip().unwrap();
                 assert_eq!((outer.ttl(), outer.tos()), (9, 0xb9));
                 let text = weir_wire::describe(&out);
                 assert_eq!(
-                    parsed.checksums_valid(),
+                    parsed.has_valid_checksums(),
                     valid,
                     "{tunnel:?} {flags}: {text}"
                 );
@@ -233,18 +239,18 @@ mod tests {
         ] {
             let ip = |text: &str| text.parse::<IpAddr>().unwrap();
             let packet = || link().ip(ip(src), ip(dst)).ttl(9).tos(0xb9);
-            check(&packet().tcp(1000, 80).payload(b"hello").build(), true);
-            check(&packet().udp(1000, 80).payload(b"odd").build(), true);
-            check(&packet().tcp(1000, 80).bad_checksum().build(), false);
+            check_checksums(&packet().tcp(1000, 80).payload(b"hello").build(), true);
+            check_checksums(&packet().udp(1000, 80).payload(b"odd").build(), true);
+            check_checksums(&packet().tcp(1000, 80).bad_checksum().build(), false);
         }
         let v4 = link().ipv4([198, 51, 100, 1].into(), [192, 0, 2, 10].into());
-        let without = v4
+        let without_checksum = v4
             .ttl(9)
             .tos(0xb9)
             .udp(1000, 80)
             .payload(b"odd")
             .zero_udp_checksum();
-        check(&without.build(), true);
+        check_checksums(&without_checksum.build(), true);
     }
 
     #[test]
@@ -258,7 +264,7 @@ mod tests {
             .payload(b"hello")
             .build();
         let layout = crate::parse(&frame).unwrap();
-        for (to, from) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {
+        for (server, source) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {
             for (tunnel, flags) in [
                 (Tunnel::Ipip, 0),
                 (Tunnel::Gre, 0),
@@ -267,9 +273,9 @@ mod tests {
                 (Tunnel::Gue, TUNNEL_CSUM),
                 (Tunnel::Gue, TUNNEL_REMCSUM),
             ] {
-                let dest = dest(tunnel, flags, to, from);
+                let dest = dest(tunnel, flags, server, source);
                 let mut out = frame.clone();
-                push(&mut out, &layout, &dest, 0xabcd_ef01_2345_6789);
+                push_headers(&mut out, &layout, &dest, 0xabcd_ef01_2345_6789);
                 assert_eq!(
                     out.len(),
                     frame.len() + overhead(&dest),

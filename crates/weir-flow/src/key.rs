@@ -41,7 +41,7 @@ impl Tuple {
 
     /// Returns the tuple in a cold record of the flow table.
     #[must_use]
-    pub fn of_cold(cold: &FlowCold) -> Self {
+    pub fn from_cold(cold: &FlowCold) -> Self {
         let family = if cold.family == 4 {
             Family::V4
         } else {
@@ -78,19 +78,21 @@ impl FlowKey {
     /// Returns the hash of a tuple.
     #[must_use]
     pub fn hash(&self, tuple: &Tuple) -> u64 {
-        let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
-        let tail = wire(tuple.sport) | wire(tuple.dport) << 16 | u64::from(tuple.protocol) << 32;
+        let network_order = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
+        let last_word = network_order(tuple.sport)
+            | network_order(tuple.dport) << 16
+            | u64::from(tuple.protocol) << 32;
         let mut sip = Sip::new(self.0);
         match tuple.family {
             Family::V4 => {
-                sip.word(tuple.src.lo >> 32 | tuple.dst.lo & 0xffff_ffff_0000_0000);
-                sip.word(tail | 4 << 56);
+                sip.add_word(tuple.src.lo >> 32 | tuple.dst.lo & 0xffff_ffff_0000_0000);
+                sip.add_word(last_word | 4 << 56);
             }
             Family::V6 => {
                 for word in [tuple.src.hi, tuple.src.lo, tuple.dst.hi, tuple.dst.lo] {
-                    sip.word(word);
+                    sip.add_word(word);
                 }
-                sip.word(tail | 6 << 56);
+                sip.add_word(last_word | 6 << 56);
             }
         }
         sip.finish()
@@ -125,7 +127,7 @@ impl Sip {
         self.0 = [a, b, c, d];
     }
 
-    const fn word(&mut self, word: u64) {
+    const fn add_word(&mut self, word: u64) {
         self.0[3] ^= word;
         self.round();
         self.0[0] ^= word;
@@ -144,23 +146,25 @@ impl Sip {
 /// Returns the hash of a flow for `maglev`: unkeyed, so that directors with the same servers choose the same server.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
-    let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
+    let network_order = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
     let fold = |addr: &Addr| addr.lo ^ addr.hi.rotate_left(29);
-    let tail = wire(tuple.sport) | wire(tuple.dport) << 16 | u64::from(tuple.protocol) << 32;
+    let last_word = network_order(tuple.sport)
+        | network_order(tuple.dport) << 16
+        | u64::from(tuple.protocol) << 32;
     let mix =
         |word: u64, shift: u32, multiplier: u64| (word ^ word >> shift).wrapping_mul(multiplier);
-    let mut mixed = mix(fold(&tuple.src), 32, GOLDEN_64);
-    mixed = mix(mixed ^ fold(&tuple.dst), 32, MIXING_64);
-    mixed = mix(mixed ^ tail, 32, GOLDEN_64);
-    mixed = mix(mixed, 29, MIXING_64);
-    mixed ^ mixed >> 32
+    let mut hash = mix(fold(&tuple.src), 32, GOLDEN_64);
+    hash = mix(hash ^ fold(&tuple.dst), 32, MIXING_64);
+    hash = mix(hash ^ last_word, 32, GOLDEN_64);
+    hash = mix(hash, 29, MIXING_64);
+    hash ^ hash >> 32
 }
 
 /// The first multiplier of SplitMix64's finalizer.
 const MIXING_64: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// Returns the upper half of `hash`, scaled to 0…`range`−1.
-pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
+/// Scales the upper half of `hash` to 0…`range`−1.
+pub(crate) const fn scale(hash: u64, range: u32) -> u32 {
     (((hash >> 32) * range as u64) >> 32) as u32
 }
 
@@ -188,26 +192,29 @@ mod tests {
     #[test]
     fn hash_depends_on_every_field() {
         let key = FlowKey::new([1, 2]);
-        let one = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
+        let base = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
         let other_tuples = [
-            Tuple { sport: 1001, ..one },
-            Tuple { dport: 81, ..one },
+            Tuple {
+                sport: 1001,
+                ..base
+            },
+            Tuple { dport: 81, ..base },
             Tuple {
                 protocol: 17,
-                ..one
+                ..base
             },
             tuple("192.0.2.2", "192.0.2.10", (1000, 80)),
             tuple("192.0.2.1", "192.0.2.11", (1000, 80)),
             Tuple {
                 family: Family::V6,
-                ..one
+                ..base
             },
-            one.reversed(),
+            base.reversed(),
         ];
         for other in other_tuples {
-            assert_ne!(key.hash(&one), key.hash(&other), "{other:?}");
+            assert_ne!(key.hash(&base), key.hash(&other), "{other:?}");
         }
-        assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));
+        assert_ne!(key.hash(&base), FlowKey::new([1, 3]).hash(&base));
     }
 
     /// The values were computed by another implementation. bpf/lib/hash.h computes the same values.
@@ -243,13 +250,13 @@ mod tests {
             (0x4000_0000_0000_0000, 4, 1),
             (u64::MAX, 1, 0),
         ] {
-            assert_eq!(scaled(hash, range), expected, "{hash:x} {range}");
+            assert_eq!(scale(hash, range), expected, "{hash:x} {range}");
         }
         assert_eq!(format!("{key:?}"), "FlowKey", "it is a secret");
     }
 
     #[test]
-    fn reversing_twice_and_record_return_the_tuple() {
+    fn tuple_is_reversed_and_read_from_cold_record() {
         for (src, dst) in [("192.0.2.1", "192.0.2.10"), ("2001:db8::1", "2001:db8::10")] {
             let forward = tuple(src, dst, (1000, 80));
             assert_eq!(forward.reversed(), tuple(dst, src, (80, 1000)));
@@ -262,7 +269,7 @@ mod tests {
                 family: if forward.family == Family::V4 { 4 } else { 6 },
                 ..FlowCold::default()
             };
-            assert_eq!(Tuple::of_cold(&cold), forward);
+            assert_eq!(Tuple::from_cold(&cold), forward);
         }
     }
 
@@ -272,7 +279,7 @@ mod tests {
         let mut seen = [0u32; 16];
         for port in 0..1600 {
             let hash = key.hash(&tuple("2001:db8::1", "2001:db8::2", (port, 80)));
-            seen[scaled(hash, 16) as usize] += 1;
+            seen[scale(hash, 16) as usize] += 1;
         }
         assert!(
             seen.iter().all(|count| (50..200).contains(count)),

@@ -26,6 +26,6 @@ pub use convert::{abi_forward, abi_tunnel, model_forward};
 pub use family::Family;
 pub use key::{FlowKey, Tuple, steer_hash};
 pub use model::{Arrival, Config, Flow, Load, Model, Outcome, PacketMeta, Scheduler, Verdict};
-pub use parse::{Cold, Layout, parse};
+pub use parse::{Layout, PacketClass, ParseError, parse};
 pub use slot::{Geometry, Mark, Placement};
 pub use state::{Event, View};

@@ -1,4 +1,4 @@
-//! Parses a frame like the data plane: family, offsets, ports, and whether a slow-path stage is needed.
+//! Parses a frame like the data plane: family, offsets, ports, and class.
 //!
 //! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It verifies no
 //! checksum, because the data plane updates checksums incrementally.
@@ -8,10 +8,10 @@ use weir_wire::{EtherType, IpProtocol, TcpFlags};
 
 use crate::family::Family;
 
-/// Why a packet needs the slow path.
+/// The class of a packet: all classes except `Plain` need the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cold {
-    /// The slow path is not needed: a complete TCP or UDP packet.
+pub enum PacketClass {
+    /// A complete TCP or UDP packet, which does not need the slow path.
     Plain,
     /// ICMP for IPv4, ICMPv6 for IPv6.
     Icmp,
@@ -40,8 +40,8 @@ pub struct Layout {
     pub protocol: IpProtocol,
     /// TCP control bits.
     pub tcp_flags: TcpFlags,
-    /// Whether and why the packet needs the slow path.
-    pub cold: Cold,
+    /// Class of the packet.
+    pub class: PacketClass,
     /// Offset of the IP header.
     pub l3: usize,
     /// Offset of the transport header.
@@ -50,17 +50,17 @@ pub struct Layout {
     pub ip_len: usize,
 }
 
-/// Why parsing stopped, and the addresses that were parsed before.
+/// The reason why parsing stopped, and the addresses that were parsed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct ParseError {
     /// The packet's final reason if the address filter accepts it.
     pub reason: Reason,
     /// Source and destination, if they were parsed.
     pub addresses: Option<(Addr, Addr)>,
 }
 
-impl Stopped {
-    const fn early(reason: Reason) -> Self {
+impl ParseError {
+    const fn without_addresses(reason: Reason) -> Self {
         Self {
             reason,
             addresses: None,
@@ -75,29 +75,29 @@ const EXTENSION_OFFSET_MAX: usize = 512;
 /// Maximum offset of parsed transport headers, in bytes.
 const TRANSPORT_OFFSET_MAX: usize = 1024;
 
-fn byte(frame: &[u8], at: usize) -> u8 {
-    frame.get(at).copied().unwrap_or(0)
+fn byte(frame: &[u8], offset: usize) -> u8 {
+    frame.get(offset).copied().unwrap_or(0)
 }
 
-fn read_u16(frame: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([byte(frame, at), byte(frame, at + 1)])
+fn read_u16(frame: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([byte(frame, offset), byte(frame, offset + 1)])
 }
 
-fn v4_addr(frame: &[u8], at: usize) -> Addr {
-    core::net::Ipv4Addr::from([0, 1, 2, 3].map(|index| byte(frame, at + index))).into()
+fn read_ipv4(frame: &[u8], offset: usize) -> Addr {
+    core::net::Ipv4Addr::from([0, 1, 2, 3].map(|index| byte(frame, offset + index))).into()
 }
 
-fn v6_addr(frame: &[u8], at: usize) -> Addr {
-    Addr::from_octets(core::array::from_fn(|index| byte(frame, at + index)))
+fn read_ipv6(frame: &[u8], offset: usize) -> Addr {
+    Addr::from_octets(core::array::from_fn(|index| byte(frame, offset + index)))
 }
 
 /// Parses a frame.
 ///
 /// # Errors
-/// The packet is not IP, is truncated, or has inconsistent length fields.
-pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
+/// The packet is not IP, is truncated or malformed, or has too many extension headers.
+pub fn parse(frame: &[u8]) -> Result<Layout, ParseError> {
     if frame.len() < 14 {
-        return Err(Stopped::early(Reason::DropTooShort));
+        return Err(ParseError::without_addresses(Reason::DropTooShort));
     }
     let (mut kind, mut l3) = (EtherType(read_u16(frame, 12)), 14);
     for _ in 0..VLAN_TAGS_MAX {
@@ -105,78 +105,78 @@ pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
             break;
         }
         if frame.len() < l3 + 4 {
-            return Err(Stopped::early(Reason::DropTooShort));
+            return Err(ParseError::without_addresses(Reason::DropTooShort));
         }
         kind = EtherType(read_u16(frame, l3 + 2));
         l3 += 4;
     }
     match kind {
-        EtherType::IPV4 => ipv4(frame, l3),
-        EtherType::IPV6 => ipv6(frame, l3),
-        _ => Err(Stopped::early(Reason::PassNotIp)),
+        EtherType::IPV4 => parse_ipv4(frame, l3),
+        EtherType::IPV6 => parse_ipv6(frame, l3),
+        _ => Err(ParseError::without_addresses(Reason::PassNotIp)),
     }
 }
 
-fn ipv4(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
+fn parse_ipv4(frame: &[u8], l3: usize) -> Result<Layout, ParseError> {
     if frame.len() < l3 + 20 {
-        return Err(Stopped::early(Reason::DropTooShort));
+        return Err(ParseError::without_addresses(Reason::DropTooShort));
     }
     let header_len = usize::from(byte(frame, l3) & 15) * 4;
     let ip_len = usize::from(read_u16(frame, l3 + 2));
     let fragment = read_u16(frame, l3 + 6);
-    let cold = match fragment {
-        _ if fragment & 0x1fff != 0 => Cold::FragmentLater,
-        _ if fragment & 0x2000 != 0 => Cold::FragmentFirst,
-        _ => Cold::Plain,
+    let class = match fragment {
+        _ if fragment & 0x1fff != 0 => PacketClass::FragmentLater,
+        _ if fragment & 0x2000 != 0 => PacketClass::FragmentFirst,
+        _ => PacketClass::Plain,
     };
     let layout = Layout {
         family: Family::V4,
-        src: v4_addr(frame, l3 + 12),
-        dst: v4_addr(frame, l3 + 16),
+        src: read_ipv4(frame, l3 + 12),
+        dst: read_ipv4(frame, l3 + 16),
         sport: 0,
         dport: 0,
         protocol: IpProtocol(byte(frame, l3 + 9)),
         tcp_flags: TcpFlags::NONE,
-        cold,
+        class,
         l3,
         l4: l3 + header_len,
         ip_len,
     };
     if byte(frame, l3) >> 4 != 4 || header_len < 20 {
-        return Err(layout.stopped(Reason::DropMalformed));
+        return Err(layout.error(Reason::DropMalformed));
     }
     if ip_len < header_len {
-        return Err(layout.stopped(Reason::DropBadLength));
+        return Err(layout.error(Reason::DropBadLength));
     }
     layout.with_ports(frame)
 }
 
-fn ipv6(frame: &[u8], l3: usize) -> Result<Layout, Stopped> {
+fn parse_ipv6(frame: &[u8], l3: usize) -> Result<Layout, ParseError> {
     if frame.len() < l3 + 40 {
-        return Err(Stopped::early(Reason::DropTooShort));
+        return Err(ParseError::without_addresses(Reason::DropTooShort));
     }
     let mut layout = Layout {
         family: Family::V6,
-        src: v6_addr(frame, l3 + 8),
-        dst: v6_addr(frame, l3 + 24),
+        src: read_ipv6(frame, l3 + 8),
+        dst: read_ipv6(frame, l3 + 24),
         sport: 0,
         dport: 0,
         protocol: IpProtocol(byte(frame, l3 + 6)),
         tcp_flags: TcpFlags::NONE,
-        cold: Cold::Plain,
+        class: PacketClass::Plain,
         l3,
         l4: l3 + 40,
         ip_len: 40 + usize::from(read_u16(frame, l3 + 4)),
     };
     if byte(frame, l3) >> 4 != 6 {
-        return Err(layout.stopped(Reason::DropMalformed));
+        return Err(layout.error(Reason::DropMalformed));
     }
-    layout.follow_extensions(frame)?;
-    if layout.cold == Cold::FragmentLater {
+    layout.skip_extensions(frame)?;
+    if layout.class == PacketClass::FragmentLater {
         return Ok(layout);
     }
     if layout.l4 - l3 > layout.ip_len {
-        return Err(layout.stopped(Reason::DropBadLength));
+        return Err(layout.error(Reason::DropBadLength));
     }
     layout.with_ports(frame)
 }
@@ -202,14 +202,14 @@ impl Layout {
         }
     }
 
-    /// Whether the frame has a VLAN tag.
+    /// Returns whether the frame has a VLAN tag.
     #[must_use]
-    pub const fn tagged(&self) -> bool {
+    pub const fn is_tagged(&self) -> bool {
         self.l3 > 14
     }
 
-    const fn stopped(&self, reason: Reason) -> Stopped {
-        Stopped {
+    const fn error(&self, reason: Reason) -> ParseError {
+        ParseError {
             reason,
             addresses: Some((self.src, self.dst)),
         }
@@ -217,44 +217,45 @@ impl Layout {
 
     /// Skips the extension headers with a length field (RFC 8200 section 4). AH and ESP are treated as transport
     /// protocols.
-    fn follow_extensions(&mut self, frame: &[u8]) -> Result<(), Stopped> {
+    fn skip_extensions(&mut self, frame: &[u8]) -> Result<(), ParseError> {
         for _ in 0..EXTENSION_HEADERS_MAX {
             if !is_extension(self.protocol) {
                 break;
             }
             if self.l4 > EXTENSION_OFFSET_MAX {
-                return Err(self.stopped(Reason::PassHeaders));
+                return Err(self.error(Reason::PassHeaders));
             }
             if frame.len() < self.l4 + 8 {
-                return Err(self.stopped(Reason::DropTooShort));
+                return Err(self.error(Reason::DropTooShort));
             }
-            let (header, at) = (self.protocol, self.l4);
-            self.protocol = IpProtocol(byte(frame, at));
+            let (header, offset) = (self.protocol, self.l4);
+            self.protocol = IpProtocol(byte(frame, offset));
             if header != IpProtocol::FRAGMENT {
-                self.l4 += (usize::from(byte(frame, at + 1)) + 1) * 8;
+                self.l4 += (usize::from(byte(frame, offset + 1)) + 1) * 8;
                 continue;
             }
             self.l4 += 8;
             // Without offset and "more fragments", this is an atomic fragment (RFC 6946), which is treated as an
             // ordinary packet.
-            let fragment = read_u16(frame, at + 2);
+            let fragment = read_u16(frame, offset + 2);
             if fragment & !7 != 0 {
-                self.cold = Cold::FragmentLater;
+                self.class = PacketClass::FragmentLater;
                 break;
             }
             if fragment & 1 != 0 {
-                self.cold = Cold::FragmentFirst;
+                self.class = PacketClass::FragmentFirst;
             }
         }
-        let unfinished = is_extension(self.protocol) && self.cold != Cold::FragmentLater;
-        if unfinished || self.l4 > TRANSPORT_OFFSET_MAX {
-            return Err(self.stopped(Reason::PassHeaders));
+        let has_more_extensions =
+            is_extension(self.protocol) && self.class != PacketClass::FragmentLater;
+        if has_more_extensions || self.l4 > TRANSPORT_OFFSET_MAX {
+            return Err(self.error(Reason::PassHeaders));
         }
         Ok(())
     }
 
-    fn with_ports(mut self, frame: &[u8]) -> Result<Self, Stopped> {
-        if self.cold == Cold::FragmentLater {
+    fn with_ports(mut self, frame: &[u8]) -> Result<Self, ParseError> {
+        if self.class == PacketClass::FragmentLater {
             return Ok(self);
         }
         let available = self.ip_len - (self.l4 - self.l3);
@@ -262,14 +263,14 @@ impl Layout {
             IpProtocol::TCP => {
                 let header_len = usize::from(byte(frame, self.l4 + 12) >> 4) * 4;
                 self.tcp_flags = TcpFlags(byte(frame, self.l4 + 13));
-                self.require(frame, 20)?;
+                self.require_bytes(frame, 20)?;
                 header_len >= 20 && header_len <= available
             }
             IpProtocol::UDP => {
                 let length = usize::from(read_u16(frame, self.l4 + 4));
-                self.require(frame, 8)?;
+                self.require_bytes(frame, 8)?;
                 // A first fragment contains only a part of the datagram.
-                let is_complete = self.cold == Cold::Plain;
+                let is_complete = self.class == PacketClass::Plain;
                 available >= 8 && (!is_complete || (length >= 8 && length <= available))
             }
             _ => {
@@ -277,17 +278,17 @@ impl Layout {
                     Family::V4 => IpProtocol::ICMP,
                     Family::V6 => IpProtocol::ICMPV6,
                 };
-                self.cold = if self.protocol == icmp {
-                    Cold::Icmp
+                self.class = if self.protocol == icmp {
+                    PacketClass::Icmp
                 } else {
-                    Cold::OtherProtocol
+                    PacketClass::OtherProtocol
                 };
                 return Ok(self);
             }
         };
         if !has_header {
-            return Err(self.stopped(match self.cold {
-                Cold::FragmentFirst => Reason::DropFragmentTiny,
+            return Err(self.error(match self.class {
+                PacketClass::FragmentFirst => Reason::DropFragmentTiny,
                 _ => Reason::DropBadLength,
             }));
         }
@@ -296,9 +297,9 @@ impl Layout {
         Ok(self)
     }
 
-    const fn require(&self, frame: &[u8], bytes: usize) -> Result<(), Stopped> {
+    const fn require_bytes(&self, frame: &[u8], bytes: usize) -> Result<(), ParseError> {
         if frame.len() < self.l4 + bytes {
-            return Err(self.stopped(Reason::DropTooShort));
+            return Err(self.error(Reason::DropTooShort));
         }
         Ok(())
     }
@@ -350,7 +351,7 @@ mod tests {
             assert_eq!((layout.sport, layout.dport), (tuple.sport, tuple.dport));
             assert_eq!(layout.protocol, tuple.protocol);
             assert_eq!(layout.l3 + layout.ip_len, packet.len());
-            assert_eq!(layout.cold, Cold::Plain);
+            assert_eq!(layout.class, PacketClass::Plain);
         }
     }
 

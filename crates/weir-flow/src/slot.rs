@@ -2,15 +2,16 @@
 //! home bucket marks entries in other buckets.
 //!
 //! The rules are those of bpf/lib/bucket.h. The reference model uses them to allocate slots like the data plane, and
-//! tests use them to walk a table.
+//! tests use them to read a table.
 
 use weir_abi::{BUCKET_SLOTS, Bucket, SPILL_PAIRS, STASH_PAIRS};
 use weir_model::GOLDEN_64;
 
-use crate::key::scaled;
+use crate::key::scale;
 
-/// Positions of the hash bits that select the first pair, and the bucket of a pair.
+/// Position of the hash bits that select the first pair of buckets.
 const PAIR_SHIFT: u32 = 8;
+/// Position of the hash bit that selects the first bucket of a pair.
 const SIDE_SHIFT: u32 = 12;
 /// Number of bits of a mark.
 const MARK_BITS: u32 = 4;
@@ -18,29 +19,29 @@ const MARK_BITS: u32 = 4;
 /// The number of home buckets, and of the stash buckets after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    homes: u32,
-    stash: u32,
+    home_count: u32,
+    stash_count: u32,
 }
 
 impl Geometry {
     /// Returns the geometry of a table of `buckets` buckets.
     #[must_use]
-    pub const fn of(buckets: u32) -> Self {
-        let homes = Bucket::homes(buckets);
+    pub const fn new(buckets: u32) -> Self {
+        let home_count = Bucket::home_count(buckets);
         Self {
-            homes,
-            stash: buckets - homes,
+            home_count,
+            stash_count: buckets - home_count,
         }
     }
 
     /// Returns the number of home buckets.
     #[must_use]
-    pub const fn homes(self) -> u32 {
-        self.homes
+    pub const fn home_count(self) -> u32 {
+        self.home_count
     }
 
     const fn stash_pairs(self) -> u32 {
-        self.stash.div_ceil(2)
+        self.stash_count.div_ceil(2)
     }
 }
 
@@ -56,7 +57,7 @@ pub struct Placement {
     geometry: Geometry,
 }
 
-/// How a home bucket counts an entry in another bucket.
+/// The counter of a home bucket for an entry in another bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The entry is in its home bucket.
@@ -70,10 +71,10 @@ pub enum Mark {
 impl Placement {
     /// Returns the placement of a hash in a table of this geometry.
     #[must_use]
-    pub const fn of(hash: u64, geometry: Geometry) -> Self {
+    pub const fn new(hash: u64, geometry: Geometry) -> Self {
         Self {
             tag: hash & ((1 << 44) - 1),
-            home: scaled(hash, geometry.homes),
+            home: scale(hash, geometry.home_count),
             first: (hash >> PAIR_SHIFT) as u32 % SPILL_PAIRS,
             side: (hash >> SIDE_SHIFT) as u32 & 1,
             geometry,
@@ -81,31 +82,36 @@ impl Placement {
     }
 
     /// Returns the buckets in the order in which they are tried, each with its mark in the home bucket.
-    pub fn steps(self) -> impl Iterator<Item = (u32, Mark)> {
+    pub fn buckets(self) -> impl Iterator<Item = (u32, Mark)> {
         let steps = |pairs: u32| (0..2 * pairs).map(move |step| (step / 2, self.side ^ step & 1));
-        let spilled = steps(SPILL_PAIRS).filter_map(move |(step, side)| self.spill(step, side));
-        let stashed = steps(STASH_PAIRS).filter_map(move |(pair, side)| self.stash(pair, side));
+        let spilled =
+            steps(SPILL_PAIRS).filter_map(move |(step, side)| self.spill_bucket(step, side));
+        let stashed =
+            steps(STASH_PAIRS).filter_map(move |(pair, side)| self.stash_bucket(pair, side));
         std::iter::once((self.home, Mark::None))
             .chain(spilled)
             .chain(stashed)
     }
 
-    fn spill(self, step: u32, side: u32) -> Option<(u32, Mark)> {
+    fn spill_bucket(self, step: u32, side: u32) -> Option<(u32, Mark)> {
         let pair = (self.first + step) % SPILL_PAIRS;
         let bucket = (self.home ^ pair << 1) & !1 | side;
-        let exists = bucket < self.geometry.homes && bucket != self.home;
+        let exists = bucket < self.geometry.home_count && bucket != self.home;
         exists.then_some((bucket, Mark::Spilled(1 << (pair * MARK_BITS))))
     }
 
-    fn stash(self, pair: u32, side: u32) -> Option<(u32, Mark)> {
-        let Geometry { homes, stash } = self.geometry;
+    fn stash_bucket(self, pair: u32, side: u32) -> Option<(u32, Mark)> {
+        let Geometry {
+            home_count,
+            stash_count,
+        } = self.geometry;
         let pairs = self.geometry.stash_pairs();
         if pair >= pairs {
             return None;
         }
-        let first = scaled(u64::from(self.home).wrapping_mul(GOLDEN_64), pairs);
-        let bucket = homes + (first + pair) % pairs * 2 + side;
-        let exists = bucket < homes + stash;
+        let first = scale(u64::from(self.home).wrapping_mul(GOLDEN_64), pairs);
+        let bucket = home_count + (first + pair) % pairs * 2 + side;
+        let exists = bucket < home_count + stash_count;
         exists.then_some((bucket, Mark::Stashed(1 << (pair * MARK_BITS))))
     }
 }
@@ -122,15 +128,15 @@ impl SlotAllocator {
     /// Creates an allocator for a table of `buckets` buckets, with all slots free.
     pub(crate) fn new(buckets: u32) -> Self {
         Self {
-            geometry: Geometry::of(buckets),
+            geometry: Geometry::new(buckets),
             used: vec![0; buckets as usize],
         }
     }
 
     /// Allocates a slot for a hash. Returns `None` if all buckets for the hash are full.
     pub(crate) fn allocate(&mut self, hash: u64) -> Option<u32> {
-        Placement::of(hash, self.geometry)
-            .steps()
+        Placement::new(hash, self.geometry)
+            .buckets()
             .find_map(|(bucket, _)| {
                 let slots = self.used.get_mut(bucket as usize)?;
                 let slot = slots.trailing_ones();
@@ -174,7 +180,7 @@ mod tests {
 
     /// Fills `percent` of a table with nat flows, then replaces all of them ten times, the oldest first or at random.
     /// Returns the number of failed allocations.
-    fn failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
+    fn count_failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
         let mut random = SplitMix64::new(buckets.into());
         let mut allocator = SlotAllocator::new(buckets);
         let count = (buckets * BUCKET_SLOTS * percent / 200) as usize;
@@ -189,15 +195,15 @@ mod tests {
                 let (reverse, forward) = flows.swap_remove(index);
                 allocator.free(reverse);
                 allocator.free(forward);
-                let last = loop {
+                let new_flow = loop {
                     match allocate_both(&mut allocator, &mut random) {
                         Some(both) => break both,
                         None => failures += 1,
                     }
                 };
-                flows.push(last);
-                let end = flows.len() - 1;
-                flows.swap(index, end);
+                flows.push(new_flow);
+                let last = flows.len() - 1;
+                flows.swap(index, last);
                 continue;
             }
             match allocate_both(&mut allocator, &mut random) {
@@ -212,7 +218,11 @@ mod tests {
     fn nat_flows_fit_at_90_percent_after_ten_turnovers() {
         for buckets in [32, 64, 150, 1000, 4096] {
             for oldest_first in [false, true] {
-                assert_eq!(failures(buckets, 90, oldest_first), 0, "{buckets} buckets");
+                assert_eq!(
+                    count_failures(buckets, 90, oldest_first),
+                    0,
+                    "{buckets} buckets"
+                );
             }
         }
     }
@@ -231,14 +241,14 @@ mod tests {
     proptest! {
         #[test]
         fn steps_are_distinct_buckets_of_the_table(hash: u64, buckets in 1u32..5000) {
-            let geometry = Geometry::of(buckets);
-            let placement = Placement::of(hash, geometry);
+            let geometry = Geometry::new(buckets);
+            let placement = Placement::new(hash, geometry);
             let mut seen = HashSet::new();
-            for (bucket, mark) in placement.steps() {
+            for (bucket, mark) in placement.buckets() {
                 prop_assert!(bucket < buckets && seen.insert(bucket), "{bucket}");
-                prop_assert_eq!(matches!(mark, Mark::Stashed(_)), bucket >= geometry.homes());
+                prop_assert_eq!(matches!(mark, Mark::Stashed(_)), bucket >= geometry.home_count());
             }
-            prop_assert!(placement.home < geometry.homes() && placement.tag < 1 << 44);
+            prop_assert!(placement.home < geometry.home_count() && placement.tag < 1 << 44);
         }
 
         /// A reader that uses only the marks of the home bucket finds every entry, and no slot is allocated twice.
@@ -247,7 +257,7 @@ mod tests {
             buckets in 1u32..200,
             steps in prop::collection::vec((any::<u64>(), 0u8..8), 1..2000),
         ) {
-            let geometry = Geometry::of(buckets);
+            let geometry = Geometry::new(buckets);
             let mut allocator = SlotAllocator::new(buckets);
             let mut allocated: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
@@ -256,59 +266,59 @@ mod tests {
                 if action == 0 && !allocated.is_empty() {
                     let (hash, index) = allocated.swap_remove(random as usize % allocated.len());
                     allocator.free(index);
-                    add(&mut marks, hash, index, geometry, -1);
+                    change_marks(&mut marks, hash, index, geometry, -1);
                     continue;
                 }
                 let hash = random & 0x0fff_ffff_ffff_ffff;
                 let Some(index) = allocator.allocate(hash) else {
-                    let placement = Placement::of(hash, geometry);
-                    prop_assert!(placement.steps().all(|(bucket, _)| is_full(&allocator, bucket)));
+                    let placement = Placement::new(hash, geometry);
+                    prop_assert!(placement.buckets().all(|(bucket, _)| is_full(&allocator, bucket)));
                     continue;
                 };
                 prop_assert!(allocated.iter().all(|(_, other)| *other != index));
-                add(&mut marks, hash, index, geometry, 1);
+                change_marks(&mut marks, hash, index, geometry, 1);
                 allocated.push((hash, index));
             }
             for (hash, index) in &allocated {
-                let placement = Placement::of(*hash, geometry);
+                let placement = Placement::new(*hash, geometry);
                 let (spilled, stashed) = marks.get(&placement.home).copied().unwrap_or_default();
-                let looked_at = placement.steps().filter(|(_, mark)| match mark {
+                let searched = placement.buckets().filter(|(_, mark)| match mark {
                     Mark::None => true,
-                    Mark::Spilled(one) => spilled & (one * 15) != 0,
-                    Mark::Stashed(one) => stashed & (one * 15) != 0,
+                    Mark::Spilled(increment) => spilled & (increment * 15) != 0,
+                    Mark::Stashed(increment) => stashed & (increment * 15) != 0,
                 });
-                let buckets: Vec<u32> = looked_at.map(|(bucket, _)| bucket).collect();
+                let buckets: Vec<u32> = searched.map(|(bucket, _)| bucket).collect();
                 prop_assert!(buckets.contains(&(index / BUCKET_SLOTS)), "{hash:x} {index}");
             }
             for (hash, index) in allocated.drain(..) {
-                add(&mut marks, hash, index, geometry, -1);
+                change_marks(&mut marks, hash, index, geometry, -1);
             }
             prop_assert!(marks.values().all(|marks| *marks == (0, 0)));
         }
     }
 
-    /// Adds an entry to the marks of its home bucket, or removes it, like the data plane. A carry between counters
-    /// would be detected.
-    fn add(
+    /// Adds an entry to the marks of its home bucket (`delta` 1) or removes it (−1), like the data plane. A carry
+    /// between counters would be detected.
+    fn change_marks(
         marks: &mut HashMap<u32, (u64, u32)>,
         hash: u64,
         index: u32,
         geometry: Geometry,
-        by: i8,
+        delta: i8,
     ) {
-        let placement = Placement::of(hash, geometry);
+        let placement = Placement::new(hash, geometry);
         let (_, mark) = placement
-            .steps()
+            .buckets()
             .find(|(bucket, _)| *bucket == index / BUCKET_SLOTS)
             .expect("slot is in one of the hash's buckets");
         let (spilled, stashed) = marks.entry(placement.home).or_default();
         match mark {
             Mark::None => {}
-            Mark::Spilled(one) => {
-                *spilled = spilled.wrapping_add_signed(i64::from(by) * one.cast_signed());
+            Mark::Spilled(increment) => {
+                *spilled = spilled.wrapping_add_signed(i64::from(delta) * increment.cast_signed());
             }
-            Mark::Stashed(one) => {
-                *stashed = stashed.wrapping_add_signed(i32::from(by) * one.cast_signed());
+            Mark::Stashed(increment) => {
+                *stashed = stashed.wrapping_add_signed(i32::from(delta) * increment.cast_signed());
             }
         }
     }

@@ -43,7 +43,7 @@ impl Event {
     /// Returns the event of a packet. The precedence is RST, SYN, FIN, ACK. Returns `None` if the packet has none of
     /// these flags.
     #[must_use]
-    pub fn of(flags: TcpFlags) -> Option<Self> {
+    pub fn from_flags(flags: TcpFlags) -> Option<Self> {
         let order = [
             (TcpFlags::RST, Self::Rst),
             (TcpFlags::SYN, Self::Syn),
@@ -72,7 +72,7 @@ const LA: State = State::LastAck;
 const LI: State = State::Listen;
 const SA: State = State::Synack;
 
-const fn row(view: View, event: Event) -> Row {
+const fn transitions(view: View, event: Event) -> Row {
     match (view, event) {
         // From:                          NO  ES  SS  SR  FW  TW  CL  CW  LA  LI  SA
         (View::Input | View::OneSided, Event::Syn) => [SR, ES, ES, SR, SR, SR, SR, SR, SR, SR, SR],
@@ -91,8 +91,8 @@ const fn row(view: View, event: Event) -> Row {
 /// Returns the state after a packet with these control bits. States that are not TCP states are kept.
 #[must_use]
 pub fn next(state: State, view: View, flags: TcpFlags) -> State {
-    match Event::of(flags) {
-        Some(event) => row(view, event)
+    match Event::from_flags(flags) {
+        Some(event) => transitions(view, event)
             .get(state as usize)
             .copied()
             .unwrap_or(state),
@@ -103,17 +103,17 @@ pub fn next(state: State, view: View, flags: TcpFlags) -> State {
 /// Returns the initial state of a flow. The view is one-sided for all forwarding methods, because no reply was seen
 /// yet.
 #[must_use]
-pub fn first(flags: TcpFlags) -> State {
+pub fn initial(flags: TcpFlags) -> State {
     next(NO, View::OneSided, flags)
 }
 
-/// Whether a TCP flow in this state counts as active. In all other states, it is inactive.
+/// Returns whether a TCP flow in this state counts as active. In all other states, it is inactive.
 #[must_use]
 pub const fn is_active(state: State) -> bool {
     matches!(state, ES | SS | SR | SA)
 }
 
-/// Whether a SYN for a flow in this state begins a new connection: `conn_reuse_mode = 1`
+/// Returns whether a SYN for a flow in this state begins a new connection: `conn_reuse_mode = 1`
 /// (net/netfilter/ipvs/ip_vs_core.c).
 #[must_use]
 pub(crate) const fn allows_reuse(state: State) -> bool {
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn rst_takes_precedence_over_syn_fin_and_ack() {
         let all = TcpFlags(0xff);
-        assert_eq!(Event::of(all), Some(Event::Rst));
-        assert_eq!(Event::of(TcpFlags(0xff ^ 4)), Some(Event::Syn));
-        assert_eq!(Event::of(TcpFlags(0xff ^ 6)), Some(Event::Fin));
-        assert_eq!(Event::of(TcpFlags(0xff ^ 7)), Some(Event::Ack));
-        assert_eq!(Event::of(TcpFlags(0xff ^ 23)), None);
+        assert_eq!(Event::from_flags(all), Some(Event::Rst));
+        assert_eq!(Event::from_flags(TcpFlags(0xff ^ 4)), Some(Event::Syn));
+        assert_eq!(Event::from_flags(TcpFlags(0xff ^ 6)), Some(Event::Fin));
+        assert_eq!(Event::from_flags(TcpFlags(0xff ^ 7)), Some(Event::Ack));
+        assert_eq!(Event::from_flags(TcpFlags(0xff ^ 23)), None);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn states_of_a_connection_seen_in_one_direction() {
-        let mut state = first(TcpFlags::SYN);
+        let mut state = initial(TcpFlags::SYN);
         assert_eq!(state, SR);
         for (flags, expected) in [
             (TcpFlags::ACK, ES),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn four_states_are_active() {
+    fn established_and_opening_states_are_active() {
         let active: Vec<State> = State::ALL
             .iter()
             .copied()

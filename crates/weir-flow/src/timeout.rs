@@ -28,7 +28,7 @@ impl Default for Timeouts {
 impl Timeouts {
     /// Returns the idle timeout of a flow in `state`.
     #[must_use]
-    pub const fn of(&self, state: State) -> Duration {
+    pub const fn for_state(&self, state: State) -> Duration {
         match state {
             State::None => Duration::from_secs(2),
             State::Established => self.tcp,
@@ -50,7 +50,7 @@ impl Timeouts {
         let mut ticks = [ticks_from(self.tcp); 16];
         for state in State::ALL {
             if let Some(slot) = ticks.get_mut(*state as usize) {
-                *slot = ticks_from(self.of(*state));
+                *slot = ticks_from(self.for_state(*state));
             }
         }
         ticks
@@ -65,7 +65,7 @@ mod tests {
     fn defaults_equal_ipvs() {
         let seconds: Vec<u64> = State::ALL
             .iter()
-            .map(|state| Timeouts::default().of(*state).as_secs())
+            .map(|state| Timeouts::default().for_state(*state).as_secs())
             .collect();
         assert_eq!(
             seconds,
@@ -80,10 +80,10 @@ mod tests {
             ..Timeouts::default()
         };
         let (before, after) = (Timeouts::default().ticks(), changed.ticks());
-        let differing: Vec<usize> = (0..16)
+        let changed_indexes: Vec<usize> = (0..16)
             .filter(|index| before[*index] != after[*index])
             .collect();
-        assert_eq!(differing, [State::FinWait as usize]);
+        assert_eq!(changed_indexes, [State::FinWait as usize]);
         assert_eq!(after[State::FinWait as usize], 7);
     }
 }

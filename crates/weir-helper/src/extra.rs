@@ -68,7 +68,7 @@ pub(crate) async fn add_device(
             (true, &DEVICE_IPV6_SYSCTLS[..]),
         ] {
             for (key, value) in settings {
-                let sysctl = Sysctl::of_device(ipv6, &name, key)?;
+                let sysctl = Sysctl::for_device(ipv6, &name, key)?;
                 if sysctl.find()?.is_some() {
                     sysctl.set(value)?;
                 }
@@ -86,7 +86,7 @@ pub(crate) async fn add_device(
 /// Changes the sysctls of a base device, after recording their previous values.
 fn set_base_sysctls(addresses: &mut Addresses, base: &str) -> Result<(), Error> {
     for (key, value) in BASE_SYSCTLS {
-        let sysctl = Sysctl::of_device(false, base, key)?;
+        let sysctl = Sysctl::for_device(false, base, key)?;
         let previous = sysctl.read()?;
         if previous == value {
             continue;

@@ -63,7 +63,7 @@ impl Estimator {
     /// Returns the current rates.
     pub fn rates(&self) -> Rates {
         let [connections, packets_in, packets_out, bytes_in, bytes_out] =
-            std::array::from_fn(|at| self.estimates[at].per_second(SCALES[at]));
+            std::array::from_fn(|index| self.estimates[index].per_second(SCALES[index]));
         Rates {
             connections,
             packets_in,

@@ -37,7 +37,7 @@ impl<'a> Cells<'a> {
         endpoint(address, port, self.protocol, names)
     }
 
-    fn number(&self, text: &mut String, value: u64) {
+    fn append_number(&self, text: &mut String, value: u64) {
         let _ = if self.columns.exact {
             write!(text, " {value:>8}")
         } else {
@@ -53,14 +53,14 @@ impl<'a> Cells<'a> {
         };
     }
 
-    fn numbers(&self, text: &mut String, values: Counters) {
-        for value in in_columns(values) {
-            self.number(text, value);
+    fn append_numbers(&self, text: &mut String, values: Counters) {
+        for value in counter_columns(values) {
+            self.append_number(text, value);
         }
     }
 }
 
-const fn in_columns(values: Counters) -> [u64; 5] {
+const fn counter_columns(values: Counters) -> [u64; 5] {
     [
         values.connections,
         values.packets_in,
@@ -106,7 +106,7 @@ fn truncate(text: &mut String, bytes: usize) {
 }
 
 /// Returns the header lines of a listing.
-pub(crate) fn titles(columns: Columns) -> String {
+pub(crate) fn header(columns: Columns) -> String {
     const FIRST: &str = "Prot LocalAddress:Port";
     const SECOND: &str = "  -> RemoteAddress:Port";
     let with_counters = |[a, b, c, d, e]: [&str; 5]| {
@@ -135,9 +135,9 @@ pub(crate) fn titles(columns: Columns) -> String {
 }
 
 /// Appends the line of a service.
-pub(crate) fn service_line(text: &mut String, listed: &ListedService, cells: &Cells<'_>) {
+pub(crate) fn append_service(text: &mut String, listed: &ListedService, cells: &Cells<'_>) {
     let service = &listed.service;
-    let title = title(listed, cells);
+    let title = service_title(listed, cells);
     if cells.columns.stats || cells.columns.rate {
         let _ = write!(text, "{title:<33}");
         let values = if cells.columns.stats {
@@ -145,7 +145,7 @@ pub(crate) fn service_line(text: &mut String, listed: &ListedService, cells: &Ce
         } else {
             listed.rates
         };
-        cells.numbers(text, values);
+        cells.append_numbers(text, values);
     } else {
         let _ = write!(text, "{title} {}", service.scheduler);
         if service.flags != 0 {
@@ -167,7 +167,7 @@ pub(crate) fn service_line(text: &mut String, listed: &ListedService, cells: &Ce
     text.push('\n');
 }
 
-fn title(listed: &ListedService, cells: &Cells<'_>) -> String {
+fn service_title(listed: &ListedService, cells: &Cells<'_>) -> String {
     match listed.service.key {
         ServiceKey::Mark { mark, v6 } => {
             format!("FWM  {mark}{}", if v6 { " IPv6" } else { "" })
@@ -215,7 +215,7 @@ pub(crate) fn mask(mask: Mask) -> Option<String> {
 }
 
 /// Appends the line of a server.
-pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cells<'_>) {
+pub(crate) fn append_server(text: &mut String, listed: &ListedServer, cells: &Cells<'_>) {
     let server = &listed.server;
     let mut name = cells.endpoint(server.key.address, server.key.port);
     if server.key.address.is_ipv4() {
@@ -227,14 +227,15 @@ pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cell
         active, inactive, ..
     } = listed;
     let _ = if columns.stats {
-        cells.numbers(text, listed.counters);
+        cells.append_numbers(text, listed.counters);
         Ok(())
     } else if columns.rate {
-        let [connections, packets_in, packets_out, bytes_in, bytes_out] = in_columns(listed.rates);
-        let written = write!(text, " {connections:>8} {packets_in:>8} {packets_out:>8}");
-        cells.number(text, bytes_in);
-        cells.number(text, bytes_out);
-        written
+        let [connections, packets_in, packets_out, bytes_in, bytes_out] =
+            counter_columns(listed.rates);
+        let result = write!(text, " {connections:>8} {packets_in:>8} {packets_out:>8}");
+        cells.append_number(text, bytes_in);
+        cells.append_number(text, bytes_out);
+        result
     } else if columns.thresholds {
         write!(
             text,
@@ -251,14 +252,14 @@ pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cell
         let forward = server.forward.title();
         let _ = write!(text, " {forward:<7}");
         if columns.tunnel {
-            let _ = write!(text, " {:<13}", tunnel(server.forward, server.tunnel));
+            let _ = write!(text, " {:<13}", tunnel_text(server.forward, server.tunnel));
         }
         write!(text, " {:<6} {active:<10} {inactive:<10}", server.weight)
     };
     text.push('\n');
 }
 
-fn tunnel(forward: Forward, tunnel: Tunnel) -> String {
+fn tunnel_text(forward: Forward, tunnel: Tunnel) -> String {
     if forward != Forward::Tunnel {
         return "n/a".to_owned();
     }

@@ -32,7 +32,7 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
     let mut imported = Imported::default();
     let mut table = Table::default();
     let mut timeouts = Timeouts::default();
-    for (at, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         if line.trim_start().starts_with('#') {
             continue;
         }
@@ -40,7 +40,7 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         if arguments.is_empty() {
             continue;
         }
-        let note = |reason: &str| format!("line {}: {}: {reason}", at + 1, line.trim());
+        let note = |reason: &str| format!("line {}: {}: {reason}", index + 1, line.trim());
         match parse("ipvsadm", &arguments, names) {
             Ok(Command::Edit(Edit::Zero(_))) => {
                 imported.notes.push(note("weir.toml contains no counters"));
@@ -55,7 +55,7 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
-    // The oldest first: the file lists services in the order in which they were added.
+    // The oldest first, because the file lists services in the order in which they were added.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
             continue;
@@ -82,8 +82,8 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
 
 /// Scales the weights proportionally to the range of weir.toml. Returns the divisor if scaling was necessary.
 fn scale_weights(pool: &mut Pool) -> Option<u32> {
-    let greatest = pool.servers.iter().map(|server| server.weight).max()?;
-    let divisor = greatest.div_ceil(weir_model::MAX_WEIGHT);
+    let max_weight = pool.servers.iter().map(|server| server.weight).max()?;
+    let divisor = max_weight.div_ceil(weir_model::MAX_WEIGHT);
     if divisor <= 1 {
         return None;
     }
@@ -136,12 +136,12 @@ fn write_timeouts(text: &mut String, timeouts: Timeouts) {
         udp_s,
     } = timeouts;
     let given = [("tcp", tcp_s), ("tcp_fin", tcp_fin_s), ("udp", udp_s)];
-    for (at, (key, seconds)) in given
+    for (index, (key, seconds)) in given
         .iter()
         .filter(|(_, seconds)| *seconds != 0)
         .enumerate()
     {
-        if at == 0 {
+        if index == 0 {
             text.push_str("[timeouts]\n");
         }
         let _ = writeln!(text, "{key} = \"{seconds}s\"");
@@ -156,7 +156,7 @@ fn write_pool(text: &mut String, name: &str, service: &Service, pool: &Pool) {
             (scheduler.flags.port, "port"),
             (scheduler.flags.fallback, "fallback"),
         ];
-        let flags = flags.into_iter().filter(|(set, _)| *set);
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
         let flags: Vec<String> = flags
             .map(|(_, flag)| format!("\"{kind}-{flag}\""))
             .collect();
@@ -215,7 +215,10 @@ fn tunnel_value(tunnel: Tunnel) -> String {
 
 fn write_service(text: &mut String, name: &str, service: &Service) {
     let listens_on = service.listens_on();
-    let listen: Vec<String> = listens_on.iter().map(|it| format!("\"{it}\"")).collect();
+    let listen: Vec<String> = listens_on
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
     let _ = writeln!(
         text,
         "[service.\"{name}\"]\nlisten = [{}]\nforward = \"{}\"\npool = \"{name}\"\nstrict_ipvs = true",
@@ -240,8 +243,8 @@ fn write_service(text: &mut String, name: &str, service: &Service) {
 /// ipvsadm's default.
 pub(crate) fn common_forward(pool: &Pool) -> Forward {
     let count = |forward: Forward| {
-        let same = |server: &&Server| server.forward == Some(forward);
-        pool.servers.iter().filter(same).count()
+        let uses_forward = |server: &&Server| server.forward == Some(forward);
+        pool.servers.iter().filter(uses_forward).count()
     };
     let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
     let max = order.into_iter().map(count).max().unwrap_or(0);

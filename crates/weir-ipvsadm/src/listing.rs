@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::format::{Cells, server_line, service_line, titles};
+use crate::format::{Cells, append_server, append_service, header};
 use crate::{Names, Protocol, Server, Service, ServiceKey, TableService, Timeouts, sort};
 
-/// Which columns a listing has, and the format of numbers and names.
+/// The columns of a listing, and the format of its numbers and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// Prints numbers instead of names (`-n`).
@@ -90,7 +90,7 @@ impl Listing {
     /// Formats all services (`-L`).
     pub fn all(&self, columns: Columns, names: &dyn Names) -> String {
         let mut text = format!("IP Virtual Server version 1.2.1 (size={})\n", self.size);
-        text += &titles(columns);
+        text += &header(columns);
         for service in self.in_order(columns.nosort) {
             service.write(&mut text, columns, names);
         }
@@ -102,7 +102,7 @@ impl Listing {
         let matches =
             |service: &&ListedService| service.service.key == *key && service.last_port.is_none();
         let service = self.services.iter().find(matches)?;
-        let mut text = titles(columns);
+        let mut text = header(columns);
         service.write(&mut text, columns, names);
         Some(text)
     }
@@ -158,9 +158,9 @@ impl ListedService {
     fn write(&self, text: &mut String, columns: Columns, names: &dyn Names) {
         let protocol: Option<Protocol> = self.service.key.protocol();
         let cells = Cells::new(columns, protocol, names);
-        service_line(text, self, &cells);
+        append_service(text, self, &cells);
         for server in self.in_order(columns.nosort) {
-            server_line(text, server, &cells);
+            append_server(text, server, &cells);
         }
     }
 }

@@ -160,8 +160,8 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
 /// kept without NAT, and if a persistent service has no port. A server whose address is listed twice always has its
 /// configured port.
 fn server_port(entry: &TableService, server: &Server) -> Option<u16> {
-    let same_address = |other: &&Server| other.key.address == server.key.address;
-    let is_unique = entry.servers.iter().filter(same_address).count() == 1;
+    let has_same_address = |other: &&Server| other.key.address == server.key.address;
+    let is_unique = entry.servers.iter().filter(has_same_address).count() == 1;
     let keeps_port = match entry.service.key {
         ServiceKey::Address { port, .. } if port != 0 => server.forward != Forward::Masq,
         _ => server.forward != Forward::Masq || entry.service.persistence.is_some(),

@@ -20,7 +20,7 @@ pub trait Names {
     fn service(&self, port: u16, protocol: Protocol) -> Option<String>;
 }
 
-/// Resolves no names: all hosts and ports are numeric.
+/// Names that resolve nothing: all hosts and ports are numeric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numeric;
 

@@ -125,10 +125,10 @@ impl Given {
 pub(crate) struct Rule {
     /// Name of the command or tunnel type in messages.
     name: &'static str,
-    /// What the rules are for: `command` or `tunnel type`.
+    /// The kind of `name`: `command` or `tunnel type`.
     subject: &'static str,
     required: &'static [Opt],
-    /// At most one of these.
+    /// At most one of these may be given.
     one_of: &'static [Opt],
     optional: &'static [Opt],
     /// The options to which the rules apply; `None` = all.
@@ -263,7 +263,7 @@ impl Rule {
         for option in Opt::NAMES
             .map(|(option, _)| option)
             .iter()
-            .filter(|o| is_restricted(o))
+            .filter(|option| is_restricted(option))
         {
             let option_name = option.name();
             if self.required.contains(option) {
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn names_are_in_option_order() {
-        for (at, (option, _)) in Opt::NAMES.iter().enumerate() {
-            assert_eq!(*option as usize, at);
+        for (index, (option, _)) in Opt::NAMES.iter().enumerate() {
+            assert_eq!(*option as usize, index);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::popt::Options;
 use crate::{Columns, Edit, Names, ServiceKey};
 
-/// What a command line requests.
+/// The request of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Changes the table.
@@ -27,7 +27,7 @@ pub enum Command {
     Restore,
 }
 
-/// What `-L` lists.
+/// The content of a listing (`-L`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum List {
     /// All services.

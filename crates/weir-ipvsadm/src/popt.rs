@@ -3,7 +3,7 @@
 //! Long names must not be abbreviated (`--numeric`, `--weight=3`). Short options can be combined (`-Ln`, `-w3`,
 //! `-w=3`). Options and other arguments may be mixed; `--` ends the options. Aliases in `/etc/popt` are not read.
 
-/// Whether an option has an argument.
+/// The argument of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     None,
@@ -72,9 +72,9 @@ impl<'a, T: Copy> Options<'a, T> {
         if self.cluster.is_empty()
             && let Some(long) = self.advance()?
         {
-            return Some(self.long(long));
+            return Some(self.parse_long(long));
         }
-        Some(self.short())
+        Some(self.parse_short())
     }
 
     /// Advances to the next word with options. Returns the text of a long option, or `Some(None)` after setting
@@ -86,10 +86,10 @@ impl<'a, T: Copy> Options<'a, T> {
             match word.strip_prefix('-').filter(|_| !self.is_after_options) {
                 None | Some("") => self.others.push(word),
                 Some("-") => self.is_after_options = true,
-                Some(rest) => match rest.strip_prefix('-') {
+                Some(remaining) => match remaining.strip_prefix('-') {
                     Some(long) => return Some(Some(long)),
                     None => {
-                        self.cluster = rest;
+                        self.cluster = remaining;
                         return Some(None);
                     }
                 },
@@ -97,38 +97,39 @@ impl<'a, T: Copy> Options<'a, T> {
         }
     }
 
-    fn long(&mut self, text: &'a str) -> Result<(T, Option<&'a str>), Problem> {
+    fn parse_long(&mut self, text: &'a str) -> Result<(T, Option<&'a str>), Problem> {
         let (name, attached) = match text.split_once('=') {
             Some((name, attached)) => (name, Some(attached)),
             None => (text, None),
         };
         let spec = self.options.iter().find(|spec| spec.long == name);
-        self.with_argument(*spec.ok_or(Problem::Unknown)?, attached)
+        self.complete_option(*spec.ok_or(Problem::Unknown)?, attached)
     }
 
-    fn short(&mut self) -> Result<(T, Option<&'a str>), Problem> {
+    fn parse_short(&mut self) -> Result<(T, Option<&'a str>), Problem> {
         let mut letters = self.cluster.chars();
         let letter = letters.next();
-        let rest = letters.as_str();
+        let remaining = letters.as_str();
         let spec = self.options.iter().find(|spec| spec.short == letter);
         let Some(spec) = spec.copied() else {
             self.cluster = "";
             return Err(Problem::Unknown);
         };
         if spec.argument == Argument::None {
-            self.cluster = rest;
-            if rest.starts_with('=') {
+            self.cluster = remaining;
+            if remaining.starts_with('=') {
                 self.cluster = "";
                 return Err(Problem::Unexpected);
             }
             return Ok((spec.tag, None));
         }
         self.cluster = "";
-        let attached = (!rest.is_empty()).then(|| rest.strip_prefix('=').unwrap_or(rest));
-        self.with_argument(spec, attached)
+        let attached =
+            (!remaining.is_empty()).then(|| remaining.strip_prefix('=').unwrap_or(remaining));
+        self.complete_option(spec, attached)
     }
 
-    fn with_argument(
+    fn complete_option(
         &mut self,
         spec: OptionSpec<T>,
         attached: Option<&'a str>,

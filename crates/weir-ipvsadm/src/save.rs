@@ -47,14 +47,14 @@ impl TableService {
             let name = full_endpoint(server.key.address, server.key.port, protocol, names);
             let _ = write!(text, "-a {key} -r {name} {forward} -w {}", server.weight);
             if server.forward == Forward::Tunnel {
-                tunnel(text, server);
+                append_tunnel(text, server);
             }
             text.push('\n');
         }
     }
 }
 
-fn tunnel(text: &mut String, server: &Server) {
+fn append_tunnel(text: &mut String, server: &Server) {
     let tunnel = server.tunnel;
     let _ = write!(text, " --tun-type {}", tunnel.kind.as_str());
     if tunnel.kind == TunnelKind::Gue {

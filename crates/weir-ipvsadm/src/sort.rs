@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::{ServerKey, ServiceKey};
 
-/// Sorts with the same merge sort as glibc's qsort(3).
+/// Sorts items with the same merge sort as glibc's qsort(3).
 pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> Vec<T> {
     if items.len() <= 1 {
         return items.to_vec();
@@ -17,12 +17,12 @@ pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> 
     let mut merged = Vec::with_capacity(items.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
     while let (Some(l), Some(r)) = (left.peek(), right.peek()) {
-        let from = if compare(l, r) <= 0 {
+        let smaller = if compare(l, r) <= 0 {
             &mut left
         } else {
             &mut right
         };
-        merged.extend(from.next());
+        merged.extend(smaller.next());
     }
     merged.extend(left);
     merged.extend(right);
@@ -31,13 +31,13 @@ pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> 
 
 /// Compares services by mark, family, protocol, address and port.
 pub(crate) fn compare_services(left: &ServiceKey, right: &ServiceKey) -> i32 {
-    let numbers = |key: &ServiceKey| match *key {
+    let mark_protocol_port = |key: &ServiceKey| match *key {
         ServiceKey::Mark { mark, .. } => (mark, 0, 0),
         ServiceKey::Address { protocol, port, .. } => (0, protocol.number(), port),
     };
     let family = |key: &ServiceKey| i32::from(key.is_v6());
     let ((left_mark, left_protocol, left_port), (right_mark, right_protocol, right_port)) =
-        (numbers(left), numbers(right));
+        (mark_protocol_port(left), mark_protocol_port(right));
     let address = match (left, right) {
         (ServiceKey::Address { address: a, .. }, ServiceKey::Address { address: b, .. }) => {
             compare_addresses(*a, *b)

@@ -77,7 +77,7 @@ pub enum Errno {
     Permission,
 }
 
-/// Why an edit was rejected.
+/// The reason why an edit was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -87,7 +87,7 @@ pub enum Refusal {
     File {
         /// Line number in the file.
         line: u32,
-        /// What the file defines there.
+        /// The definition in that line.
         #[serde(rename = "words")]
         definition: String,
     },
@@ -113,17 +113,17 @@ impl Refusal {
             } => return message,
             Self::Errno(errno) => *errno,
         };
-        let concerns_service = matches!(
+        let is_about_service = matches!(
             edit,
             Edit::AddService(_) | Edit::EditService(_) | Edit::DeleteService(_) | Edit::Zero(_)
         );
         match errno {
-            Errno::Exists if concerns_service => "Service already exists",
+            Errno::Exists if is_about_service => "Service already exists",
             Errno::Exists => "Destination already exists",
-            Errno::NoEntry if concerns_service => "Scheduler or persistence engine not found",
+            Errno::NoEntry if is_about_service => "Scheduler or persistence engine not found",
             Errno::NoEntry => "No such destination",
             Errno::NoService if matches!(edit, Edit::StopDaemon(_)) => "No daemon is running",
-            Errno::NoService if concerns_service => "No such service",
+            Errno::NoService if is_about_service => "No such service",
             Errno::NoService => "Service not defined",
             Errno::Invalid => {
                 "Invalid operation.  Possibly wrong module version, address not unicast, ..."
@@ -176,8 +176,8 @@ impl Table {
             Edit::AddService(service) => self.add_service(service),
             Edit::EditService(service) => self.edit_service(service),
             Edit::DeleteService(key) => {
-                let at = self.position(key)?;
-                self.services.remove(at);
+                let index = self.position(key)?;
+                self.services.remove(index);
                 Ok(())
             }
             Edit::Clear => {
@@ -187,9 +187,9 @@ impl Table {
             Edit::AddServer(key, server) => self.add_server(key, server),
             Edit::EditServer(key, edit) => self.edit_server(key, &edit.server),
             Edit::DeleteServer(key, server) => {
-                let entry = self.position(key).map(|at| &mut self.services[at])?;
-                let at = entry.position(server)?;
-                entry.servers.remove(at);
+                let entry = self.position(key).map(|index| &mut self.services[index])?;
+                let index = entry.position(server)?;
+                entry.servers.remove(index);
                 Ok(())
             }
             Edit::Zero(Some(key)) => self.position(key).map(drop),
@@ -221,15 +221,15 @@ impl Table {
     }
 
     fn edit_service(&mut self, service: &Service) -> Result<(), Errno> {
-        let at = self.position(&service.key)?;
+        let index = self.position(&service.key)?;
         check_service(service)?;
-        self.services[at].service = service.clone();
+        self.services[index].service = service.clone();
         Ok(())
     }
 
     fn add_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
-        let at = self.position(key)?;
-        let entry = &mut self.services[at];
+        let index = self.position(key)?;
+        let entry = &mut self.services[index];
         check_server(server)?;
         if entry.position(&server.key).is_ok() {
             return Err(Errno::Exists);
@@ -242,10 +242,10 @@ impl Table {
     }
 
     fn edit_server(&mut self, key: &ServiceKey, server: &Server) -> Result<(), Errno> {
-        let entry = self.position(key).map(|at| &mut self.services[at])?;
+        let entry = self.position(key).map(|index| &mut self.services[index])?;
         check_server(server)?;
-        let at = entry.position(&server.key)?;
-        entry.servers[at] = *server;
+        let index = entry.position(&server.key)?;
+        entry.servers[index] = *server;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 /// Parses a decimal number from `min` to `max`, with optional leading whitespace and sign. Returns `None` if the number
 /// is out of range or followed by other characters.
-pub(crate) fn number(text: &str, min: i64, max: i64) -> Option<i64> {
+pub(crate) fn parse_number(text: &str, min: i64, max: i64) -> Option<i64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -27,7 +27,7 @@ pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
         return None;
     }
     let high = first.iter().enumerate();
-    let high: u64 = high.map(|(at, part)| part << (24 - 8 * at)).sum();
+    let high: u64 = high.map(|(index, part)| part << (24 - 8 * index)).sum();
     Some(Ipv4Addr::from((high | last) as u32))
 }
 
@@ -64,7 +64,7 @@ mod tests {
             ("0x7", None),
             ("99999999999999999999", None),
         ] {
-            assert_eq!(number(text, -5, 100), value, "{text:?}");
+            assert_eq!(parse_number(text, -5, 100), value, "{text:?}");
         }
     }
 

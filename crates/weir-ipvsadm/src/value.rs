@@ -55,7 +55,7 @@ impl Protocol {
     }
 }
 
-/// Identifies a service.
+/// The key of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKey {
@@ -95,7 +95,7 @@ impl ServiceKey {
     }
 }
 
-/// Persistence granularity: which clients share a template.
+/// Persistence granularity: the set of clients that share a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mask {
@@ -110,7 +110,7 @@ pub enum Mask {
 pub struct Persistence {
     /// Timeout in seconds, 1 to 2678400 (31 days).
     pub timeout_s: u32,
-    /// Which clients share a template.
+    /// The set of clients that share a template.
     pub mask: Mask,
 }
 
@@ -189,7 +189,7 @@ pub struct Tunnel {
     pub checksum: u8,
 }
 
-/// Identifies a server of a service.
+/// The key of a server within its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerKey {
     /// Address.
@@ -219,8 +219,8 @@ pub struct Server {
     pub tunnel: Tunnel,
 }
 
-/// A server as given to `-e`, and which options were given. A server in weir.toml keeps the values of the other
-/// options.
+/// A server as given to `-e`, with flags for the options that were given. A server in weir.toml keeps the values of the
+/// other options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerEdit {
     /// The server; options that were not given have their defaults.

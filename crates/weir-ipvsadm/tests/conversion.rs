@@ -28,7 +28,7 @@ fn table(lines: &str) -> Table {
 }
 
 /// Returns the service and pool converted from a table's only service.
-fn lowered(lines: &str) -> (weir_model::Service, weir_model::Pool) {
+fn lower_only_service(lines: &str) -> (weir_model::Service, weir_model::Pool) {
     lower(&table(lines).services()[0]).expect("the data plane supports the service")
 }
 
@@ -185,12 +185,12 @@ fn service_listens_on_the_address_or_mark_of_its_key() {
         ("-A -f 7", "ipvsadm:fwmark/7", "fwmark/7"),
         ("-A -f 7 -6", "ipvsadm:fwmark6/7", "fwmark6/7"),
     ] {
-        let (service, pool) = lowered(line);
+        let (service, pool) = lower_only_service(line);
         assert_eq!((service.name.as_str(), pool.name.as_str()), (name, name));
         assert_eq!(service.listens_on(), [listens_on]);
         assert!(service.strict_ipvs && service.pool == name);
     }
-    let (any, _) = lowered("-A -t 192.0.2.10:0 -p 60 -M 255.255.0.0");
+    let (any, _) = lower_only_service("-A -t 192.0.2.10:0 -p 60 -M 255.255.0.0");
     assert_eq!(any.listen[0].ports, Ports::Any);
     let persistence = any.persistence.unwrap();
     assert_eq!(
@@ -201,7 +201,7 @@ fn service_listens_on_the_address_or_mark_of_its_key() {
         ),
         (60, 16, 128)
     );
-    let (v6, _) = lowered("-A -t [2001:db8::1]:80 -p 60 -M 64");
+    let (v6, _) = lower_only_service("-A -t [2001:db8::1]:80 -p 60 -M 64");
     let persistence = v6.persistence.unwrap();
     assert_eq!((persistence.netmask, persistence.netmask6), (32, 64));
     assert!(lower(&table("-A --sctp-service 192.0.2.10:80").services()[0]).is_none());
@@ -218,21 +218,28 @@ fn servers_have_the_port_and_tunnel_that_the_kernel_would_use() {
         ("-f 7", "-g", None),
     ] {
         let lines = format!("-A {service}\n-a {service} -r 10.0.0.1:8080 {options}");
-        let (_, pool) = lowered(&lines);
+        let (_, pool) = lower_only_service(&lines);
         assert_eq!(pool.servers[0].port, port, "{lines}");
     }
-    let persistent = lowered("-A -f 7 -p\n-a -f 7 -r 10.0.0.1:8080 -m");
+    let persistent = lower_only_service("-A -f 7 -p\n-a -f 7 -r 10.0.0.1:8080 -m");
     assert_eq!(persistent.1.servers[0].port, None);
-    let twice = lowered("-A -f 7 -p\n-a -f 7 -r 10.0.0.1:1 -m\n-a -f 7 -r 10.0.0.1:2 -m");
-    let ports: Vec<_> = twice.1.servers.iter().map(|it| it.port).collect();
+    let duplicates =
+        lower_only_service("-A -f 7 -p\n-a -f 7 -r 10.0.0.1:1 -m\n-a -f 7 -r 10.0.0.1:2 -m");
+    let ports: Vec<_> = duplicates
+        .1
+        .servers
+        .iter()
+        .map(|server| server.port)
+        .collect();
     assert_eq!(ports, [Some(1), Some(2)], "the oldest first");
-    let v6 = lowered("-A -t [2001:db8::1]:80\n-a -t [2001:db8::1]:80 -r [fd00::1]:8080 -m");
+    let v6 =
+        lower_only_service("-A -t [2001:db8::1]:80\n-a -t [2001:db8::1]:80 -r [fd00::1]:8080 -m");
     assert_eq!(v6.1.servers[0].name, "[fd00::1]:8080");
     assert_eq!(persistent.1.servers[0].name, "10.0.0.1:8080");
 
     let tunnel = |options: &str| {
         let lines = format!("-A -f 7\n-a -f 7 -r 10.0.0.1 -i {options}");
-        let tunnel = lowered(&lines).1.servers[0].tunnel.unwrap();
+        let tunnel = lower_only_service(&lines).1.servers[0].tunnel.unwrap();
         (tunnel.kind, tunnel.port, tunnel.checksum)
     };
     for (options, expected) in [
@@ -249,7 +256,10 @@ fn servers_have_the_port_and_tunnel_that_the_kernel_would_use() {
         assert_eq!(tunnel(options), expected, "{options}");
     }
     assert_eq!(
-        lowered("-A -f 7\n-a -f 7 -r 10.0.0.1 -g").1.servers[0].tunnel,
+        lower_only_service("-A -f 7\n-a -f 7 -r 10.0.0.1 -g")
+            .1
+            .servers[0]
+            .tunnel,
         None
     );
 }
@@ -263,7 +273,7 @@ fn scheduler_flags_apply_only_to_hashing_schedulers() {
         ("-s mh -b mh-port,mh-fallback", true, true),
         ("-s rr -b flag-1,flag-2", false, false),
     ] {
-        let (_, pool) = lowered(&format!("-A -t 192.0.2.10:80 {options}"));
+        let (_, pool) = lower_only_service(&format!("-A -t 192.0.2.10:80 {options}"));
         let flags = pool.scheduler.unwrap().flags;
         assert_eq!((flags.port, flags.fallback), (port, fallback), "{options}");
     }
@@ -274,14 +284,14 @@ fn edits_change_the_table_as_in_the_kernel() {
     let base =
         "-A -t 192.0.2.10:80 -s rr\n-A -f 7 -s wlc\n-a -f 7 -r 10.0.0.1 -g\n-a -f 7 -r 10.0.0.2 -g";
     let key = ServiceKey::Mark { mark: 7, v6: false };
-    let applied = |line: &str| {
+    let apply_to_base = |line: &str| {
         let mut table = table(base);
         table.apply(&edit(line)).map(|()| table)
     };
     let servers = |table: &Table| {
         let servers = table.get(&key).unwrap().servers.iter();
         servers
-            .map(|it| (it.key.address, it.weight))
+            .map(|server| (server.key.address, server.weight))
             .collect::<Vec<_>>()
     };
     let first = table(base);
@@ -291,18 +301,18 @@ fn edits_change_the_table_as_in_the_kernel() {
         [(ip("10.0.0.2"), 1), (ip("10.0.0.1"), 1)],
         "the newest first"
     );
-    let deleted = applied("-d -f 7 -r 10.0.0.1").unwrap();
+    let deleted = apply_to_base("-d -f 7 -r 10.0.0.1").unwrap();
     assert_eq!(servers(&deleted), [(ip("10.0.0.2"), 1)]);
-    let edited = applied("-e -f 7 -r 10.0.0.1 -g -w 9").unwrap();
+    let edited = apply_to_base("-e -f 7 -r 10.0.0.1 -g -w 9").unwrap();
     assert_eq!(servers(&edited), [(ip("10.0.0.2"), 1), (ip("10.0.0.1"), 9)]);
-    let edited = applied("-E -f 7 -s sh").unwrap();
+    let edited = apply_to_base("-E -f 7 -s sh").unwrap();
     assert_eq!(edited.get(&key).unwrap().service.scheduler, "sh");
     assert_eq!(edited.get(&key).unwrap().servers.len(), 2);
-    let deleted = applied("-D -f 7").unwrap();
+    let deleted = apply_to_base("-D -f 7").unwrap();
     assert_eq!((deleted.get(&key), deleted.services().len()), (None, 1));
-    assert!(applied("-C").unwrap().is_empty());
+    assert!(apply_to_base("-C").unwrap().is_empty());
     for line in ["-Z", "-Z -f 7", "--set 1 2 3"] {
-        assert_eq!(applied(line).unwrap(), first, "{line}");
+        assert_eq!(apply_to_base(line).unwrap(), first, "{line}");
     }
     for (line, errno) in [
         ("-Z -f 8", Errno::NoService),
@@ -317,7 +327,7 @@ fn edits_change_the_table_as_in_the_kernel() {
         ("-a -f 7 -r 0.0.0.1 -g", Errno::Invalid),
         ("-E -f 7 -s nothing", Errno::NoEntry),
     ] {
-        assert_eq!(applied(line), Err(errno), "{line}");
+        assert_eq!(apply_to_base(line), Err(errno), "{line}");
     }
 }
 
@@ -374,7 +384,7 @@ fn server_with_forward_that_ipvsadm_lacks_is_converted() {
     });
     let (service, pool) = lower(&entry).unwrap();
     assert_eq!(service.forward, weir_model::Forward::Direct);
-    let forwards: Vec<_> = pool.servers.iter().map(|it| it.forward).collect();
+    let forwards: Vec<_> = pool.servers.iter().map(|server| server.forward).collect();
     let l3dsr = weir_model::Forward::L3dsr;
     assert_eq!(forwards, [Some(l3dsr), Some(weir_model::Forward::Direct)]);
 }

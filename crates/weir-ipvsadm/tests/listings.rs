@@ -80,7 +80,7 @@ fn listing() -> Listing {
 }
 
 /// Returns the output of `ipvsadm LINE`.
-fn shown(line: &str, names: &dyn Names) -> String {
+fn run_listing(line: &str, names: &dyn Names) -> String {
     match parse("ipvsadm", &words(line), &Numeric).unwrap() {
         Command::List(List::All, columns) => listing().all(columns, names),
         Command::List(List::Service(key), columns) => listing()
@@ -110,13 +110,13 @@ fn every_mode_with_numbers() {
         "-S -n",
     ] {
         // Lines end with spaces, so a bar marks the end of each line.
-        let shown = shown(mode, &Numeric).replace('\n', "|\n");
-        all += &format!("$ ipvsadm {mode}\n{shown}\n");
+        let output = run_listing(mode, &Numeric).replace('\n', "|\n");
+        all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
 }
 
-/// Has a name for every host, some of them long, and for one port.
+/// Names for every host, some of them long, and for one port.
 struct Named;
 
 impl Names for Named {
@@ -145,8 +145,8 @@ impl Names for Named {
 fn names_are_truncated_like_ipvsadm() {
     let mut all = String::new();
     for mode in ["-L", "-L --stats", "-S"] {
-        let shown = shown(mode, &Named).replace('\n', "|\n");
-        all += &format!("$ ipvsadm {mode}\n{shown}\n");
+        let output = run_listing(mode, &Named).replace('\n', "|\n");
+        all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
 }
@@ -158,8 +158,8 @@ impl LongNames {
     const TAIL: &str =
         ".of.a.host.in.a.department.with.a.name.that.fills.more.than.sixty.bytes.example";
 
-    /// Returns the last byte of the address, which the name contains before the tail.
-    fn number(host: &str) -> Option<u8> {
+    /// Returns the last byte of the address, which the name contains before `TAIL`.
+    fn last_byte(host: &str) -> Option<u8> {
         host.strip_suffix(Self::TAIL)?
             .strip_prefix('n')?
             .parse()
@@ -169,11 +169,11 @@ impl LongNames {
 
 impl Names for LongNames {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
-        Self::number(host).map(|last| Ipv4Addr::new(192, 0, 2, last))
+        Self::last_byte(host).map(|last| Ipv4Addr::new(192, 0, 2, last))
     }
 
     fn address6(&self, host: &str) -> Option<Ipv6Addr> {
-        let last = u16::from(Self::number(host)?);
+        let last = u16::from(Self::last_byte(host)?);
         Some(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last))
     }
 
@@ -240,7 +240,7 @@ fn without_counters(entry: &weir_ipvsadm::TableService) -> ListedService {
 
 #[test]
 fn saved_table_round_trips() {
-    let saved = shown("-S -n", &Numeric);
+    let saved = run_listing("-S -n", &Numeric);
     let restored = Listing {
         size: 0,
         services: table(&saved)
@@ -288,8 +288,8 @@ fn port_range_is_listed_but_not_saved() {
         numeric: true,
         ..Columns::default()
     };
-    let shown = listing.all(columns, &Numeric);
-    assert!(shown.contains("192.0.2.9:0-8999 lc"), "{shown}");
+    let output = listing.all(columns, &Numeric);
+    assert!(output.contains("192.0.2.9:0-8999 lc"), "{output}");
     assert_eq!(listing.save(true, &Numeric), "");
 }
 
@@ -357,10 +357,10 @@ fn connections_are_listed_in_columns() {
 
 #[test]
 fn timeouts_are_listed_on_one_line() {
-    let shown = timeouts(Timeouts {
+    let output = timeouts(Timeouts {
         tcp_s: 900,
         tcp_fin_s: 120,
         udp_s: 300,
     });
-    assert_eq!(shown, "Timeout (tcp tcpfin udp): 900 120 300\n");
+    assert_eq!(output, "Timeout (tcp tcpfin udp): 900 120 300\n");
 }

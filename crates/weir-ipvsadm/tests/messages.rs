@@ -467,10 +467,10 @@ const REFERENCE: &[(i32, &str)] = &[
 #[test]
 fn every_tool_message_is_tested() {
     let matches_pattern = |message: &str, pattern: &str| {
-        let mut rest = message;
-        pattern.split("%s").all(|part| match rest.find(part) {
-            Some(at) => {
-                rest = &rest[at + part.len()..];
+        let mut remaining = message;
+        pattern.split("%s").all(|part| match remaining.find(part) {
+            Some(index) => {
+                remaining = &remaining[index + part.len()..];
                 true
             }
             None => false,

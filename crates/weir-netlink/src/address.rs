@@ -39,11 +39,11 @@ impl Address {
         for attribute in &message.attributes {
             match attribute {
                 AddressAttribute::Local(ip) => local = Some(*ip),
-                // On point-to-point devices, this is the peer's address, and Local is the own address. Without a peer,
-                // IPv6 sends only this attribute.
+                // On point-to-point devices, this is the peer's address, and Local is this device's address. Without a
+                // peer, IPv6 sends only this attribute.
                 AddressAttribute::Address(ip) => remote = Some(*ip),
                 AddressAttribute::Label(text) => label = Some(text.clone()),
-                AddressAttribute::Flags(all) => flags = *all,
+                AddressAttribute::Flags(value) => flags = *value,
                 _ => {}
             }
         }
@@ -111,9 +111,9 @@ impl Netlink {
             .await
     }
 
-    /// Like [`Netlink::add_address`], but the kernel does not select the address as the source of this machine's own
-    /// connections: IPv4 has scope `host`, IPv6 is deprecated from the start (RFC 4862 section 5.5.4). It is used for a
-    /// VIP on a server, whose replies set the source themselves.
+    /// Adds an address like [`Netlink::add_address`], but so that the kernel does not select it as the source of this
+    /// machine's own connections: IPv4 has scope `host`, IPv6 is deprecated from the start (RFC 4862 section 5.5.4). It
+    /// is used for a VIP on a server, where replies set the source explicitly.
     ///
     /// # Errors
     /// The same as for [`Netlink::add_address`].
@@ -153,7 +153,7 @@ impl Netlink {
     /// # Errors
     /// The same as for [`Netlink::route_get`].
     pub async fn is_local(&self, ip: IpAddr) -> Result<bool> {
-        self.is_delivered_here(ip).await
+        self.is_delivered_locally(ip).await
     }
 }
 
@@ -163,16 +163,19 @@ mod tests {
 
     #[test]
     fn point_to_point_address_is_the_local_one() {
-        let ours: IpAddr = "10.0.0.1".parse().unwrap();
+        let local: IpAddr = "10.0.0.1".parse().unwrap();
         let peer: IpAddr = "10.0.0.2".parse().unwrap();
         let mut message = address_message(4, peer, 32);
         message.attributes = vec![
             AddressAttribute::Address(peer),
-            AddressAttribute::Local(ours),
+            AddressAttribute::Local(local),
             AddressAttribute::Label("ppp0".to_owned()),
         ];
         let address = Address::from_message(&message).unwrap();
-        assert_eq!((address.ip, address.ifindex, address.prefix), (ours, 4, 32));
+        assert_eq!(
+            (address.ip, address.ifindex, address.prefix),
+            (local, 4, 32)
+        );
         assert_eq!(address.label.as_deref(), Some("ppp0"));
     }
 

@@ -1,8 +1,8 @@
-//! Groups destinations for which route lookups have the same result.
+//! Divides destinations into classes; the route lookups of a class have the same result.
 //!
 //! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: those of rules, of
 //! routes in any table, and of special addresses in the kernel. All destinations between two adjacent boundaries of
-//! these prefixes have the same route. It is therefore sufficient to look up one destination of each group.
+//! these prefixes have the same route. It is therefore sufficient to look up one destination of each class.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ const SPECIAL_PREFIXES: [(IpAddr, u8); 7] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// The boundaries of prefixes, sorted, by address family.
+/// The boundaries between classes, sorted, by address family.
 #[derive(Debug)]
 pub(crate) struct Classes {
     v4: Vec<u128>,
@@ -27,7 +27,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Creates the groups for these prefixes and the kernel's special prefixes.
+    /// Creates the classes for these prefixes and the kernel's special prefixes.
     pub(crate) fn new(prefixes: impl IntoIterator<Item = (IpAddr, u8)>) -> Self {
         let mut classes = Self {
             v4: Vec::new(),
@@ -57,24 +57,31 @@ impl Classes {
         classes
     }
 
-    /// Returns a destination's group: whether it is IPv6, and an index.
-    fn class_of(&self, to: IpAddr) -> (bool, usize) {
-        let (address, _) = number(to);
-        let boundaries = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+    /// Returns a destination's class: whether the destination is IPv6, and an index.
+    fn class_of(&self, destination: IpAddr) -> (bool, usize) {
+        let (address, _) = number(destination);
+        let boundaries = if destination.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        };
         (
-            to.is_ipv6(),
+            destination.is_ipv6(),
             boundaries.partition_point(|boundary| *boundary <= address),
         )
     }
 
-    /// Returns one destination of each group that occurs, and the index of the representative for each destination.
-    pub(crate) fn representatives(&self, to: &[IpAddr]) -> (Vec<IpAddr>, Vec<usize>) {
-        let (mut representatives, mut known) = (Vec::new(), HashMap::new());
-        let indexes = to.iter().map(|to| {
-            *known.entry(self.class_of(*to)).or_insert_with(|| {
-                representatives.push(*to);
-                representatives.len() - 1
-            })
+    /// Returns one destination of each class that occurs, as its representative, and for each destination the index of
+    /// the representative.
+    pub(crate) fn representatives(&self, destinations: &[IpAddr]) -> (Vec<IpAddr>, Vec<usize>) {
+        let (mut representatives, mut indexes_by_class) = (Vec::new(), HashMap::new());
+        let indexes = destinations.iter().map(|destination| {
+            *indexes_by_class
+                .entry(self.class_of(*destination))
+                .or_insert_with(|| {
+                    representatives.push(*destination);
+                    representatives.len() - 1
+                })
         });
         let indexes = indexes.collect();
         (representatives, indexes)
@@ -97,19 +104,23 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Returns which prefixes contain an address.
-    fn containing(known: &[(IpAddr, u8)], to: IpAddr) -> Vec<bool> {
-        let covers = |(first, length): &(IpAddr, u8)| {
-            let ((at, bits), (to, same)) = (number(*first), number(to));
+    /// Returns for each prefix whether it contains an address.
+    fn prefixes_contain(prefixes: &[(IpAddr, u8)], destination: IpAddr) -> Vec<bool> {
+        let contains = |(first, length): &(IpAddr, u8)| {
+            let ((first, bits), (address, width)) = (number(*first), number(destination));
             let shift = bits - u32::from(*length);
-            bits == same && (shift == bits || at >> shift == to >> shift)
+            bits == width && (shift == bits || first >> shift == address >> shift)
         };
-        known.iter().chain(&SPECIAL_PREFIXES).map(covers).collect()
+        prefixes
+            .iter()
+            .chain(&SPECIAL_PREFIXES)
+            .map(contains)
+            .collect()
     }
 
     #[test]
-    fn class_shares_all_prefixes() {
-        let known = [
+    fn prefixes_contain_all_or_no_destinations_of_a_class() {
+        let prefixes = [
             (ip("0.0.0.0"), 0),
             (ip("10.0.0.0"), 8),
             (ip("10.1.0.0"), 16),
@@ -120,7 +131,7 @@ mod tests {
             (ip("2001:db8:0:1::"), 64),
             (ip("2001:db8::5"), 128),
         ];
-        let classes = Classes::new(known);
+        let classes = Classes::new(prefixes);
         let destinations: Vec<IpAddr> = [
             "0.0.0.0",
             "9.255.255.255",
@@ -150,12 +161,15 @@ mod tests {
         .map(ip)
         .to_vec();
         let (representatives, indexes) = classes.representatives(&destinations);
-        for (to, index) in destinations.iter().zip(&indexes) {
+        for (destination, index) in destinations.iter().zip(&indexes) {
             let other = representatives[*index];
             assert_eq!(
-                (containing(&known, *to), to.is_ipv4()),
-                (containing(&known, other), other.is_ipv4()),
-                "{to} {other}"
+                (
+                    prefixes_contain(&prefixes, *destination),
+                    destination.is_ipv4()
+                ),
+                (prefixes_contain(&prefixes, other), other.is_ipv4()),
+                "{destination} {other}"
             );
         }
         assert!(
@@ -165,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_of_one_group_are_looked_up_once() {
+    fn destinations_of_one_class_are_looked_up_once() {
         let classes = Classes::new([(ip("0.0.0.0"), 0), (ip("10.0.0.0"), 8)]);
         let many: Vec<IpAddr> = (0..=255)
             .map(|last| IpAddr::from([10, 0, 3, last]))

@@ -13,8 +13,8 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel rejected a request.
-    #[error("failed to {request}: {source}{}", reason.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
-    Refused {
+    #[error("failed to {request}: {source}{}", reason.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    Rejected {
         /// Description of the request, as a verb phrase: "list links".
         request: String,
         /// The kernel's error.
@@ -49,7 +49,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn request_failed(request: impl Into<String>, source: io::Error) -> Self {
-        Self::Refused {
+        Self::Rejected {
             request: request.into(),
             source,
             reason: None,
@@ -60,14 +60,14 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Socket { source }
-            | Self::Refused { source, .. }
+            | Self::Rejected { source, .. }
             | Self::Sysctl { source, .. } => source.raw_os_error(),
             Self::Namespace(error) => error.errno(),
             Self::Unstable { .. } | Self::SysctlName { .. } => None,
         }
     }
 
-    pub(crate) fn is(&self, errno: rustix::io::Errno) -> bool {
+    pub(crate) fn has_errno(&self, errno: rustix::io::Errno) -> bool {
         self.errno() == Some(errno.raw_os_error())
     }
 }

@@ -25,7 +25,7 @@ const REPLY_BYTES: usize = 1 << 15;
 // linux/netlink.h, enum nlmsgerr_attrs
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// A socket with the sequence number of its last request.
+/// A netlink socket, with the sequence number of the last request.
 pub(crate) struct Exchange {
     socket: TokioSocket,
     sequence: u32,
@@ -52,7 +52,7 @@ impl Exchange {
     }
 
     /// Returns the number of messages that were skipped since the socket was opened.
-    pub(crate) fn undecodable(&self) -> u64 {
+    pub(crate) fn undecodable_count(&self) -> u64 {
         self.undecodable
     }
 
@@ -67,19 +67,23 @@ impl Exchange {
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
-        let outcome = self.request(request, payload, flags | NLM_F_ACK).await?;
-        Ok(outcome.messages)
+        let replies = self
+            .send_request(request, payload, flags | NLM_F_ACK)
+            .await?;
+        Ok(replies.messages)
     }
 
-    /// Reads a table, and reads it again if it changed in the meantime.
+    /// Reads a table, and reads it again if it changed in the meantime, at most `DUMP_ATTEMPTS` times in total.
     pub(crate) async fn dump<T>(&mut self, request: &str, payload: T) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable + Clone,
     {
         for _ in 0..DUMP_ATTEMPTS {
-            let outcome = self.request(request, payload.clone(), NLM_F_DUMP).await?;
-            if !outcome.interrupted {
-                return Ok(outcome.messages);
+            let replies = self
+                .send_request(request, payload.clone(), NLM_F_DUMP)
+                .await?;
+            if !replies.interrupted {
+                return Ok(replies.messages);
             }
         }
         Err(Error::Unstable {
@@ -104,30 +108,31 @@ impl Exchange {
             let batch: Vec<T> = payloads.by_ref().take(BATCH_SIZE).collect();
             let first = self.sequence.wrapping_add(1);
             let mut outstanding = self.send_each(batch).await?;
-            let done = replies.len();
-            let mut found: Vec<Option<Result<T>>> = (0..outstanding).map(|_| None).collect();
+            let completed = replies.len();
+            let mut batch_replies: Vec<Option<Result<T>>> =
+                (0..outstanding).map(|_| None).collect();
             while outstanding > 0 {
                 // Single replies fit into the buffer. Querying their size first would double the cost.
                 datagram.clear();
                 let received = self.socket.recv_from(&mut datagram).await;
-                let from = received.map_err(|source| Error::Socket { source })?;
-                if from.port_number() != 0 {
+                let sender = received.map_err(|source| Error::Socket { source })?;
+                if sender.port_number() != 0 {
                     continue;
                 }
                 for bytes in messages(&datagram) {
                     let Some((index, answer)) =
-                        parse_single::<T>(bytes, first, |index| request(done + index as usize))
+                        parse_reply::<T>(bytes, first, |index| request(completed + index as usize))
                     else {
                         continue;
                     };
-                    if let Some(slot) = found.get_mut(index as usize)
+                    if let Some(slot) = batch_replies.get_mut(index as usize)
                         && slot.replace(answer).is_none()
                     {
                         outstanding -= 1;
                     }
                 }
             }
-            replies.extend(found.into_iter().flatten());
+            replies.extend(batch_replies.into_iter().flatten());
         }
         Ok(replies)
     }
@@ -153,11 +158,11 @@ impl Exchange {
         Ok(count)
     }
 
-    async fn request<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Replies<T>>
+    async fn send_request<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Replies<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
-        let failed = |source| Error::Socket { source };
+        let socket_error = |source| Error::Socket { source };
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
@@ -167,7 +172,10 @@ impl Exchange {
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
         let kernel = SocketAddr::new(0, 0);
-        self.socket.send_to(&bytes, &kernel).await.map_err(failed)?;
+        self.socket
+            .send_to(&bytes, &kernel)
+            .await
+            .map_err(socket_error)?;
 
         let mut replies = Replies {
             messages: Vec::new(),
@@ -175,18 +183,18 @@ impl Exchange {
             undecodable: 0,
         };
         loop {
-            let (datagram, from) = self.socket.recv_from_full().await.map_err(failed)?;
+            let (datagram, sender) = self.socket.recv_from_full().await.map_err(socket_error)?;
             // Only the kernel replies to requests: ignore messages from other processes.
-            if from.port_number() != 0 {
+            if sender.port_number() != 0 {
                 continue;
             }
-            let end = replies.add(&datagram, self.sequence);
+            let end = replies.add_datagram(&datagram, self.sequence);
             self.undecodable += std::mem::take(&mut replies.undecodable);
             match end {
                 None => {}
                 Some(Ok(())) => return Ok(replies),
                 Some(Err((source, reason))) => {
-                    return Err(Error::Refused {
+                    return Err(Error::Rejected {
                         request: request.to_owned(),
                         source,
                         reason,
@@ -199,14 +207,14 @@ impl Exchange {
 
 /// Parses the reply to one of the requests with sequence numbers from `first`. Returns it with the index of the
 /// request.
-fn parse_single<T: NetlinkDeserializable>(
+fn parse_reply<T: NetlinkDeserializable>(
     bytes: &[u8],
     first: u32,
     request: impl Fn(u32) -> String,
 ) -> Option<(u32, Result<T>)> {
     let sequence = u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
     let index = sequence.wrapping_sub(first);
-    let request_failed = |source, reason| Error::Refused {
+    let request_failed = |source, reason| Error::Rejected {
         request: request(index),
         source,
         reason,
@@ -236,7 +244,7 @@ type End = std::result::Result<(), (io::Error, Option<String>)>;
 
 impl<T: NetlinkDeserializable> Replies<T> {
     /// Adds the messages of a datagram. Returns the end of the request, if the datagram contains it.
-    fn add(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
+    fn add_datagram(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
         for bytes in messages(datagram) {
             let field = |offset: usize| {
                 [
@@ -279,7 +287,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = rest
             .first_chunk::<4>()
-            .map(|b| u32::from_ne_bytes(*b) as usize)?;
+            .map(|bytes| u32::from_ne_bytes(*bytes) as usize)?;
         if length < HEADER_BYTES || length > rest.len() {
             return None;
         }
@@ -333,11 +341,15 @@ mod tests {
     const NEWROUTE: u16 = 24;
 
     #[test]
-    fn other_sequences_do_not_end_a_request() {
+    fn reply_with_another_sequence_number_does_not_end_a_request() {
         let mut replies = replies();
-        assert!(replies.add(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
+        assert!(
+            replies
+                .add_datagram(&message(ERROR, 0, 6, &[0; 20]), 7)
+                .is_none()
+        );
         assert!(matches!(
-            replies.add(&message(ERROR, 0, 7, &[0; 20]), 7),
+            replies.add_datagram(&message(ERROR, 0, 7, &[0; 20]), 7),
             Some(Ok(()))
         ));
     }
@@ -347,7 +359,7 @@ mod tests {
         let mut replies = replies();
         let mut datagram = message(NEWROUTE, 0, 1, &[2, 24, 0, 0, 254, 2, 0, 1, 0, 0, 0, 0]);
         datagram.extend(message(DONE, NLM_F_DUMP_INTR, 1, &[0; 4]));
-        assert!(matches!(replies.add(&datagram, 1), Some(Ok(()))));
+        assert!(matches!(replies.add_datagram(&datagram, 1), Some(Ok(()))));
         assert_eq!((replies.messages.len(), replies.interrupted), (1, true));
     }
 
@@ -358,7 +370,7 @@ mod tests {
         payload.extend(8_u16.to_ne_bytes());
         payload.extend(NLMSGERR_ATTR_MSG.to_ne_bytes());
         payload.extend(b"no\0\0");
-        match replies().add(&message(ERROR, 0, 1, &payload), 1) {
+        match replies().add_datagram(&message(ERROR, 0, 1, &payload), 1) {
             Some(Err((error, reason))) => {
                 assert_eq!(error.raw_os_error(), Some(22));
                 assert_eq!(reason.as_deref(), Some("no"));
@@ -370,15 +382,19 @@ mod tests {
     #[test]
     fn undecodable_messages_are_counted() {
         let mut replies = replies();
-        assert!(replies.add(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
+        assert!(
+            replies
+                .add_datagram(&message(NEWROUTE, 0, 1, &[2]), 1)
+                .is_none()
+        );
         assert_eq!(replies.undecodable, 1);
     }
 
     #[test]
     fn invalid_length_ends_the_datagram() {
-        let good = message(DONE, 0, 1, &[0; 4]);
+        let valid = message(DONE, 0, 1, &[0; 4]);
         for length in [0_u32, 15, 4096] {
-            let mut datagram = good.clone();
+            let mut datagram = valid.clone();
             datagram.extend(length.to_ne_bytes());
             datagram.extend([0; 12]);
             assert_eq!(messages(&datagram).count(), 1, "{length}");

@@ -83,9 +83,10 @@ const PASS: u32 = 1;
 const LOOPBACK: u32 = 1;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// ICMP types that pass (IANA): destination unreachable; time exceeded and parameter problem.
+/// First and last ICMP type of each range that passes (IANA): destination unreachable; time exceeded and parameter
+/// problem.
 const ICMP_TYPES: [(u8, u8); 2] = [(3, 3), (11, 12)];
-/// ICMPv6 types that pass: errors; neighbour solicitation and advertisement.
+/// First and last ICMPv6 type of each range that passes: errors; neighbour solicitation and advertisement.
 const ICMPV6_TYPES: [(u8, u8); 2] = [(1, 4), (135, 136)];
 
 impl Netlink {
@@ -95,7 +96,7 @@ impl Netlink {
     /// The kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
     pub fn set_input_filter(&self, filter: &InputFilter) -> Result<()> {
         let request = format!("add the table {}", filter.table);
-        self.inside(|| apply(&request, batch(filter)))?
+        self.inside(|| send_batch(&request, build_batch(filter)))?
     }
 
     /// Removes the table of a filter.
@@ -105,18 +106,18 @@ impl Netlink {
     pub fn remove_input_filter(&self, table: &str) -> Result<Change> {
         let request = format!("remove the table {table}");
         let mut batch = Batch::new();
-        batch.message(DEL_TABLE, 0, |body| body.text(1, table));
-        match self.inside(|| apply(&request, batch))? {
+        batch.add_message(DEL_TABLE, 0, |body| body.add_text(1, table));
+        match self.inside(|| send_batch(&request, batch))? {
             Ok(()) => Ok(Change::Made),
-            Err(error) if error.is(Errno::NOENT) => Ok(Change::None),
+            Err(error) if error.has_errno(Errno::NOENT) => Ok(Change::None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Sends a batch. Returns its first error.
-fn apply(request: &str, batch: Batch) -> Result<()> {
-    let refused = |errno: Errno| Error::request_failed(request, errno.into());
+/// Sends a batch, and returns its first error.
+fn send_batch(request: &str, batch: Batch) -> Result<()> {
+    let request_failed = |errno: Errno| Error::request_failed(request, errno.into());
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -127,16 +128,16 @@ fn apply(request: &str, batch: Batch) -> Result<()> {
         source: errno.into(),
     })?;
     let (bytes, last) = batch.finish();
-    send(&socket, &bytes, SendFlags::empty()).map_err(refused)?;
+    send(&socket, &bytes, SendFlags::empty()).map_err(request_failed)?;
     let mut buffer = vec![0; 16 << 10];
     loop {
         // The kernel has handled the batch when send() returns, so its replies can be read.
         let (length, _) =
-            recv(&socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map_err(refused)?;
+            recv(&socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map_err(request_failed)?;
         for message in messages(buffer.get(..length).unwrap_or_default()) {
             match parse_acknowledgement(message) {
                 Some((_, number)) if number != 0 => {
-                    return Err(refused(Errno::from_raw_os_error(-number)));
+                    return Err(request_failed(Errno::from_raw_os_error(-number)));
                 }
                 Some((sequence, _)) if sequence == last => return Ok(()),
                 Some(_) | None => {}
@@ -147,69 +148,70 @@ fn apply(request: &str, batch: Batch) -> Result<()> {
 
 /// Returns the sequence number and the error of an acknowledgement.
 fn parse_acknowledgement(message: &[u8]) -> Option<(u32, i32)> {
-    let field = |at: usize| -> Option<[u8; 4]> { message.get(at..at + 4)?.try_into().ok() };
-    let kind = field(4).map(|it| u16::from_ne_bytes([it[0], it[1]]))?;
+    let field =
+        |offset: usize| -> Option<[u8; 4]> { message.get(offset..offset + 4)?.try_into().ok() };
+    let kind = field(4).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))?;
     let sequence = u32::from_ne_bytes(field(8)?);
     let number = i32::from_ne_bytes(field(HEADER)?);
     (kind == NLMSG_ERROR).then_some((sequence, number))
 }
 
-/// Returns the batch that removes a former table and creates the new table.
-fn batch(filter: &InputFilter) -> Batch {
+/// Returns the batch that replaces a table of this name with the new table.
+fn build_batch(filter: &InputFilter) -> Batch {
     let table = filter.table.as_str();
     let mut batch = Batch::new();
     // Removing a table that does not exist is an error; creating a table that exists is not.
-    batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
-    batch.message(DEL_TABLE, 0, |body| body.text(1, table));
-    batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
-    batch.message(NEW_CHAIN, CREATE, |body| {
-        body.text(1, table);
-        body.text(3, CHAIN);
-        body.nested(4, |hook| {
-            hook.number(1, HOOK_LOCAL_IN);
-            hook.number(2, PRIORITY.cast_unsigned());
+    batch.add_message(NEW_TABLE, CREATE, |body| body.add_text(1, table));
+    batch.add_message(DEL_TABLE, 0, |body| body.add_text(1, table));
+    batch.add_message(NEW_TABLE, CREATE, |body| body.add_text(1, table));
+    batch.add_message(NEW_CHAIN, CREATE, |body| {
+        body.add_text(1, table);
+        body.add_text(3, CHAIN);
+        body.add_nested(4, |hook| {
+            hook.add_number(1, HOOK_LOCAL_IN);
+            hook.add_number(2, PRIORITY.cast_unsigned());
         });
-        body.text(7, "filter");
+        body.add_text(7, "filter");
     });
-    let mut rule = |build: &dyn Fn(&mut Attributes)| {
-        batch.message(NEW_RULE, CREATE | APPEND, |body| {
-            body.text(1, table);
-            body.text(2, CHAIN);
-            body.nested(4, build);
+    let mut add_rule = |build: &dyn Fn(&mut Attributes)| {
+        batch.add_message(NEW_RULE, CREATE | APPEND, |body| {
+            body.add_text(1, table);
+            body.add_text(2, CHAIN);
+            body.add_nested(4, build);
         });
     };
-    rule(&|rule| {
-        rule.meta(META_INTERFACE);
-        rule.compare(EQUAL, &LOOPBACK.to_ne_bytes());
-        rule.verdict(PASS);
+    add_rule(&|rule| {
+        rule.add_meta(META_INTERFACE);
+        rule.add_comparison(EQUAL, &LOOPBACK.to_ne_bytes());
+        rule.add_verdict(PASS);
     });
     for ports in &filter.passed {
-        rule(&|rule| {
-            rule.destination(ports.address);
-            rule.protocol(ports.protocol);
-            rule.payload(BASE_TRANSPORT, 2, 2);
-            rule.compare(AT_LEAST, &ports.first.to_be_bytes());
-            rule.compare(AT_MOST, &ports.last.to_be_bytes());
-            rule.verdict(PASS);
+        add_rule(&|rule| {
+            rule.match_destination(ports.address);
+            rule.match_protocol(ports.protocol);
+            rule.add_payload(BASE_TRANSPORT, 2, 2);
+            rule.add_comparison(AT_LEAST, &ports.first.to_be_bytes());
+            rule.add_comparison(AT_MOST, &ports.last.to_be_bytes());
+            rule.add_verdict(PASS);
         });
     }
     let icmp = ICMP_TYPES.iter().map(|types| (IPV4, ICMP, types));
     let icmpv6 = ICMPV6_TYPES.iter().map(|types| (IPV6, ICMPV6, types));
     for (family, protocol, (first, last)) in icmp.chain(icmpv6) {
-        rule(&|rule| {
-            rule.family(family);
-            rule.protocol(protocol);
-            rule.payload(BASE_TRANSPORT, 0, 1);
-            rule.compare(AT_LEAST, &[*first]);
-            rule.compare(AT_MOST, &[*last]);
-            rule.verdict(PASS);
+        add_rule(&|rule| {
+            rule.match_family(family);
+            rule.match_protocol(protocol);
+            rule.add_payload(BASE_TRANSPORT, 0, 1);
+            rule.add_comparison(AT_LEAST, &[*first]);
+            rule.add_comparison(AT_MOST, &[*last]);
+            rule.add_verdict(PASS);
         });
     }
     for address in &filter.addresses {
-        rule(&|rule| {
-            rule.destination(*address);
-            rule.expression("counter", |_| {});
-            rule.verdict(DROP);
+        add_rule(&|rule| {
+            rule.match_destination(*address);
+            rule.add_expression("counter", |_| {});
+            rule.add_verdict(DROP);
         });
     }
     batch
@@ -219,8 +221,8 @@ fn batch(filter: &InputFilter) -> Batch {
 struct Batch {
     bytes: Vec<u8>,
     sequence: u32,
-    /// Position of the last message's flags.
-    flags: usize,
+    /// Offset of the last message's flags.
+    flags_offset: usize,
 }
 
 impl Batch {
@@ -228,17 +230,17 @@ impl Batch {
         let mut batch = Self {
             bytes: Vec::new(),
             sequence: 0,
-            flags: 0,
+            flags_offset: 0,
         };
-        batch.add(BATCH_BEGIN, REQUEST, 0, SUBSYSTEM, |_| {});
+        batch.append(BATCH_BEGIN, REQUEST, 0, SUBSYSTEM, |_| {});
         batch
     }
 
-    fn message(&mut self, kind: u16, flags: u16, build: impl FnOnce(&mut Attributes)) {
-        self.add(kind, REQUEST | flags, INET, 0, build);
+    fn add_message(&mut self, kind: u16, flags: u16, build: impl FnOnce(&mut Attributes)) {
+        self.append(kind, REQUEST | flags, INET, 0, build);
     }
 
-    fn add(
+    fn append(
         &mut self,
         kind: u16,
         flags: u16,
@@ -247,7 +249,7 @@ impl Batch {
         build: impl FnOnce(&mut Attributes),
     ) {
         let start = self.bytes.len();
-        self.flags = start + 6;
+        self.flags_offset = start + 6;
         let mut body = Attributes(std::mem::take(&mut self.bytes));
         body.0.extend([0; 4]);
         body.0.extend(kind.to_ne_bytes());
@@ -266,11 +268,11 @@ impl Batch {
 
     /// Returns the bytes, and the sequence number of the last message, which the kernel acknowledges.
     fn finish(mut self) -> (Vec<u8>, u32) {
-        let at = self.flags;
-        let flags = u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]) | ACK;
-        self.bytes[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
+        let offset = self.flags_offset;
+        let flags = u16::from_ne_bytes([self.bytes[offset], self.bytes[offset + 1]]) | ACK;
+        self.bytes[offset..offset + 2].copy_from_slice(&flags.to_ne_bytes());
         let last = self.sequence - 1;
-        self.add(BATCH_END, REQUEST, 0, SUBSYSTEM, |_| {});
+        self.append(BATCH_END, REQUEST, 0, SUBSYSTEM, |_| {});
         (self.bytes, last)
     }
 }
@@ -279,7 +281,7 @@ impl Batch {
 struct Attributes(Vec<u8>);
 
 impl Attributes {
-    fn bytes(&mut self, kind: u16, value: &[u8]) {
+    fn add_bytes(&mut self, kind: u16, value: &[u8]) {
         let length = (4 + value.len()) as u16;
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -287,88 +289,88 @@ impl Attributes {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    fn text(&mut self, kind: u16, value: &str) {
+    fn add_text(&mut self, kind: u16, value: &str) {
         let mut value = value.as_bytes().to_vec();
         value.push(0);
-        self.bytes(kind, &value);
+        self.add_bytes(kind, &value);
     }
 
-    fn number(&mut self, kind: u16, value: u32) {
-        self.bytes(kind, &value.to_be_bytes());
+    fn add_number(&mut self, kind: u16, value: u32) {
+        self.add_bytes(kind, &value.to_be_bytes());
     }
 
-    fn nested(&mut self, kind: u16, build: impl FnOnce(&mut Self)) {
+    fn add_nested(&mut self, kind: u16, build: impl FnOnce(&mut Self)) {
         let start = self.0.len();
-        self.bytes(kind | NESTED, &[]);
+        self.add_bytes(kind | NESTED, &[]);
         build(self);
         let length = (self.0.len() - start) as u16;
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     }
 
     /// Appends an expression of a rule.
-    fn expression(&mut self, name: &str, build: impl FnOnce(&mut Self)) {
-        self.nested(1, |element| {
-            element.text(1, name);
-            element.nested(2, build);
+    fn add_expression(&mut self, name: &str, build: impl FnOnce(&mut Self)) {
+        self.add_nested(1, |element| {
+            element.add_text(1, name);
+            element.add_nested(2, build);
         });
     }
 
-    fn meta(&mut self, key: u32) {
-        self.expression("meta", |data| {
-            data.number(1, REGISTER);
-            data.number(2, key);
+    fn add_meta(&mut self, key: u32) {
+        self.add_expression("meta", |data| {
+            data.add_number(1, REGISTER);
+            data.add_number(2, key);
         });
     }
 
-    fn payload(&mut self, base: u32, offset: u32, length: u32) {
-        self.expression("payload", |data| {
-            data.number(1, REGISTER);
-            data.number(2, base);
-            data.number(3, offset);
-            data.number(4, length);
+    fn add_payload(&mut self, base: u32, offset: u32, length: u32) {
+        self.add_expression("payload", |data| {
+            data.add_number(1, REGISTER);
+            data.add_number(2, base);
+            data.add_number(3, offset);
+            data.add_number(4, length);
         });
     }
 
     /// Appends a comparison of the register with `value`. If the comparison is false, the rule does not match.
-    fn compare(&mut self, operation: u32, value: &[u8]) {
-        self.expression("cmp", |data| {
-            data.number(1, REGISTER);
-            data.number(2, operation);
-            data.nested(3, |nested| nested.bytes(1, value));
+    fn add_comparison(&mut self, operation: u32, value: &[u8]) {
+        self.add_expression("cmp", |data| {
+            data.add_number(1, REGISTER);
+            data.add_number(2, operation);
+            data.add_nested(3, |nested| nested.add_bytes(1, value));
         });
     }
 
-    fn family(&mut self, family: u8) {
-        self.meta(META_FAMILY);
-        self.compare(EQUAL, &[family]);
+    fn match_family(&mut self, family: u8) {
+        self.add_meta(META_FAMILY);
+        self.add_comparison(EQUAL, &[family]);
     }
 
-    fn protocol(&mut self, protocol: u8) {
-        self.meta(META_PROTOCOL);
-        self.compare(EQUAL, &[protocol]);
+    fn match_protocol(&mut self, protocol: u8) {
+        self.add_meta(META_PROTOCOL);
+        self.add_comparison(EQUAL, &[protocol]);
     }
 
-    fn destination(&mut self, address: IpAddr) {
+    fn match_destination(&mut self, address: IpAddr) {
         // Offsets in the IPv4 and the IPv6 header.
         match address {
             IpAddr::V4(v4) => {
-                self.family(IPV4);
-                self.payload(BASE_NETWORK, 16, 4);
-                self.compare(EQUAL, &v4.octets());
+                self.match_family(IPV4);
+                self.add_payload(BASE_NETWORK, 16, 4);
+                self.add_comparison(EQUAL, &v4.octets());
             }
             IpAddr::V6(v6) => {
-                self.family(IPV6);
-                self.payload(BASE_NETWORK, 24, 16);
-                self.compare(EQUAL, &v6.octets());
+                self.match_family(IPV6);
+                self.add_payload(BASE_NETWORK, 24, 16);
+                self.add_comparison(EQUAL, &v6.octets());
             }
         }
     }
 
-    fn verdict(&mut self, code: u32) {
-        self.expression("immediate", |data| {
-            data.number(1, VERDICT_REGISTER);
-            data.nested(2, |value| {
-                value.nested(2, |verdict| verdict.number(1, code));
+    fn add_verdict(&mut self, code: u32) {
+        self.add_expression("immediate", |data| {
+            data.add_number(1, VERDICT_REGISTER);
+            data.add_nested(2, |value| {
+                value.add_nested(2, |verdict| verdict.add_number(1, code));
             });
         });
     }
@@ -385,15 +387,21 @@ mod tests {
             addresses: vec![[192, 0, 2, 1].into(), "2001:db8::1".parse().unwrap()],
             passed: Vec::new(),
         };
-        let (bytes, last) = batch(&filter).finish();
-        let all: Vec<&[u8]> = messages(&bytes).collect();
-        assert_eq!(all.iter().map(|it| it.len()).sum::<usize>(), bytes.len());
+        let (bytes, last) = build_batch(&filter).finish();
+        let batch_messages: Vec<&[u8]> = messages(&bytes).collect();
+        assert_eq!(
+            batch_messages
+                .iter()
+                .map(|message| message.len())
+                .sum::<usize>(),
+            bytes.len()
+        );
         let flags = |message: &[u8]| u16::from_ne_bytes([message[6], message[7]]);
-        let acknowledged: Vec<usize> = (0..all.len())
-            .filter(|index| flags(all[*index]) & ACK != 0)
+        let acknowledged: Vec<usize> = (0..batch_messages.len())
+            .filter(|index| flags(batch_messages[*index]) & ACK != 0)
             .collect();
         assert_eq!(acknowledged, [last as usize]);
-        assert_eq!(last as usize, all.len() - 2);
+        assert_eq!(last as usize, batch_messages.len() - 2);
     }
 
     #[test]

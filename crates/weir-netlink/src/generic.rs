@@ -89,10 +89,10 @@ impl NetlinkDeserializable for GenericMessage {
     type Error = TooShort;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> std::result::Result<Self, TooShort> {
-        let (start, attributes) = payload.split_at_checked(HEADER_BYTES).ok_or(TooShort)?;
+        let (head, attributes) = payload.split_at_checked(HEADER_BYTES).ok_or(TooShort)?;
         Ok(Self {
             family: header.message_type,
-            command: start[0],
+            command: head[0],
             attributes: attributes.to_vec(),
         })
     }
@@ -112,7 +112,7 @@ impl Generic {
     }
 
     /// Returns the ID of the family `name`, or `None` if this kernel does not have it.
-    pub(crate) async fn family(&mut self, name: &str) -> Result<Option<u16>> {
+    pub(crate) async fn find_family(&mut self, name: &str) -> Result<Option<u16>> {
         let mut text = name.as_bytes().to_vec();
         text.push(0);
         let message = GenericMessage::new(GENL_ID_CTRL, CTRL_CMD_GETFAMILY)
@@ -122,7 +122,7 @@ impl Generic {
                 let number = answer.attribute(CTRL_ATTR_FAMILY_ID)?;
                 Some(u16::from_ne_bytes(number.try_into().ok()?))
             })),
-            Err(error) if error.is(Errno::NOENT) => Ok(None),
+            Err(error) if error.has_errno(Errno::NOENT) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -150,11 +150,11 @@ mod tests {
         message.serialize(&mut bytes);
         let mut header = NetlinkHeader::default();
         header.message_type = 20;
-        let read = GenericMessage::deserialize(&header, &bytes).unwrap();
-        assert_eq!(read, message);
-        assert_eq!(read.attribute(2), Some(b"abcde".to_vec()));
-        assert_eq!(read.attribute(3), Some(7_u32.to_ne_bytes().to_vec()));
-        assert_eq!(read.attribute(4), None);
+        let parsed = GenericMessage::deserialize(&header, &bytes).unwrap();
+        assert_eq!(parsed, message);
+        assert_eq!(parsed.attribute(2), Some(b"abcde".to_vec()));
+        assert_eq!(parsed.attribute(3), Some(7_u32.to_ne_bytes().to_vec()));
+        assert_eq!(parsed.attribute(4), None);
         assert!(GenericMessage::deserialize(&header, &bytes[..3]).is_err());
     }
 }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn vlan_device_has_port_and_tag() {
+    fn vlan_device_has_lower_device_and_tag() {
         let link = Link::from_message(&vlan_message());
         assert_eq!(
             (link.index, link.name.as_str(), link.mtu),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn port_in_another_namespace_is_unknown() {
+    fn lower_device_in_another_namespace_is_unknown() {
         let mut message = vlan_message();
         message.attributes.push(LinkAttribute::LinkNetNsId(0));
         assert_eq!(Link::from_message(&message).vlan.unwrap().lower, None);

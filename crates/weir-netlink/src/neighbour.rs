@@ -177,7 +177,7 @@ impl Netlink {
                 RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
                 _ => None,
             })),
-            Err(error) if error.is(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) if error.has_errno(rustix::io::Errno::NOENT) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -213,7 +213,7 @@ impl Netlink {
     /// `CAP_NET_ADMIN` is missing.
     pub async fn remove_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Change> {
         let entry = match self.neighbour(ifindex, ip).await {
-            Err(error) if error.is(rustix::io::Errno::NODEV) => None,
+            Err(error) if error.has_errno(rustix::io::Errno::NODEV) => None,
             found => found?,
         };
         if !entry.is_some_and(|entry| entry.managed) {

@@ -13,7 +13,7 @@ use crate::exchange::Exchange;
 use crate::generic::Generic;
 use crate::{Result, Sysctl};
 
-/// Whether a request to add or remove an object had an effect. The caller records [`Change::Made`] to revert it later.
+/// The effect of a request to add or remove an object. The caller records [`Change::Made`] to revert it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The object was added or removed.
@@ -80,8 +80,8 @@ impl Netlink {
     }
 
     /// Returns the number of kernel messages that could not be decoded and were skipped.
-    pub async fn undecodable(&self) -> u64 {
-        self.route.lock().await.undecodable()
+    pub async fn undecodable_count(&self) -> u64 {
+        self.route.lock().await.undecodable_count()
     }
 
     pub(crate) async fn transact(
@@ -128,7 +128,7 @@ impl Netlink {
             .await
         {
             Ok(_) => Ok(Change::Made),
-            Err(error) if error.is(Errno::EXIST) => Ok(Change::None),
+            Err(error) if error.has_errno(Errno::EXIST) => Ok(Change::None),
             Err(error) => Err(error),
         }
     }
@@ -144,7 +144,7 @@ impl Netlink {
             Err(error)
                 if [Errno::NOENT, Errno::NODEV, Errno::ADDRNOTAVAIL, Errno::SRCH]
                     .into_iter()
-                    .any(|errno| error.is(errno)) =>
+                    .any(|errno| error.has_errno(errno)) =>
             {
                 Ok(Change::None)
             }

@@ -10,7 +10,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// The number of Weir as the creator of a route (`RTPROT_*`).
+/// Weir's number as the creator of a route (`RTPROT_*`).
 const WEIR: u8 = 0x57;
 
 fn veth_message(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {

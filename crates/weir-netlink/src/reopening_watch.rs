@@ -1,4 +1,4 @@
-//! Defines a watch that its owner reopens after it has failed.
+//! Defines a watch that can be reopened after an error.
 
 use crate::{Event, Netlink, Result, Watch};
 
@@ -7,7 +7,7 @@ use crate::{Event, Netlink, Result, Watch};
 pub struct ReopeningWatch {
     netlink: Netlink,
     watch: Option<Watch>,
-    missed: bool,
+    has_missed_events: bool,
 }
 
 impl ReopeningWatch {
@@ -21,26 +21,26 @@ impl ReopeningWatch {
         Ok(Self {
             netlink,
             watch,
-            missed: false,
+            has_missed_events: false,
         })
     }
 
-    /// Returns the next event; waits forever after an error until [`reopen`](Self::reopen). Cancel-safe.
+    /// Returns the next event. After an error, never returns until [`reopen`](Self::reopen) was called. Cancel-safe.
     ///
     /// # Errors
     /// The watch failed. The error is returned once.
     pub async fn next(&mut self) -> Result<Event> {
-        if std::mem::take(&mut self.missed) {
+        if std::mem::take(&mut self.has_missed_events) {
             return Ok(Event::Lost);
         }
         let Some(watch) = &mut self.watch else {
             return std::future::pending().await;
         };
-        let next = watch.next().await;
-        if next.is_err() {
+        let result = watch.next().await;
+        if result.is_err() {
             self.watch = None;
         }
-        next
+        result
     }
 
     /// Reopens a failed watch; the events in between are reported as lost. If this fails, a later call tries again.
@@ -49,7 +49,7 @@ impl ReopeningWatch {
             && let Ok(watch) = self.netlink.watch()
         {
             self.watch = Some(watch);
-            self.missed = true;
+            self.has_missed_events = true;
         }
     }
 }

@@ -69,17 +69,17 @@ impl RouteKind {
         // An invalid request also fails with EINVAL, but then the kernel adds a message.
         if matches!(
             error,
-            Error::Refused {
+            Error::Rejected {
                 reason: Some(_),
                 ..
             }
-        ) && error.is(Errno::INVAL)
+        ) && error.has_errno(Errno::INVAL)
         {
             return None;
         }
         kinds
             .into_iter()
-            .find(|(errno, _)| error.is(*errno))
+            .find(|(errno, _)| error.has_errno(*errno))
             .map(|(_, kind)| kind)
     }
 }
@@ -106,7 +106,7 @@ pub struct Lookup {
     /// The source address that the kernel selects for a socket of this machine.
     pub prefsrc: Option<IpAddr>,
     /// The next hops; empty unless packets are forwarded, sent or delivered to this machine.
-    pub legs: Vec<NextHop>,
+    pub next_hops: Vec<NextHop>,
 }
 
 impl Lookup {
@@ -114,7 +114,7 @@ impl Lookup {
         Self {
             kind,
             prefsrc: None,
-            legs: Vec::new(),
+            next_hops: Vec::new(),
         }
     }
 }
@@ -135,7 +135,7 @@ pub struct Route {
     /// The preferred source address.
     pub prefsrc: Option<IpAddr>,
     /// The next hops.
-    pub legs: Vec<NextHop>,
+    pub next_hops: Vec<NextHop>,
 }
 
 impl Route {
@@ -153,12 +153,12 @@ impl Route {
             priority: 0,
             kind: RouteKind::from_type(header.kind),
             prefsrc: None,
-            legs: next_hops(message),
+            next_hops: next_hops(message),
         };
         for attribute in &message.attributes {
             match attribute {
-                RouteAttribute::Destination(to) => route.destination = ip_of(to)?,
-                RouteAttribute::PrefSource(from) => route.prefsrc = ip_of(from),
+                RouteAttribute::Destination(address) => route.destination = ip_of(address)?,
+                RouteAttribute::PrefSource(address) => route.prefsrc = ip_of(address),
                 RouteAttribute::Priority(metric) => route.priority = *metric,
                 RouteAttribute::Table(number) => route.table = *number,
                 _ => {}
@@ -212,11 +212,11 @@ fn next_hops(message: &RouteMessage) -> Vec<NextHop> {
             })
             .collect();
     }
-    let dead = message.header.flags.contains(RouteFlags::Dead);
+    let is_dead = message.header.flags.contains(RouteFlags::Dead);
     attributes
         .iter()
         .filter_map(|attribute| match attribute {
-            RouteAttribute::Oif(ifindex) if !dead => Some(NextHop {
+            RouteAttribute::Oif(ifindex) if !is_dead => Some(NextHop {
                 ifindex: *ifindex,
                 gateway: gateway_of(attributes),
                 weight: 1,
@@ -261,9 +261,16 @@ mod tests {
             next_hop(4, 0, RouteNextHopFlags::Dead, "10.0.2.1"),
         ])]);
         let route = Route::from_message(&message).unwrap();
-        let legs: Vec<_> = route.legs.iter().map(|l| (l.ifindex, l.weight)).collect();
-        assert_eq!(legs, [(2, 1), (3, 5)]);
-        assert_eq!(route.legs[1].gateway, Some("10.0.1.1".parse().unwrap()));
+        let next_hops: Vec<_> = route
+            .next_hops
+            .iter()
+            .map(|next_hop| (next_hop.ifindex, next_hop.weight))
+            .collect();
+        assert_eq!(next_hops, [(2, 1), (3, 5)]);
+        assert_eq!(
+            route.next_hops[1].gateway,
+            Some("10.0.1.1".parse().unwrap())
+        );
     }
 
     #[test]
@@ -280,7 +287,7 @@ mod tests {
             weight: 1,
             mtu: Some(1400),
         };
-        assert_eq!(Route::from_message(&message).unwrap().legs, [expected]);
+        assert_eq!(Route::from_message(&message).unwrap().next_hops, [expected]);
     }
 
     #[test]
@@ -303,11 +310,11 @@ mod tests {
         assert_eq!(kind(Errno::ACCESS), Some(RouteKind::Prohibit));
         assert_eq!(kind(Errno::INVAL), Some(RouteKind::Blackhole));
         assert_eq!(kind(Errno::NOMEM), None);
-        let explained = Error::Refused {
+        let error_with_reason = Error::Rejected {
             request: "look up".to_owned(),
             source: Errno::INVAL.into(),
             reason: Some("Invalid prefix".to_owned()),
         };
-        assert_eq!(RouteKind::from_error(&explained), None);
+        assert_eq!(RouteKind::from_error(&error_with_reason), None);
     }
 }

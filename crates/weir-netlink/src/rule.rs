@@ -18,7 +18,7 @@ use crate::{Change, Error, Netlink, Result};
 
 /// The table of local addresses (linux/rtnetlink.h, `RT_TABLE_LOCAL`).
 const LOCAL: u32 = 255;
-/// The number of Weir as the creator of a rule, which no other program uses (linux/rtnetlink.h, `RTPROT_*`).
+/// Weir's number as the creator of a rule, which no other program uses (linux/rtnetlink.h, `RTPROT_*`).
 const WEIR: u8 = 0x57;
 
 /// A rule that Weir adds.
@@ -52,7 +52,7 @@ pub enum Rule {
 /// The rule in the notation of `ip rule`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = if self.ipv6() { "-6" } else { "-4" };
+        let family = if self.is_ipv6() { "-6" } else { "-4" };
         match self {
             Self::Mark { mark, table, .. } => {
                 write!(f, "{family} fwmark {mark:#x} lookup {table}")
@@ -64,7 +64,7 @@ impl fmt::Display for Rule {
 }
 
 impl Rule {
-    const fn ipv6(&self) -> bool {
+    const fn is_ipv6(&self) -> bool {
         match self {
             Self::Mark { ipv6, .. } | Self::Skip { ipv6, .. } | Self::Resume { ipv6, .. } => *ipv6,
         }
@@ -104,7 +104,7 @@ impl Rule {
         };
         attributes.push(RuleAttribute::Priority(self.priority()));
         attributes.push(RuleAttribute::Protocol(RouteProtocol::from(WEIR)));
-        message(self.ipv6(), action, attributes)
+        rule_message(self.is_ipv6(), action, attributes)
     }
 }
 
@@ -133,7 +133,7 @@ impl Rule {
     }
 }
 
-fn message(ipv6: bool, action: RuleAction, attributes: Vec<RuleAttribute>) -> RuleMessage {
+fn rule_message(ipv6: bool, action: RuleAction, attributes: Vec<RuleAttribute>) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = if ipv6 {
         AddressFamily::Inet6
@@ -147,7 +147,7 @@ fn message(ipv6: bool, action: RuleAction, attributes: Vec<RuleAttribute>) -> Ru
 
 /// Returns the rule that the kernel creates for the local table.
 fn local_message(ipv6: bool) -> RuleMessage {
-    message(
+    rule_message(
         ipv6,
         RuleAction::ToTable,
         vec![
@@ -171,7 +171,7 @@ enum FirstRule {
 
 /// Classifies a rule; `None` = its priority is not 0.
 fn classify(message: &RuleMessage) -> Option<FirstRule> {
-    let mut found = FirstRule::Local;
+    let mut kind = FirstRule::Local;
     let mut table = u32::from(message.header.table);
     for attribute in &message.attributes {
         match attribute {
@@ -182,13 +182,13 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
             }
             RuleAttribute::Table(number) => table = *number,
             RuleAttribute::Protocol(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
-            _ => found = FirstRule::Other,
+            _ => kind = FirstRule::Other,
         }
     }
     let is_unconditional = message.header.action == RuleAction::ToTable
         && (message.header.src_len, message.header.dst_len) == (0, 0);
     Some(if is_unconditional && table == LOCAL {
-        found
+        kind
     } else {
         FirstRule::Other
     })
@@ -198,17 +198,17 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reordering {
     /// Whether to add a copy of the local table's rule after Weir's rules.
-    add: bool,
-    /// Number of its copies before Weir's rules to remove.
-    remove: usize,
+    add_copy: bool,
+    /// Number of copies of that rule to remove: those before Weir's rules.
+    remove_count: usize,
 }
 
-/// Returns the required changes; `None` = a rule of another program is in between.
+/// Returns the required changes; `None` = a rule of another program is also before Weir's rules.
 fn reordering(rules: &[FirstRule]) -> Option<Reordering> {
     let Some(last) = rules.iter().rposition(|rule| *rule == FirstRule::Weir) else {
         return Some(Reordering {
-            add: false,
-            remove: 0,
+            add_copy: false,
+            remove_count: 0,
         });
     };
     let (before, after) = rules.split_at(last);
@@ -218,13 +218,13 @@ fn reordering(rules: &[FirstRule]) -> Option<Reordering> {
             .filter(|rule| **rule == FirstRule::Local)
             .count()
     };
-    let remove = count(before);
-    if remove > 0 && before.contains(&FirstRule::Other) {
+    let remove_count = count(before);
+    if remove_count > 0 && before.contains(&FirstRule::Other) {
         return None;
     }
     Some(Reordering {
-        add: remove > 0 && count(after) == 0,
-        remove,
+        add_copy: remove_count > 0 && count(after) == 0,
+        remove_count,
     })
 }
 
@@ -234,7 +234,7 @@ impl Netlink {
     /// # Errors
     /// The kernel rejects the dump.
     pub(crate) async fn rule_destinations(&self) -> Result<Vec<(IpAddr, u8)>> {
-        let mut found = Vec::new();
+        let mut destinations = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
@@ -243,17 +243,18 @@ impl Netlink {
                 let RouteNetlinkMessage::NewRule(rule) = answer else {
                     continue;
                 };
-                let to = rule
+                let destination = rule
                     .attributes
                     .iter()
                     .find_map(|attribute| match attribute {
-                        RuleAttribute::Destination(to) => Some(*to),
+                        RuleAttribute::Destination(address) => Some(*address),
                         _ => None,
                     });
-                found.extend(to.map(|to| (to, rule.header.dst_len)));
+                destinations
+                    .extend(destination.map(|destination| (destination, rule.header.dst_len)));
             }
         }
-        Ok(found)
+        Ok(destinations)
     }
 
     /// Returns the rules that do not exist.
@@ -263,12 +264,12 @@ impl Netlink {
     pub async fn missing_rules(&self, rules: &[Rule]) -> Result<Vec<Rule>> {
         let mut existing = BTreeSet::new();
         for ipv6 in [false, true] {
-            if rules.iter().all(|rule| rule.ipv6() != ipv6) {
+            if rules.iter().all(|rule| rule.is_ipv6() != ipv6) {
                 continue;
             }
-            let asked = message(ipv6, RuleAction::Unspec, Vec::new());
-            let asked = RouteNetlinkMessage::GetRule(asked);
-            for answer in self.dump("list rules", asked).await? {
+            let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
+            let query = RouteNetlinkMessage::GetRule(query);
+            for answer in self.dump("list rules", query).await? {
                 if let RouteNetlinkMessage::NewRule(found) = answer {
                     existing.extend(Rule::from_message(&found));
                 }
@@ -292,7 +293,7 @@ impl Netlink {
             }
         }
         for ipv6 in [false, true] {
-            if rules.iter().any(|rule| rule.ipv6() == ipv6) {
+            if rules.iter().any(|rule| rule.is_ipv6() == ipv6) {
                 self.move_local_rule_last(ipv6).await?;
             }
         }
@@ -310,9 +311,9 @@ impl Netlink {
     }
 
     async fn move_local_rule_last(&self, ipv6: bool) -> Result<()> {
-        let asked = message(ipv6, RuleAction::Unspec, Vec::new());
+        let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
         let answers = self
-            .dump("list rules", RouteNetlinkMessage::GetRule(asked))
+            .dump("list rules", RouteNetlinkMessage::GetRule(query))
             .await?;
         let rules: Vec<FirstRule> = answers
             .iter()
@@ -328,11 +329,11 @@ impl Netlink {
                 Errno::EXIST.into(),
             ));
         };
-        if reordering.add {
+        if reordering.add_copy {
             let copy = RouteNetlinkMessage::NewRule(local_message(ipv6));
             self.transact(request, copy, NLM_F_CREATE).await?;
         }
-        for _ in 0..reordering.remove {
+        for _ in 0..reordering.remove_count {
             let copy = RouteNetlinkMessage::DelRule(local_message(ipv6));
             self.transact(request, copy, 0).await?;
         }
@@ -346,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_rules_are_recognized() {
+    fn weir_rules_are_recognized() {
         let (ipv6, device) = (true, "weir1".to_owned());
         let mark = Rule::Mark {
             ipv6: false,
@@ -369,8 +370,8 @@ mod tests {
     #[test]
     fn local_rule_is_moved_after_weir_rules() {
         let none = Reordering {
-            add: false,
-            remove: 0,
+            add_copy: false,
+            remove_count: 0,
         };
         let cases: [(&[FirstRule], Option<Reordering>); 8] = [
             (&[Local], Some(none)),
@@ -379,23 +380,23 @@ mod tests {
             (
                 &[Local, Weir],
                 Some(Reordering {
-                    add: true,
-                    remove: 1,
+                    add_copy: true,
+                    remove_count: 1,
                 }),
             ),
             (
                 &[Weir, Local, Weir],
                 Some(Reordering {
-                    add: true,
-                    remove: 1,
+                    add_copy: true,
+                    remove_count: 1,
                 }),
             ),
             // A process was killed between the two steps.
             (
                 &[Local, Weir, Local],
                 Some(Reordering {
-                    add: false,
-                    remove: 1,
+                    add_copy: false,
+                    remove_count: 1,
                 }),
             ),
             (&[Other, Weir, Local], Some(none)),
@@ -408,10 +409,10 @@ mod tests {
 
     #[test]
     fn conditional_rule_is_not_the_local_table_rule() {
-        let mut plain = local_message(false);
-        assert_eq!(classify(&plain), Some(Local));
-        plain.attributes.push(RuleAttribute::FwMark(1));
-        assert_eq!(classify(&plain), Some(Other));
+        let mut rule = local_message(false);
+        assert_eq!(classify(&rule), Some(Local));
+        rule.attributes.push(RuleAttribute::FwMark(1));
+        assert_eq!(classify(&rule), Some(Other));
         let skip = Rule::Skip {
             ipv6: true,
             device: "weir0".to_owned(),

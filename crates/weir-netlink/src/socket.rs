@@ -109,15 +109,15 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     .map_err(|errno| Error::Socket {
         source: errno.into(),
     })?;
-    send(&socket, &request(states), SendFlags::empty()).map_err(request_failed)?;
-    let mut found = Vec::new();
+    send(&socket, &build_request(states), SendFlags::empty()).map_err(request_failed)?;
+    let mut sockets = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
             recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
         let answer = buffer.get(..length).unwrap_or_default();
-        if parse(answer, &mut found).map_err(request_failed)? {
-            return Ok(found);
+        if parse_messages(answer, &mut sockets).map_err(request_failed)? {
+            return Ok(sockets);
         }
     }
 }
@@ -126,7 +126,7 @@ fn request_failed(errno: Errno) -> Error {
     Error::request_failed("list TCP sockets", errno.into())
 }
 
-fn request(states: &[TcpState]) -> Vec<u8> {
+fn build_request(states: &[TcpState]) -> Vec<u8> {
     let mask = states
         .iter()
         .fold(0u32, |mask, state| mask | 1 << state.number());
@@ -142,57 +142,60 @@ fn request(states: &[TcpState]) -> Vec<u8> {
     bytes
 }
 
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+fn read_array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let part = bytes
         .get(offset..offset + N)
         .and_then(|part| part.try_into().ok());
     part.unwrap_or([0; N])
 }
 
-/// Parses a datagram of messages. Returns whether it is the last one.
-fn parse(mut bytes: &[u8], into: &mut Vec<TcpSocket>) -> std::result::Result<bool, Errno> {
+/// Parses a datagram of messages and adds its sockets. Returns whether it is the last datagram.
+fn parse_messages(
+    mut bytes: &[u8],
+    sockets: &mut Vec<TcpSocket>,
+) -> std::result::Result<bool, Errno> {
     while bytes.len() >= HEADER_LEN {
-        let length = u32::from_ne_bytes(array(bytes, 0)) as usize;
-        let kind = u16::from_ne_bytes(array(bytes, 4));
+        let length = u32::from_ne_bytes(read_array(bytes, 0)) as usize;
+        let kind = u16::from_ne_bytes(read_array(bytes, 4));
         let Some(body) = bytes.get(HEADER_LEN..length.max(HEADER_LEN)) else {
             return Err(Errno::BADMSG);
         };
         match kind {
             NLMSG_DONE => return Ok(true),
             NLMSG_ERROR => {
-                let number = i32::from_ne_bytes(array(body, 0));
+                let number = i32::from_ne_bytes(read_array(body, 0));
                 return match number {
                     0 => Ok(true),
                     number => Err(Errno::from_raw_os_error(-number)),
                 };
             }
-            _ => into.extend(message(body)),
+            _ => sockets.extend(parse_socket(body)),
         }
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
 }
 
-fn message(body: &[u8]) -> Option<TcpSocket> {
+fn parse_socket(body: &[u8]) -> Option<TcpSocket> {
     let body: &[u8; MESSAGE_LEN] = body.get(..MESSAGE_LEN)?.try_into().ok()?;
     let state = TcpState::ALL
         .into_iter()
         .find(|state| state.number() == body[1])?;
-    let port = u16::from_be_bytes(array(body, 4));
+    let port = u16::from_be_bytes(read_array(body, 4));
     let address: IpAddr = match body[0] {
-        AF_INET => Ipv4Addr::from(array::<4>(body, 8)).into(),
-        AF_INET6 => Ipv6Addr::from(array::<16>(body, 8)).into(),
+        AF_INET => Ipv4Addr::from(read_array::<4>(body, 8)).into(),
+        AF_INET6 => Ipv6Addr::from(read_array::<16>(body, 8)).into(),
         _ => return None,
     };
     let cookie = [
-        u32::from_ne_bytes(array(body, 44)),
-        u32::from_ne_bytes(array(body, 48)),
+        u32::from_ne_bytes(read_array(body, 44)),
+        u32::from_ne_bytes(read_array(body, 48)),
     ];
     Some(TcpSocket {
         state,
         local: SocketAddr::new(address, port),
         cookie: u64::from(cookie[1]) << 32 | u64::from(cookie[0]),
-        waiting: u32::from_ne_bytes(array(body, 56)),
+        waiting: u32::from_ne_bytes(read_array(body, 56)),
         retransmits: body[3],
     })
 }
@@ -208,14 +211,14 @@ mod tests {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(local).unwrap();
             let address = listener.local_addr().unwrap();
-            let listed = || {
+            let find_listener = || {
                 let all = tcp_sockets(&[TcpState::Listen]).unwrap();
                 all.into_iter().find(|socket| socket.local == address)
             };
-            let before = listed().unwrap();
+            let before = find_listener().unwrap();
             assert_eq!((before.state, before.waiting), (TcpState::Listen, 0));
             let client = TcpStream::connect(address).unwrap();
-            let after = listed().unwrap();
+            let after = find_listener().unwrap();
             assert_eq!((after.waiting, after.cookie), (1, before.cookie));
             let local = client.local_addr().unwrap();
             let sending = tcp_sockets(&TcpState::SENDING).unwrap();
@@ -225,15 +228,18 @@ mod tests {
                 Some(TcpState::Established)
             );
             drop(listener);
-            assert_eq!(listed(), None);
+            assert_eq!(find_listener(), None);
         }
     }
 
     #[test]
     fn truncated_message_is_rejected() {
-        let mut message = request(&[TcpState::Listen]);
+        let mut message = build_request(&[TcpState::Listen]);
         message[0] = 200;
-        assert_eq!(parse(&message, &mut Vec::new()), Err(Errno::BADMSG));
-        assert_eq!(parse(&[], &mut Vec::new()), Ok(false));
+        assert_eq!(
+            parse_messages(&message, &mut Vec::new()),
+            Err(Errno::BADMSG)
+        );
+        assert_eq!(parse_messages(&[], &mut Vec::new()), Ok(false));
     }
 }

@@ -41,8 +41,8 @@ pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
         if cookies.is_empty() {
             break;
         }
-        let socket = open()?;
-        let dump = message(
+        let socket = open_socket()?;
+        let dump = build_message(
             SOCK_DIAG_BY_FAMILY,
             NLM_F_DUMP,
             family,
@@ -50,11 +50,11 @@ pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
             &[0; ID_BYTES],
         );
         send(&socket, &dump, SendFlags::empty()).map_err(request_failed)?;
-        let found = receive(&socket, cookies)?;
+        let found = receive_dump(&socket, cookies)?;
         for (cookie, id) in found {
-            let end = message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
+            let end = build_message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
             send(&socket, &end, SendFlags::empty()).map_err(request_failed)?;
-            if acknowledged(&socket)? {
+            if receive_acknowledgement(&socket)? {
                 cookies.remove(&cookie);
             }
         }
@@ -62,7 +62,7 @@ pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     Ok(())
 }
 
-fn open() -> Result<OwnedFd> {
+fn open_socket() -> Result<OwnedFd> {
     let opened = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -78,7 +78,7 @@ fn request_failed(errno: Errno) -> Error {
     Error::request_failed("end sockets", errno.into())
 }
 
-fn message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Vec<u8> {
+fn build_message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
     bytes.extend_from_slice(&((HEADER_BYTES + REQUEST_BYTES) as u32).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -91,14 +91,14 @@ fn message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_BYTES])
     bytes
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
+fn read_array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..offset + N)?.try_into().ok()
 }
 
 /// Splits off the first message of a datagram: its type, its body, and the remaining bytes.
-fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32::from_ne_bytes(array(bytes, 0)?) as usize;
-    let kind = u16::from_ne_bytes(array(bytes, 4)?);
+fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32::from_ne_bytes(read_array(bytes, 0)?) as usize;
+    let kind = u16::from_ne_bytes(read_array(bytes, 4)?);
     let body = bytes.get(HEADER_BYTES..length)?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     Some((kind, body, rest))
@@ -106,25 +106,26 @@ fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
 
 /// Returns the error number of an error message; 0 = acknowledgement.
 fn error_number(body: &[u8]) -> Option<i32> {
-    array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
+    read_array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
 }
 
 /// Reads a dump. Returns the identities of the sockets with these cookies.
-fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID_BYTES])>> {
+fn receive_dump(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID_BYTES])>> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
             recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
         let mut bytes = buffer.get(..length).unwrap_or_default();
-        while let Some((kind, body, rest)) = next(bytes) {
+        while let Some((kind, body, rest)) = split_message(bytes) {
             match kind {
                 NLMSG_DONE => return Ok(found),
                 NLMSG_ERROR => {
                     let errno = error_number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
                     return Err(request_failed(errno));
                 }
-                _ => found.extend(identity(body).filter(|(cookie, _)| cookies.contains(cookie))),
+                _ => found
+                    .extend(parse_identity(body).filter(|(cookie, _)| cookies.contains(cookie))),
             }
             bytes = rest;
         }
@@ -132,19 +133,19 @@ fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; I
 }
 
 /// Returns the cookie and identity of a socket in struct inet_diag_msg.
-fn identity(body: &[u8]) -> Option<(u64, [u8; ID_BYTES])> {
-    let id: [u8; ID_BYTES] = array(body, 4)?;
-    let low = u32::from_ne_bytes(array(&id, COOKIE_OFFSET)?);
-    let high = u32::from_ne_bytes(array(&id, COOKIE_OFFSET + 4)?);
+fn parse_identity(body: &[u8]) -> Option<(u64, [u8; ID_BYTES])> {
+    let id: [u8; ID_BYTES] = read_array(body, 4)?;
+    let low = u32::from_ne_bytes(read_array(&id, COOKIE_OFFSET)?);
+    let high = u32::from_ne_bytes(read_array(&id, COOKIE_OFFSET + 4)?);
     Some((u64::from(high) << 32 | u64::from(low), id))
 }
 
 /// Reads the reply to a request to end a socket; false = the socket was closed meanwhile.
-fn acknowledged(socket: &OwnedFd) -> Result<bool> {
+fn receive_acknowledgement(socket: &OwnedFd) -> Result<bool> {
     let mut buffer = vec![0; 4 << 10];
     let (length, _) =
         recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
-    let reply = next(buffer.get(..length).unwrap_or_default());
+    let reply = split_message(buffer.get(..length).unwrap_or_default());
     match reply.and_then(|(_, body, _)| error_number(body)) {
         Some(0) => Ok(true),
         Some(error_number) => match Errno::from_raw_os_error(error_number) {
@@ -171,12 +172,12 @@ mod tests {
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut one = TcpStream::connect(address).unwrap();
+        let mut ended = TcpStream::connect(address).unwrap();
         let other = TcpStream::connect(address).unwrap();
-        let mut cookies = BTreeSet::from([socket_cookie(&one).unwrap(), u64::MAX]);
+        let mut cookies = BTreeSet::from([socket_cookie(&ended).unwrap(), u64::MAX]);
         end_sockets(6, &mut cookies).unwrap();
         assert_eq!(cookies, BTreeSet::from([u64::MAX]));
-        assert!(one.read(&mut [0]).is_err());
+        assert!(ended.read(&mut [0]).is_err());
         assert!(other.take_error().unwrap().is_none());
     }
 
@@ -195,8 +196,8 @@ mod tests {
 
     #[test]
     fn truncated_message_is_rejected() {
-        let bytes = message(SOCK_DESTROY, 0, 2, 6, &[0; ID_BYTES]);
-        assert!(next(&bytes).is_some());
-        assert!(next(&bytes[..40]).is_none() && next(&[]).is_none());
+        let bytes = build_message(SOCK_DESTROY, 0, 2, 6, &[0; ID_BYTES]);
+        assert!(split_message(&bytes).is_some());
+        assert!(split_message(&bytes[..40]).is_none() && split_message(&[]).is_none());
     }
 }

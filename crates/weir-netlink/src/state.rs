@@ -1,7 +1,7 @@
 //! Reads and updates the network state from which next hops are computed.
 //!
 //! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
-//! computes without I/O how frames for a server are sent: the device, the tag and the MAC addresses. The state contains
+//! computes from it, without I/O, the device, the tag and the MAC addresses of frames for a server. The state contains
 //! the kernel's route lookup for each server instead of routes, because policy rules and VRFs also determine the
 //! result.
 
@@ -64,49 +64,56 @@ pub fn resolve(server: IpAddr, state: &NetState) -> Vec<Resolved> {
         RouteKind::Local => true,
         _ => return Vec::new(),
     };
-    let path = |leg| resolve_leg(server, leg, local, state);
-    found.legs.iter().filter_map(path).collect()
+    let path = |next_hop| resolve_next_hop(server, next_hop, local, state);
+    found.next_hops.iter().filter_map(path).collect()
 }
 
-fn resolve_leg(server: IpAddr, leg: &NextHop, local: bool, state: &NetState) -> Option<Resolved> {
-    let device = state.links.get(&leg.ifindex).filter(|link| link.up)?;
-    let (port, vlan) = port_and_tag(device, state);
-    let next = leg.gateway.unwrap_or(server);
-    let neighbour = state.neighbours.get(&(device.index, next));
+fn resolve_next_hop(
+    server: IpAddr,
+    next_hop: &NextHop,
+    local: bool,
+    state: &NetState,
+) -> Option<Resolved> {
+    let device = state.links.get(&next_hop.ifindex).filter(|link| link.up)?;
+    let (lowest, vlan) = lowest_device_and_tag(device, state);
+    let neighbour_ip = next_hop.gateway.unwrap_or(server);
+    let neighbour = state.neighbours.get(&(device.index, neighbour_ip));
     // A tag does not reduce the packet size: the lower device's MTU applies to both.
-    let device_mtu = device.mtu.min(port.mtu);
+    let device_mtu = device.mtu.min(lowest.mtu);
     Some(Resolved {
-        ifindex: port.index,
+        ifindex: lowest.index,
         device: device.index,
         vlan,
-        gateway: leg.gateway,
+        gateway: next_hop.gateway,
         mac: neighbour.and_then(Neighbour::usable_mac).filter(|_| !local),
         smac: device.mac,
-        mtu: leg.mtu.map_or(device_mtu, |limit| limit.min(device_mtu)),
-        weight: leg.weight,
+        mtu: next_hop
+            .mtu
+            .map_or(device_mtu, |limit| limit.min(device_mtu)),
+        weight: next_hop.weight,
         local,
     })
 }
 
 /// Follows VLAN devices to their lowest device. If XDP cannot push the tags, returns the device itself.
-fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<u16>) {
-    let mut port = device;
+fn lowest_device_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<u16>) {
+    let mut lowest = device;
     let mut tags = Vec::new();
-    while let Some(vlan) = port.vlan {
+    while let Some(vlan) = lowest.vlan {
         let lower = vlan.lower.and_then(|index| state.links.get(&index));
         let Some(lower) = lower.filter(|_| !vlan.service_tag && tags.len() < MAX_TAGS) else {
             return (device, None);
         };
         tags.push(vlan.id);
-        port = lower;
+        lowest = lower;
     }
-    (port, tags.first().copied())
+    (lowest, tags.first().copied())
 }
 
 impl NetState {
     /// Returns whether another state has the same devices and addresses. If so, the route lookups are valid for both,
     /// unless routes were changed.
-    pub fn has_same_routes_as(&self, other: &Self) -> bool {
+    pub fn has_same_links_and_addresses(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
             let known = state.addresses.iter();
             known
@@ -135,11 +142,11 @@ impl NetState {
                 })
             }
             Event::Address { address, removed } => {
-                let same = |known: &Address| {
+                let is_same = |known: &Address| {
                     (known.ifindex, known.ip, known.prefix)
                         == (address.ifindex, address.ip, address.prefix)
                 };
-                self.addresses.retain(|known| !same(known));
+                self.addresses.retain(|known| !is_same(known));
                 if !removed {
                     self.addresses.push(address.clone());
                 }
@@ -165,7 +172,7 @@ impl Netlink {
     /// # Errors
     /// A table cannot be read.
     pub async fn state(&self, servers: impl IntoIterator<Item = IpAddr>) -> Result<NetState> {
-        let mut state = self.tables().await?;
+        let mut state = self.read_tables().await?;
         let servers: Vec<IpAddr> = servers.into_iter().collect();
         let found = self.route_get_each(&servers).await?;
         state.lookups = servers.into_iter().zip(found).collect();
@@ -176,7 +183,7 @@ impl Netlink {
     ///
     /// # Errors
     /// A table cannot be read.
-    pub async fn tables(&self) -> Result<NetState> {
+    pub async fn read_tables(&self) -> Result<NetState> {
         let links = self.links().await?;
         let neighbours = self.neighbours().await?;
         Ok(NetState {
@@ -230,7 +237,7 @@ mod tests {
         })
     }
 
-    fn leg(ifindex: u32, gateway: Option<&str>) -> NextHop {
+    fn next_hop(ifindex: u32, gateway: Option<&str>) -> NextHop {
         NextHop {
             ifindex,
             gateway: gateway.map(ip),
@@ -239,11 +246,11 @@ mod tests {
         }
     }
 
-    fn state(links: Vec<Link>, kind: RouteKind, legs: Vec<NextHop>) -> NetState {
+    fn state(links: Vec<Link>, kind: RouteKind, next_hops: Vec<NextHop>) -> NetState {
         let lookup = Lookup {
             kind,
             prefsrc: None,
-            legs,
+            next_hops,
         };
         NetState {
             links: links.into_iter().map(|link| (link.index, link)).collect(),
@@ -278,7 +285,7 @@ mod tests {
         let mut state = state(
             vec![link(2, 1500, None)],
             RouteKind::Unicast,
-            vec![leg(2, None)],
+            vec![next_hop(2, None)],
         );
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
         set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
@@ -299,9 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn vlan_device_becomes_port_and_tag() {
+    fn vlan_device_becomes_lowest_device_and_tag() {
         let links = vec![link(2, 1500, None), link(9, 1500, tag(100, 2))];
-        let mut state = state(links, RouteKind::Unicast, vec![leg(9, Some("10.9.0.1"))]);
+        let mut state = state(
+            links,
+            RouteKind::Unicast,
+            vec![next_hop(9, Some("10.9.0.1"))],
+        );
         set_neighbour(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
         set_neighbour(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
         let path = &resolve(ip(SERVER), &state)[0];
@@ -311,16 +322,20 @@ mod tests {
 
     #[test]
     fn vlan_device_is_used_for_tags_that_xdp_cannot_push() {
-        let double = vec![
+        let double_tagged = vec![
             link(2, 1500, None),
             link(9, 1500, tag(100, 2)),
             link(10, 1500, tag(200, 9)),
         ];
-        let mut service = link(10, 1500, tag(200, 2));
-        service.vlan.as_mut().unwrap().service_tag = true;
-        let elsewhere = link(10, 1500, tag(200, 77));
-        for links in [double, vec![link(2, 1500, None), service], vec![elsewhere]] {
-            let state = state(links, RouteKind::Unicast, vec![leg(10, None)]);
+        let mut service_tagged = link(10, 1500, tag(200, 2));
+        service_tagged.vlan.as_mut().unwrap().service_tag = true;
+        let in_other_namespace = link(10, 1500, tag(200, 77));
+        for links in [
+            double_tagged,
+            vec![link(2, 1500, None), service_tagged],
+            vec![in_other_namespace],
+        ] {
+            let state = state(links, RouteKind::Unicast, vec![next_hop(10, None)]);
             let path = &resolve(ip(SERVER), &state)[0];
             assert_eq!((path.ifindex, path.device, path.vlan), (10, 10, None));
         }
@@ -329,14 +344,14 @@ mod tests {
     #[test]
     fn vlan_device_cycle_terminates() {
         let links = vec![link(9, 1500, tag(1, 10)), link(10, 1500, tag(2, 9))];
-        let state = state(links, RouteKind::Unicast, vec![leg(9, None)]);
+        let state = state(links, RouteKind::Unicast, vec![next_hop(9, None)]);
         assert_eq!(resolve(ip(SERVER), &state)[0].ifindex, 9);
     }
 
     #[test]
     fn minimum_mtu_is_used() {
         let links = vec![link(2, 1400, None), link(9, 1500, tag(100, 2))];
-        let mut limited = leg(9, None);
+        let mut limited = next_hop(9, None);
         let plain = state(links.clone(), RouteKind::Unicast, vec![limited.clone()]);
         assert_eq!(resolve(ip(SERVER), &plain)[0].mtu, 1400);
         limited.mtu = Some(1280);
@@ -348,12 +363,16 @@ mod tests {
     fn paths_on_down_devices_are_skipped() {
         let mut down = link(3, 1500, None);
         down.up = false;
-        let legs = vec![
-            leg(2, Some("10.1.0.1")),
-            leg(3, Some("10.2.0.1")),
-            leg(4, None),
+        let next_hops = vec![
+            next_hop(2, Some("10.1.0.1")),
+            next_hop(3, Some("10.2.0.1")),
+            next_hop(4, None),
         ];
-        let state = state(vec![link(2, 1500, None), down], RouteKind::Unicast, legs);
+        let state = state(
+            vec![link(2, 1500, None), down],
+            RouteKind::Unicast,
+            next_hops,
+        );
         let paths = resolve(ip(SERVER), &state);
         assert_eq!(paths.len(), 1);
         assert_eq!(paths[0].gateway, Some(ip("10.1.0.1")));
@@ -364,14 +383,14 @@ mod tests {
         let mut local = state(
             vec![link(1, 65536, None)],
             RouteKind::Local,
-            vec![leg(1, None)],
+            vec![next_hop(1, None)],
         );
         set_neighbour(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
         let path = &resolve(ip(SERVER), &local)[0];
         assert!(path.local && path.mac.is_none());
-        let nowhere = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
-        assert!(resolve(ip(SERVER), &nowhere).is_empty());
-        assert!(resolve(ip("10.0.0.6"), &nowhere).is_empty());
+        let unreachable = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
+        assert!(resolve(ip(SERVER), &unreachable).is_empty());
+        assert!(resolve(ip("10.0.0.6"), &unreachable).is_empty());
     }
 
     #[test]
@@ -379,7 +398,7 @@ mod tests {
         let mut state = state(
             vec![link(2, 1500, None)],
             RouteKind::Unicast,
-            vec![leg(2, None)],
+            vec![next_hop(2, None)],
         );
         let mut changed = link(2, 9000, None);
         let event = |link: &Link, removed| Event::Link {

@@ -20,8 +20,8 @@ impl Sysctl {
     /// The name does not start with `net/`, or has an empty or dot component.
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let plain = |part: &str| !matches!(part, "" | "." | "..");
-        if name.starts_with("net/") && name.split('/').all(plain) {
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+        if name.starts_with("net/") && name.split('/').all(is_plain) {
             Ok(Self { name })
         } else {
             Err(Error::SysctlName { name })
@@ -32,7 +32,7 @@ impl Sysctl {
     ///
     /// # Errors
     /// The device name is invalid.
-    pub fn of_device(ipv6: bool, device: &str, key: &str) -> Result<Self> {
+    pub fn for_device(ipv6: bool, device: &str, key: &str) -> Result<Self> {
         let family = if ipv6 { "ipv6" } else { "ipv4" };
         let name = format!("net/{family}/conf/{device}/{key}");
         if device.contains('/') {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn name_outside_net_is_rejected() {
-        for bad in [
+        for name in [
             "",
             "net/",
             "kernel/hostname",
@@ -106,15 +106,15 @@ mod tests {
             "/net/x",
             "net/./x",
         ] {
-            assert!(Sysctl::new(bad).is_err(), "{bad:?}");
+            assert!(Sysctl::new(name).is_err(), "{name:?}");
         }
-        assert!(Sysctl::of_device(false, "../../..", "x").is_err());
-        let dotted = Sysctl::of_device(true, "eth0.100", "accept_dad").unwrap();
+        assert!(Sysctl::for_device(false, "../../..", "x").is_err());
+        let dotted = Sysctl::for_device(true, "eth0.100", "accept_dad").unwrap();
         assert_eq!(dotted.name(), "net/ipv6/conf/eth0.100/accept_dad");
     }
 
     #[test]
-    fn missing_sysctl_is_not_an_error_of_find() {
+    fn find_returns_none_for_missing_sysctl() {
         let sysctl = Sysctl::new("net/ipv4/conf/weir-none/arp_ignore").unwrap();
         assert_eq!(sysctl.find().unwrap(), None);
         assert!(sysctl.read().is_err() && sysctl.set("1").is_err());
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn sysctl_of_loopback_is_read_and_set() {
-        let sysctl = Sysctl::of_device(false, "lo", "arp_ignore").unwrap();
+        let sysctl = Sysctl::for_device(false, "lo", "arp_ignore").unwrap();
         let value = sysctl.read().unwrap();
         assert!(value.parse::<u8>().is_ok());
         assert_eq!(sysctl.set(&value).unwrap(), None);

@@ -65,7 +65,7 @@ const fn address(ip: IpAddr) -> RouteAddress {
     }
 }
 
-/// Clears the bits beyond the prefix, because the kernel rejects such destinations.
+/// Clears the bits beyond the prefix, because the kernel rejects destinations that have any.
 fn network(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -99,13 +99,13 @@ impl StaticRoute {
             let to = address(network(to, prefix));
             message.attributes.push(RouteAttribute::Destination(to));
         }
-        let more = [
+        let optional = [
             self.via.map(|via| RouteAttribute::Gateway(address(via))),
             self.source
-                .map(|it| RouteAttribute::PrefSource(address(it))),
+                .map(|source| RouteAttribute::PrefSource(address(source))),
             (self.metric > 0).then_some(RouteAttribute::Priority(self.metric)),
         ];
-        message.attributes.extend(more.into_iter().flatten());
+        message.attributes.extend(optional.into_iter().flatten());
         message
     }
 }
@@ -113,8 +113,8 @@ impl StaticRoute {
 impl TableRule {
     fn message(&self) -> RuleMessage {
         let mut message = RuleMessage::default();
-        let any = self.from.or(self.to);
-        message.header.family = any.map_or(AddressFamily::Inet, |(ip, _)| family(ip));
+        let selector = self.from.or(self.to);
+        message.header.family = selector.map_or(AddressFamily::Inet, |(ip, _)| family(ip));
         message.header.action = RuleAction::ToTable;
         message.attributes = vec![
             RuleAttribute::Priority(self.priority),

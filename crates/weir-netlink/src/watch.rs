@@ -68,7 +68,7 @@ pub enum Event {
 /// A stream of [`Event`]s.
 pub struct Watch {
     socket: TokioSocket,
-    ready: VecDeque<Event>,
+    events: VecDeque<Event>,
 }
 
 impl Netlink {
@@ -95,7 +95,7 @@ impl Watch {
         };
         Ok(Self {
             socket: open().map_err(|source| Error::Socket { source })?,
-            ready: VecDeque::new(),
+            events: VecDeque::new(),
         })
     }
 
@@ -105,17 +105,17 @@ impl Watch {
     /// The socket failed; the watch cannot be used any more.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }
             match self.socket.recv_from_full().await {
-                Ok((datagram, from)) if from.port_number() == 0 => {
-                    self.ready
+                Ok((datagram, sender)) if sender.port_number() == 0 => {
+                    self.events
                         .extend(messages(&datagram).filter_map(parse_event));
                 }
                 Ok(_) => {}
                 Err(error) if is_overrun(&error) => {
-                    self.discard();
+                    self.discard_queue();
                     return Ok(Event::Lost);
                 }
                 Err(source) => return Err(Error::Socket { source }),
@@ -127,8 +127,8 @@ impl Watch {
 impl Watch {
     /// Empties the socket. After an overrun the kernel delivers no notifications, and reports no further loss, until
     /// the queue is empty (`netlink_overrun` of net/netlink/af_netlink.c). A change in between would not be reported.
-    fn discard(&mut self) {
-        self.ready.clear();
+    fn discard_queue(&mut self) {
+        self.events.clear();
         loop {
             match self.socket.socket_ref().recv_from_full() {
                 Ok(_) => {}
@@ -147,7 +147,7 @@ fn is_overrun(error: &io::Error) -> bool {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("ready", &self.ready)
+            .field("events", &self.events)
             .finish_non_exhaustive()
     }
 }

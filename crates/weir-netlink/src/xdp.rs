@@ -42,8 +42,8 @@ impl Netlink {
         for mode in MODES {
             let mut message = LinkMessage::default();
             message.header.index = ifindex;
-            let none = vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)];
-            message.attributes.push(LinkAttribute::Xdp(none));
+            let no_program = vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)];
+            message.attributes.push(LinkAttribute::Xdp(no_program));
             let request = format!("detach XDP from device {ifindex}");
             self.transact(&request, RouteNetlinkMessage::SetLink(message), 0)
                 .await?;

@@ -22,17 +22,17 @@ pub struct XdpFeatures {
 
 impl XdpFeatures {
     /// Returns whether programs run in the driver, with DROP, PASS, TX and ABORTED.
-    pub const fn basic(self) -> bool {
+    pub const fn can_run_in_driver(self) -> bool {
         self.bits & 1 != 0
     }
 
     /// Returns whether programs can redirect to other devices.
-    pub const fn redirect(self) -> bool {
+    pub const fn can_redirect(self) -> bool {
         self.bits & 2 != 0
     }
 
     /// Returns whether the device transmits packets that programs of other devices redirect to it.
-    pub const fn transmit(self) -> bool {
+    pub const fn can_transmit(self) -> bool {
         self.bits & 4 != 0
     }
 }
@@ -48,7 +48,7 @@ impl Netlink {
             Some(generic) => generic,
             empty => empty.insert(self.inside(Generic::open)??),
         };
-        let Some(family) = generic.family(FAMILY).await? else {
+        let Some(family) = generic.find_family(FAMILY).await? else {
             return Ok(None);
         };
         let message = GenericMessage::new(family, NETDEV_CMD_DEV_GET)
@@ -56,7 +56,7 @@ impl Netlink {
         let request = format!("get XDP features of device {ifindex}");
         match generic.transact(&request, message).await {
             Ok(answers) => Ok(answers.iter().find_map(features_of)),
-            Err(error) if error.is(Errno::OPNOTSUPP) => Ok(None),
+            Err(error) if error.has_errno(Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -78,8 +78,8 @@ mod tests {
             .with(NETDEV_A_DEV_IFINDEX, &7_u32.to_ne_bytes())
             .with(NETDEV_A_DEV_XDP_FEATURES, &0b100011_u64.to_ne_bytes());
         let features = features_of(&answer).unwrap();
-        assert!(features.basic() && features.redirect());
-        assert!(!features.transmit());
+        assert!(features.can_run_in_driver() && features.can_redirect());
+        assert!(!features.can_transmit());
         let short = GenericMessage::new(30, 1).with(NETDEV_A_DEV_XDP_FEATURES, &[1]);
         assert_eq!(features_of(&short), None);
     }

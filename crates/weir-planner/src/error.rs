@@ -1,10 +1,10 @@
 //! Defines the crate's errors.
 
-/// Why a configuration cannot be planned.
+/// A reason why a configuration cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A service names a pool that does not exist.
-    #[error("service {service} names pool {pool}, which does not exist")]
+    /// A service uses a pool that does not exist.
+    #[error("service {service} uses pool {pool}, which does not exist")]
     NoPool {
         /// The service.
         service: String,
@@ -12,16 +12,16 @@ pub enum Error {
         pool: String,
     },
     /// There are more services than rows for them.
-    #[error("more than {most} services: raise max_services in [node]")]
+    #[error("more than {max} services: raise max_services in [node]")]
     TooManyServices {
         /// Maximum number.
-        most: u32,
+        max: u32,
     },
     /// There are more servers than rows for them. A server counts once for each service.
-    #[error("more than {most} servers: raise max_servers in [node]")]
+    #[error("more than {max} servers: raise max_servers in [node]")]
     TooManyServers {
         /// Maximum number.
-        most: u32,
+        max: u32,
     },
     /// The data plane does not implement the scheduler of a service.
     #[error("service {service}: scheduler {scheduler} is for proxy services only")]

@@ -36,9 +36,9 @@ pub struct Tables {
     former: Vec<u32>,
     gcd: u32,
     max_load: u32,
-    /// Whether rows of servers contain their position in the list, because packets look it up.
+    /// Whether rows of servers contain their position in the list, which the scheduler needs.
     has_positions: bool,
-    /// Number of leaves of the tree; 0 = packets walk the list.
+    /// Number of leaves of the tree; 0 = the scheduler searches the whole list.
     tree_width: u32,
 }
 
@@ -53,7 +53,7 @@ pub struct Rule {
     pub port: u16,
     /// Number of server rows; rows of shared counts follow them.
     pub dests: u32,
-    /// Whether more services share the pool's counts than the number of trees that a change to a count updates.
+    /// Whether too many services share the pool's counts to update a tree for each of them.
     pub crowded: bool,
     /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
@@ -103,16 +103,16 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         })
         .collect();
     let start: Start = slot.start.into();
-    let walks = rule.scheduler.kind == SchedulerKind::Wrr;
-    let gcd = if walks {
+    let is_wrr = rule.scheduler.kind == SchedulerKind::Wrr;
+    let gcd = if is_wrr {
         start.step
     } else {
         list.iter().map(|row| row.weight).fold(0, gcd).max(1)
     };
     let bounded = rule.scheduler.max_load_percent.is_some();
-    let long = !rule.crowded && list.len() > tournament::WALKED;
+    let is_long = !rule.crowded && list.len() > tournament::MAX_SEARCHED_LEN;
     let tree_width = match scheduler::tree(number, bounded) {
-        Some(_) if long => tournament::width(list.len()),
+        Some(_) if is_long => tournament::width(list.len()),
         _ => 0,
     };
     Ok(Tables {
@@ -140,7 +140,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
 /// # Errors
 /// There are more servers than the table has entries.
 fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
-    match HashTable::of(rule.scheduler.kind) {
+    match HashTable::for_kind(rule.scheduler.kind) {
         Some(table) => table.owners(&slot.members(), || mh_entries(slot, rule)),
         None => Ok(Vec::new()),
     }
@@ -150,7 +150,7 @@ fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir
 pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
-        .filter(|dest| dest.listed() && dest.effective > 0)
+        .filter(|dest| dest.is_listed() && dest.effective > 0)
         .collect()
 }
 
@@ -167,7 +167,7 @@ pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, 
     if rule.grouped && kind == SchedulerKind::Maglev {
         let agreed = slot.dests.iter().filter(|dest| dest.is_agreed());
         let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
-        let mut table = filled(agreed, kind)?;
+        let mut table = build_table(agreed, kind)?;
         let usable: BTreeSet<u32> = usable(slot).iter().map(|dest| dest.id).collect();
         // If none of them is usable, only the sorry server may remain.
         if maglev::skip(&mut table, &|dest| usable.contains(&dest)) {
@@ -176,7 +176,7 @@ pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, 
     }
     let usable = usable(slot);
     let usable = usable.iter().map(|dest| entry(dest, dest.effective));
-    filled(usable.collect(), kind)
+    build_table(usable.collect(), kind)
 }
 
 fn entry(dest: &DestSlot, weight: u32) -> maglev::Entry {
@@ -187,7 +187,7 @@ fn entry(dest: &DestSlot, weight: u32) -> maglev::Entry {
     }
 }
 
-fn filled(
+fn build_table(
     entries: Vec<maglev::Entry>,
     kind: SchedulerKind,
 ) -> std::result::Result<Vec<u32>, weir_sched::Error> {
@@ -203,19 +203,19 @@ fn filled(
 }
 
 fn flags(rule: &Rule) -> u32 {
-    let set = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+    let flag_if = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mode = mode(rule);
-    set(rule.scheduler.flags.port, EXTENT_PORT)
-        | set(rule.scheduler.flags.networks, EXTENT_NETWORK)
-        | set(mode != Mode::Strict, EXTENT_REPAIR)
-        | set(mode == Mode::Fallback, EXTENT_FALLBACK)
+    flag_if(rule.scheduler.flags.port, EXTENT_PORT)
+        | flag_if(rule.scheduler.flags.networks, EXTENT_NETWORK)
+        | flag_if(mode != Mode::Strict, EXTENT_REPAIR)
+        | flag_if(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
 /// Returns the inputs of `mh`'s table, the newest server first. A quiesced server keeps its entries.
 pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
-        .filter(|dest| dest.listed())
+        .filter(|dest| dest.is_listed())
         .map(|dest| mh::Entry {
             dest: dest.id,
             last_weight: dest.last_weight,
@@ -240,7 +240,7 @@ fn former_table(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched:
             dest: number,
             weight: server.weight,
         });
-    let mut table = filled(entries.collect(), SchedulerKind::Maglev)?;
+    let mut table = build_table(entries.collect(), SchedulerKind::Maglev)?;
     let rows: Vec<u32> = servers
         .iter()
         .map(|server| {
@@ -282,27 +282,29 @@ impl Tables {
         self.tree_at(0) + self.tree_width / 4
     }
 
-    fn former_at(&self, at: u32) -> u32 {
-        at + HEADER_ELEMENTS
+    fn former_at(&self, first: u32) -> u32 {
+        first
+            + HEADER_ELEMENTS
             + self.list.len() as u32
             + element_count(&self.hash)
             + element_count(&self.spread)
     }
 
-    fn tree_at(&self, at: u32) -> u32 {
-        self.former_at(at) + element_count(&self.former)
+    fn tree_at(&self, first: u32) -> u32 {
+        self.former_at(first) + element_count(&self.former)
     }
 
-    /// Returns the header of a run that begins at `at`, and the first elements of list, hash table and spread table.
+    /// Returns the header of a run that begins at element `first`, and the first elements of list, hash table and
+    /// spread table.
     #[must_use]
-    pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
-        let list_at = at + HEADER_ELEMENTS;
+    pub fn header(&self, first: u32) -> (Extent, [u32; 3]) {
+        let list_at = first + HEADER_ELEMENTS;
         let hash_at = list_at + self.list.len() as u32;
         let spread_at = hash_at + element_count(&self.hash);
-        let greatest = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
+        let max_weight = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
         // The spread table is also the hash table of maglev.
         let is_maglev = self.scheduler == Number::Maglev;
-        let is_walk = self.scheduler == Number::Wrr;
+        let is_wrr = self.scheduler == Number::Wrr;
         let header = Extent {
             scheduler: self.scheduler as u32,
             flags: self.flags,
@@ -317,17 +319,17 @@ impl Tables {
             },
             spread_at,
             spread_len: self.spread.len() as u32,
-            max_weight: if is_walk {
+            max_weight: if is_wrr {
                 self.start.max_weight
             } else {
-                greatest
+                max_weight
             },
             gcd: self.gcd,
             start_seq: self.start.last_seq,
             start_weight: self.start.pass_weight,
             max_load: self.max_load,
             tree_at: if self.tree_width > 0 {
-                self.tree_at(at)
+                self.tree_at(first)
             } else {
                 0
             },
@@ -336,7 +338,7 @@ impl Tables {
             former_at: if self.former.is_empty() {
                 0
             } else {
-                self.former_at(at)
+                self.former_at(first)
             },
             former_len: self.former.len() as u32,
         };
@@ -353,10 +355,11 @@ impl Tables {
         rows.iter().map(|row| row.dest).zip(1..)
     }
 
-    /// Returns the elements of a run that begins at `at`, without the tree's nodes, which change with every flow.
+    /// Returns the elements of a run that begins at element `first`, without the tree's nodes, which change with every
+    /// flow.
     #[must_use]
-    pub fn image(&self, at: u32) -> Vec<Element> {
-        let (header, _) = self.header(at);
+    pub fn image(&self, first: u32) -> Vec<Element> {
+        let (header, _) = self.header(first);
         let mut image = header.elements().to_vec();
         image.extend(self.list.iter().map(Row::element));
         image.extend(Element::packed(&self.hash));
@@ -365,7 +368,7 @@ impl Tables {
         image
     }
 
-    /// Returns the nodes of the tree, with its rule in node 0; empty if packets walk the list. `counts` and
+    /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and
     /// `overloaded` are functions of the row of counts.
     #[must_use]
     pub fn tree(

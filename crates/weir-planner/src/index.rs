@@ -71,11 +71,11 @@ impl Index {
                 continue;
             };
             self.update_leaving(name, slot);
-            let known: BTreeSet<u32> = before
+            let old_ids: BTreeSet<u32> = before
                 .iter()
                 .flat_map(|slot| slot.dests.iter().map(|dest| dest.id))
                 .collect();
-            for dest in slot.dests.iter().filter(|dest| !known.contains(&dest.id)) {
+            for dest in slot.dests.iter().filter(|dest| !old_ids.contains(&dest.id)) {
                 self.ids_by_address
                     .entry(dest.address)
                     .or_default()
@@ -93,8 +93,8 @@ impl Index {
         }
     }
 
-    /// Frees a server's row.
-    pub(crate) fn forget(&mut self, dest: &DestSlot) {
+    /// Frees the row of `dest` and removes its address.
+    pub(crate) fn remove(&mut self, dest: &DestSlot) {
         self.ids.free(dest.id);
         if let Some(rows) = self.ids_by_address.get_mut(&dest.address) {
             rows.retain(|id| *id != dest.id);

@@ -46,7 +46,7 @@ pub fn template(service: &Service) -> Template {
         };
     }
     let scope = match (service.listen.as_slice(), service.marks.as_slice()) {
-        ([only], []) => match only.ports {
+        ([listener], []) => match listener.ports {
             Ports::One(FTP) | Ports::Range(..) | Ports::Any => TEMPLATE_VIP,
             Ports::One(_) => TEMPLATE_PORT,
         },
@@ -98,17 +98,17 @@ pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
 
 /// Returns the `SETTINGS_*` of `[ipvs]`.
 pub fn switches(ipvs: &Ipvs) -> u32 {
-    let set = |flag: u32, when: bool| if when { flag } else { 0 };
-    set(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
-        | set(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
-        | set(SETTINGS_REUSE_FIN_WAIT, ipvs.conn_reuse_mode & 2 != 0)
-        | set(SETTINGS_EXPIRE_NODEST, ipvs.expire_nodest_conn)
-        | set(SETTINGS_SCHEDULE_ICMP, ipvs.schedule_icmp)
-        | set(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
+    let flag_if = |flag: u32, condition: bool| if condition { flag } else { 0 };
+    flag_if(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
+        | flag_if(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
+        | flag_if(SETTINGS_REUSE_FIN_WAIT, ipvs.conn_reuse_mode & 2 != 0)
+        | flag_if(SETTINGS_EXPIRE_NODEST, ipvs.expire_nodest_conn)
+        | flag_if(SETTINGS_SCHEDULE_ICMP, ipvs.schedule_icmp)
+        | flag_if(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
 }
 
 /// Returns whether `drop_entry` currently drops entries of the flow table (ip_vs_ctl.c, `update_defense_level`).
-pub(crate) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
+pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
         1 | 2 => memory_is_short,
@@ -205,9 +205,11 @@ mod tests {
             drop_entry,
             ..Ipvs::default()
         };
-        let defended = |short| [0, 1, 2, 3].map(|number| defends(&mode(number), short));
-        assert_eq!(defended(false), [false, false, false, true]);
-        assert_eq!(defended(true), [false, true, true, true]);
+        let drops = |memory_is_short| {
+            [0, 1, 2, 3].map(|number| drops_entries(&mode(number), memory_is_short))
+        };
+        assert_eq!(drops(false), [false, false, false, true]);
+        assert_eq!(drops(true), [false, true, true, true]);
     }
 
     #[test]

@@ -44,10 +44,10 @@ pub struct RowSet {
     contributions: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
     /// Server rows by the row of counts that they share.
     siblings: BTreeMap<u32, BTreeSet<u32>>,
-    to: Bits,
-    from: Bits,
+    destination_bits: BitCounts,
+    source_bits: BitCounts,
     local_nat: usize,
-    last: u64,
+    last_number: u64,
 }
 
 /// The keys that the rows of a service inserted.
@@ -60,8 +60,8 @@ struct InsertedKeys {
     removed: Vec<u32>,
     listeners: Vec<ListenerKey>,
     vips: Vec<IpAddr>,
-    to: Vec<IpAddr>,
-    from: Vec<IpAddr>,
+    destinations: Vec<IpAddr>,
+    sources: Vec<IpAddr>,
     local_nat: bool,
 }
 
@@ -106,9 +106,9 @@ impl Changes {
 
 /// Number of addresses that set each bit in one direction of the filter.
 #[derive(Debug)]
-struct Bits(Vec<u32>);
+struct BitCounts(Vec<u32>);
 
-impl Bits {
+impl BitCounts {
     fn new() -> Self {
         Self(vec![0; FILTER_WORDS as usize * 64])
     }
@@ -144,12 +144,12 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
-    around: &Surroundings,
+    surroundings: &Surroundings,
     dest_rows: u32,
 ) -> Result<(RowSet, Changes)> {
     let mut rows = RowSet::empty();
     let names = allocation.services.keys().map(String::as_str);
-    let changes = rows.replan(desired, allocation, around, dest_rows, names)?;
+    let changes = rows.replan(desired, allocation, surroundings, dest_rows, names)?;
     Ok((rows, changes))
 }
 
@@ -168,10 +168,10 @@ impl RowSet {
             inserted: HashMap::new(),
             contributions: BTreeMap::new(),
             siblings: BTreeMap::new(),
-            to: Bits::new(),
-            from: Bits::new(),
+            destination_bits: BitCounts::new(),
+            source_bits: BitCounts::new(),
             local_nat: 0,
-            last: 0,
+            last_number: 0,
         }
     }
 
@@ -183,7 +183,7 @@ impl RowSet {
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,
-        around: &Surroundings,
+        surroundings: &Surroundings,
         dest_rows: u32,
         touched: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {
@@ -191,7 +191,7 @@ impl RowSet {
         for name in touched {
             let slot = allocation.services.get(name);
             let service_rows =
-                slot.map(|slot| service_rows(desired, name, slot, around, dest_rows));
+                slot.map(|slot| service_rows(desired, name, slot, surroundings, dest_rows));
             planned.push((name, service_rows.transpose()?));
         }
         let mut changes = Changes::default();
@@ -199,7 +199,7 @@ impl RowSet {
         // A listener may move from one service to another, so all old rows are removed first.
         for (name, _) in &planned {
             if let Some(inserted) = self.inserted.remove(*name) {
-                rings.extend(self.shared_by(&inserted));
+                rings.extend(self.shared_count_rows(&inserted));
                 self.remove(&inserted);
                 changes.add(&inserted);
             }
@@ -207,13 +207,13 @@ impl RowSet {
         for (name, service_rows) in planned {
             if let Some(service_rows) = service_rows {
                 let inserted = self.insert(service_rows);
-                rings.extend(self.shared_by(&inserted));
+                rings.extend(self.shared_count_rows(&inserted));
                 changes.add(&inserted);
                 self.inserted.insert(name.to_owned(), inserted);
             }
         }
         for address in &changes.vips {
-            self.merge(*address);
+            self.merge_vip_row(*address);
         }
         self.link_siblings(rings, &mut changes);
         // The share of sampled flows and the flag for synchronization are not part of the configuration: keep their
@@ -224,21 +224,21 @@ impl RowSet {
             latency_sample,
             ..settings(desired)
         };
-        if let Some(Pair { entry, exit }) = around.marks {
+        if let Some(Pair { entry, exit }) = surroundings.marks {
             self.settings.mark_entry = entry;
             self.settings.mark_exit = exit;
         }
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
-            (SETTINGS_LEARN_CLIENTS, around.learn_clients),
-            (SETTINGS_UNFINISHED, around.leaves_unfinished),
+            (SETTINGS_LEARN_CLIENTS, surroundings.learn_clients),
+            (SETTINGS_UNFINISHED, surroundings.leaves_unfinished),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,
-                policy::defends(&desired.ipvs, around.memory_is_short),
+                policy::drops_entries(&desired.ipvs, surroundings.memory_is_short),
             ),
         ];
-        for (flag, _) in flags.into_iter().filter(|(_, set)| *set) {
+        for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
             self.settings.flags |= flag;
         }
         Ok(changes)
@@ -267,26 +267,26 @@ impl RowSet {
                 contributions.remove(&inserted.number);
             }
         }
-        for address in &inserted.to {
-            self.to.remove(&mut self.filter.to, *address);
+        for address in &inserted.destinations {
+            self.destination_bits.remove(&mut self.filter.to, *address);
         }
-        for address in &inserted.from {
-            self.from.remove(&mut self.filter.from, *address);
+        for address in &inserted.sources {
+            self.source_bits.remove(&mut self.filter.from, *address);
         }
         self.local_nat -= usize::from(inserted.local_nat);
     }
 
     fn insert(&mut self, service_rows: ServiceRows) -> InsertedKeys {
-        self.last += 1;
+        self.last_number += 1;
         let inserted = InsertedKeys {
-            number: self.last,
+            number: self.last_number,
             services: service_rows.services.keys().copied().collect(),
             dests: service_rows.dests.keys().copied().collect(),
             removed: service_rows.removed.keys().copied().collect(),
             listeners: service_rows.listeners.keys().copied().collect(),
             vips: service_rows.vips.keys().copied().collect(),
-            to: service_rows.to.into_iter().collect(),
-            from: service_rows.from.into_iter().collect(),
+            destinations: service_rows.destinations.into_iter().collect(),
+            sources: service_rows.sources.into_iter().collect(),
             local_nat: service_rows.local_nat,
         };
         self.services.extend(service_rows.services);
@@ -305,18 +305,18 @@ impl RowSet {
             let contributions = self.contributions.entry(address).or_default();
             contributions.insert(inserted.number, contribution);
         }
-        for address in &inserted.to {
-            self.to.add(&mut self.filter.to, *address);
+        for address in &inserted.destinations {
+            self.destination_bits.add(&mut self.filter.to, *address);
         }
-        for address in &inserted.from {
-            self.from.add(&mut self.filter.from, *address);
+        for address in &inserted.sources {
+            self.source_bits.add(&mut self.filter.from, *address);
         }
         self.local_nat += usize::from(inserted.local_nat);
         inserted
     }
 
     /// Returns the rows of counts that a service's servers share with other services.
-    fn shared_by(&self, inserted: &InsertedKeys) -> Vec<u32> {
+    fn shared_count_rows(&self, inserted: &InsertedKeys) -> Vec<u32> {
         let rows = inserted
             .dests
             .iter()
@@ -333,8 +333,8 @@ impl RowSet {
                 self.siblings.remove(&live);
                 continue;
             };
-            let others = ring.iter().skip(1).chain(ring.first());
-            for (id, next) in ring.iter().zip(others) {
+            let successors = ring.iter().skip(1).chain(ring.first());
+            for (id, next) in ring.iter().zip(successors) {
                 let sibling = if next == id { 0 } else { *next };
                 if let Some(row) = self.dests.get_mut(id)
                     && row.sibling != sibling
@@ -347,8 +347,11 @@ impl RowSet {
     }
 
     /// Builds a VIP's row from the contributions of the services.
-    fn merge(&mut self, address: IpAddr) {
-        let Some(contributions) = self.contributions.get(&address).filter(|it| !it.is_empty())
+    fn merge_vip_row(&mut self, address: IpAddr) {
+        let Some(contributions) = self
+            .contributions
+            .get(&address)
+            .filter(|contributions| !contributions.is_empty())
         else {
             self.contributions.remove(&address);
             self.vips.remove(&address);

@@ -153,10 +153,10 @@ pub struct ServiceRows {
     /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// Addresses to which clients send packets.
-    pub to: BTreeSet<IpAddr>,
+    pub destinations: BTreeSet<IpAddr>,
     /// Addresses of servers whose replies pass the director.
-    pub from: BTreeSet<IpAddr>,
-    /// Whether the address of one of its nat servers is the director's.
+    pub sources: BTreeSet<IpAddr>,
+    /// Whether a nat server of the service has an address of the director.
     pub local_nat: bool,
 }
 
@@ -168,13 +168,13 @@ pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
-    around: &Surroundings,
+    surroundings: &Surroundings,
     dest_rows: u32,
 ) -> Result<ServiceRows> {
     let mut service_rows = ServiceRows::default();
     if let Some(service) = desired.service(name) {
-        service_rows.add_dests(desired, service, slot, around, dest_rows);
-        service_rows.add_service(desired, service, slot, around, dest_rows)?;
+        service_rows.add_dests(desired, service, slot, surroundings, dest_rows);
+        service_rows.add_service(desired, service, slot, surroundings, dest_rows)?;
         service_rows.add_listeners(desired, service, slot.row);
     }
     let strict = desired
@@ -185,12 +185,12 @@ pub fn service_rows(
             let removed = policy::removed(removal, strict, &desired.ipvs);
             service_rows.removed.insert(dest.id, removed);
             // Replies of its remaining flows still pass the director.
-            service_rows.from.insert(dest.address);
-            service_rows.local_nat |= around.local.contains(&dest.address);
+            service_rows.sources.insert(dest.address);
+            service_rows.local_nat |= surroundings.local.contains(&dest.address);
         }
     }
     service_rows
-        .to
+        .destinations
         .extend(service_rows.vips.keys().chain(&slot.addresses));
     Ok(service_rows)
 }
@@ -210,7 +210,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        around: &Surroundings,
+        surroundings: &Surroundings,
         rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
@@ -220,10 +220,10 @@ impl ServiceRows {
             let forward = server.forward_in(service);
             let row = Dest {
                 policy: policy::policy(dest, &desired.ipvs),
-                ..dest_row(service, slot.row, dest, server, around, rows)
+                ..dest_row(service, slot.row, dest, server, surroundings, rows)
             };
             if forward == Forward::Nat {
-                self.from.insert(dest.address);
+                self.sources.insert(dest.address);
                 self.local_nat |= row.flags & DEST_LOCAL != 0;
             }
             self.thresholds
@@ -237,7 +237,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        around: &Surroundings,
+        surroundings: &Surroundings,
         dest_rows: u32,
     ) -> Result<()> {
         let pool = desired.pool(&service.pool);
@@ -254,7 +254,7 @@ impl ServiceRows {
         let mut snat = BTreeSet::new();
         if let Some(configured_snat) = &service.snat {
             flags |= SERVICE_SNAT;
-            snat = snat_sources(configured_snat, service, slot, around);
+            snat = snat_sources(configured_snat, service, slot, surroundings);
             for address in &snat {
                 self.vips.entry(*address).or_default().flags |= VIP_SNAT;
             }
@@ -272,7 +272,7 @@ impl ServiceRows {
             snat_ports: service
                 .snat
                 .as_ref()
-                .map_or((0, 0), |snat| own_ports(desired, snat)),
+                .map_or((0, 0), |snat| snat_ports(desired, snat)),
             dscp: if service.forward == Forward::L3dsr {
                 service.dscp
             } else {
@@ -327,7 +327,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         .pool(&service.pool)
         .map(weir_model::Pool::l4_scheduler);
     let port = match service.listen.as_slice() {
-        [only] => match only.ports {
+        [listener] => match listener.ports {
             Ports::One(port) => port,
             Ports::Range(..) | Ports::Any => 0,
         },
@@ -360,7 +360,7 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
 
 /// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: each
 /// receives the ports of the others' flows only after some time, and may insert a flow from a peer at any time.
-fn own_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
+fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
         // A range that cannot be divided is a configuration error. Flows are then dropped with `drop_no_place`.
         Some(sync) => sync.own_ports(snat.ports).unwrap_or((1, 0)),
@@ -368,28 +368,29 @@ fn own_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     }
 }
 
-/// Returns the configured addresses, otherwise the director's source addresses towards the servers, of the service's
-/// family.
+/// Returns the addresses of the service's family: the configured addresses, or, without configured addresses, the
+/// director's source addresses towards the servers.
 fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
-    around: &Surroundings,
+    surroundings: &Surroundings,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
-    let fits = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
+    let is_of_family =
+        |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
     if !configured_snat.addresses.is_empty() {
         return configured_snat
             .addresses
             .iter()
             .copied()
-            .filter(fits)
+            .filter(is_of_family)
             .collect();
     }
     let servers = slot.dests.iter().map(|dest| dest.address);
     servers
-        .filter_map(|server| around.sources.get(&server).copied())
-        .filter(fits)
+        .filter_map(|server| surroundings.sources.get(&server).copied())
+        .filter(is_of_family)
         .collect()
 }
 
@@ -398,17 +399,17 @@ fn dest_row(
     service_row: u32,
     dest: &DestSlot,
     server: &Server,
-    around: &Surroundings,
+    surroundings: &Surroundings,
     dest_rows: u32,
 ) -> Dest {
     let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));
     let mut flags = DEST_LIVE | dest.failed.map_or(0, ending_flags);
-    let mut set = |flag: u8, when: bool| flags |= if when { flag } else { 0 };
-    set(DEST_USABLE, dest.effective > 0);
-    set(DEST_LOCAL, around.local.contains(&dest.address));
-    set(DEST_STRICT, service.strict_ipvs);
-    set(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
-    let source = around
+    let mut set_if = |flag: u8, condition: bool| flags |= if condition { flag } else { 0 };
+    set_if(DEST_USABLE, dest.effective > 0);
+    set_if(DEST_LOCAL, surroundings.local.contains(&dest.address));
+    set_if(DEST_STRICT, service.strict_ipvs);
+    set_if(DEST_SNAT, forward == Forward::Nat && service.snat.is_some());
+    let source = surroundings
         .sources
         .get(&dest.address)
         .filter(|_| forward == Forward::Tunnel);

@@ -1,6 +1,7 @@
 //! Maps schedulers to their numbers in the data plane and to the trees that they use.
 //!
-//! Trees replace the walk over a long list. The writer computes their nodes from the counts in the maps.
+//! With a tree, a scheduler does not search a long list. weir-engine computes the nodes of trees from the counts in the
+//! maps.
 
 use weir_abi::{
     RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC,

@@ -11,7 +11,7 @@ use weir_model::{Desired, Listener, Ports, Service};
 /// Number of bits of a port.
 const PORT_BITS: u32 = SOCKET_PREFIX_PORT - SOCKET_PREFIX_ANY;
 
-/// A listener, with an order.
+/// A listener for local clients, in an ordered form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Number of the cgroup.
@@ -45,7 +45,7 @@ impl Key {
 
     /// Converts a key in the map to a listener.
     #[must_use]
-    pub fn of(record: &SocketListener) -> Self {
+    pub fn from_record(record: &SocketListener) -> Self {
         Self {
             scope: record.scope,
             addr: (record.addr.hi, record.addr.lo),
@@ -59,7 +59,7 @@ impl Key {
 /// Returns the cgroups of the socket services; `None` is the root of cgroup2.
 #[must_use]
 pub fn cgroups(desired: &Desired) -> BTreeSet<Option<&str>> {
-    let sockets = desired.services.iter().filter(|it| is_socket(it));
+    let sockets = desired.services.iter().filter(|service| is_socket(service));
     sockets.map(|service| service.cgroup.as_deref()).collect()
 }
 
@@ -131,8 +131,8 @@ fn blocks(ports: Ports) -> Vec<(u16, u32)> {
     let mut blocks = Vec::new();
     while first <= last {
         let aligned = first.trailing_zeros().min(PORT_BITS);
-        let fitting = (last - first + 1).ilog2();
-        let free = aligned.min(fitting);
+        let remaining = (last - first + 1).ilog2();
+        let free = aligned.min(remaining);
         blocks.push((first as u16, PORT_BITS - free));
         first += 1 << free;
     }
@@ -233,6 +233,6 @@ mod tests {
             port: 53,
             bits: 16,
         };
-        assert_eq!(Key::of(&key.record()), key);
+        assert_eq!(Key::from_record(&key.record()), key);
     }
 }

@@ -77,9 +77,11 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, around: &Surroundings) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &Surroundings) -> RowSet {
     let desired = Indexed::from(desired.clone());
-    rows(&desired, allocation, around, DEST_ROWS).unwrap().0
+    rows(&desired, allocation, surroundings, DEST_ROWS)
+        .unwrap()
+        .0
 }
 
 fn planned(desired: &Desired) -> (Allocation, RowSet) {
@@ -113,8 +115,8 @@ fn rows_stay_with_their_servers() {
         ids(&allocation),
         [("10.0.0.1", 1, 1, false), ("10.0.0.2", 2, 2, false)]
     );
-    let now = desired(SchedulerKind::Rr, &[("10.0.0.3", 1), ("10.0.0.2", 1)]);
-    reconcile(&mut allocation, &now, Cursor::default());
+    let changed = desired(SchedulerKind::Rr, &[("10.0.0.3", 1), ("10.0.0.2", 1)]);
+    reconcile(&mut allocation, &changed, Cursor::default());
     let expected = [
         ("10.0.0.1", 1, 1, true),
         ("10.0.0.2", 2, 2, false),
@@ -136,19 +138,19 @@ fn rows_stay_with_their_servers() {
     let released = allocation.release(&|_| Some(totals));
     assert_eq!((released.dests, released.services), (vec![1], vec![]));
     assert_eq!(allocation.services["one"].retired.connections, 7);
-    let again = desired(
+    let restored = desired(
         SchedulerKind::Rr,
         &[("10.0.0.3", 1), ("10.0.0.2", 1), ("10.0.0.1", 1)],
     );
-    reconcile(&mut allocation, &again, Cursor::default());
-    let back = allocation
+    reconcile(&mut allocation, &restored, Cursor::default());
+    let readded = allocation
         .dests()
         .find(|(_, dest)| dest.name == "10.0.0.1")
         .unwrap()
         .1;
-    assert_eq!((back.id, back.seq), (1, 4));
+    assert_eq!((readded.id, readded.seq), (1, 4));
     assert!(
-        back.generation > before.last_generation,
+        readded.generation > before.last_generation,
         "the row belongs to another server"
     );
 }
@@ -219,13 +221,13 @@ fn more_servers_than_rows_is_an_error() {
         cursor: &|_| Cursor::default(),
         weights: &configured,
     };
-    let refused = Allocation::default().reconcile(
+    let result = Allocation::default().reconcile(
         &Indexed::from(desired(SchedulerKind::Rr, &servers)),
         ["one"],
         &facts,
     );
     assert_eq!(
-        refused.unwrap_err().to_string(),
+        result.unwrap_err().to_string(),
         "more than 63 servers: raise max_servers in [node]"
     );
 }
@@ -363,7 +365,7 @@ fn services_of_one_pool_share_counts_unless_strict() {
 }
 
 #[test]
-fn listeners_and_addresses_depend_on_their_ports() {
+fn listeners_become_exact_entries_ranges_or_vip_defaults() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     let udp = Listener {
         protocol: Protocol::Udp,
@@ -392,8 +394,8 @@ fn listeners_and_addresses_depend_on_their_ports() {
         [&(ip("192.0.2.10"), 80, 6)]
     );
     assert!(
-        rows.filter.may_be_to(ip("192.0.2.10").into())
-            && rows.filter.may_be_from(ip("10.0.0.1").into())
+        rows.filter.may_be_destination(ip("192.0.2.10").into())
+            && rows.filter.may_be_source(ip("10.0.0.1").into())
     );
 }
 
@@ -402,12 +404,12 @@ fn snat_without_addresses_uses_the_source_towards_the_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = planned(&wanted);
-    let around = Surroundings {
+    let surroundings = Surroundings {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
         ..Surroundings::default()
     };
-    let rows = rows_of(&wanted, &allocation, &around);
+    let rows = rows_of(&wanted, &allocation, &surroundings);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
     assert_eq!(rows.vips[&ip("10.0.0.254")].flags, VIP_SNAT);
     assert_eq!(
@@ -431,7 +433,7 @@ fn removed_server_is_flagged_by_on_remove() {
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
-        rows.filter.may_be_from(ip("10.0.0.1").into()),
+        rows.filter.may_be_source(ip("10.0.0.1").into()),
         "the server's last replies still pass the director"
     );
 }
@@ -446,10 +448,14 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
-    assert!(rows.filter.may_be_to(ip("192.0.2.10").into()));
+    assert!(rows.filter.may_be_destination(ip("192.0.2.10").into()));
     let released = allocation.release(&|_| Some(Totals::default()));
     assert_eq!((released.dests, released.services), (vec![1], vec![1]));
-    assert!(!plan(&allocation).filter.may_be_to(ip("192.0.2.10").into()));
+    assert!(
+        !plan(&allocation)
+            .filter
+            .may_be_destination(ip("192.0.2.10").into())
+    );
 }
 
 #[test]
@@ -465,19 +471,20 @@ fn rows_that_share_counts_form_a_ring() {
     wanted.services.push(another("two", 81));
     wanted.services.push(another("three", 82));
     let (mut allocation, mut rows) = planned(&wanted);
-    let of = |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
-    let [one, two, three] = ["one", "two", "three"].map(|name| of(&allocation, name));
+    let fifth_dest =
+        |allocation: &Allocation, service: &str| allocation.services[service].dests[4].id;
+    let [one, two, three] = ["one", "two", "three"].map(|name| fifth_dest(&allocation, name));
     let sibling = |rows: &RowSet, id: u32| rows.dests[&id].sibling;
-    let mut round = vec![one];
-    while round.len() < 4 {
-        round.push(sibling(&rows, round[round.len() - 1]));
+    let mut ring = vec![one];
+    while ring.len() < 4 {
+        ring.push(sibling(&rows, ring[ring.len() - 1]));
     }
-    assert_eq!(round[3], one, "{round:?}");
-    round.truncate(3);
-    round.sort_unstable();
+    assert_eq!(ring[3], one, "{ring:?}");
+    ring.truncate(3);
+    ring.sort_unstable();
     let mut all = [one, two, three];
     all.sort_unstable();
-    assert_eq!(round, all);
+    assert_eq!(ring, all);
     let width = |rows: &RowSet, allocation: &Allocation, service: &str| {
         let row = allocation.services[service].row;
         rows.services[&row].tables.header(1).0.tree_width
@@ -486,19 +493,25 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let around = Surroundings::default();
+    let surroundings = Surroundings::default();
     let indexed = Indexed::from(wanted.clone());
     let touched = ["three"];
     let changes = rows
-        .replan(&indexed, &allocation, &around, DEST_ROWS, touched)
+        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, touched)
         .unwrap();
     assert_eq!((sibling(&rows, one), sibling(&rows, two)), (two, one));
     assert!(changes.dests.contains(&two) || changes.dests.contains(&one));
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
     let indexed = Indexed::from(wanted.clone());
-    rows.replan(&indexed, &allocation, &around, DEST_ROWS, ["one", "two"])
-        .unwrap();
+    rows.replan(
+        &indexed,
+        &allocation,
+        &surroundings,
+        DEST_ROWS,
+        ["one", "two"],
+    )
+    .unwrap();
     assert_eq!(sibling(&rows, one), 0, "no other row shares the counts");
 }
 
@@ -508,9 +521,9 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
     let servers: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let width = |services: u16| {
         let mut wanted = desired(SchedulerKind::Wlc, &servers);
-        for at in 1..services {
-            let mut service = Service::new(format!("s{at}"), Forward::Nat, "pool");
-            service.listen.push(listener(Ports::One(100 + at)));
+        for number in 1..services {
+            let mut service = Service::new(format!("s{number}"), Forward::Nat, "pool");
+            service.listen.push(listener(Ports::One(100 + number)));
             wanted.services.push(service);
         }
         let wanted = Indexed::from(wanted);

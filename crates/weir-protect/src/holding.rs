@@ -94,7 +94,7 @@ impl Holding {
 
     fn renew(&mut self) -> Result<(), Error> {
         let time = u64::try_from(self.remaining().min(HOLD_TIME).as_nanos()).unwrap_or(0);
-        Ok(self.hold.until(now_ns(Clock::Monotonic) + time)?)
+        Ok(self.hold.set_deadline(now_ns(Clock::Monotonic) + time)?)
     }
 
     /// Holds connections while `work` runs. When the time limit expires, it releases the connections and continues to
@@ -135,7 +135,7 @@ impl Holding {
     /// Stops holding and reinjects the held frames.
     fn release(&mut self) {
         self.ended = true;
-        if let Err(error) = self.hold.until(0) {
+        if let Err(error) = self.hold.set_deadline(0) {
             tracing::warn!(%error, "failed to stop holding: the BPF programs stop when their deadline expires");
         }
         self.collect();

@@ -1,9 +1,9 @@
-//! Policy for the case that a hash selects a server that accepts no new flows.
+//! Defines what happens if a hash selects a server that accepts no new flows.
 //!
 //! `dh`, `sh` and `mh` select a server by address, whether or not it is available, so each needs a rule for unavailable
 //! servers. The rule is separate from the tables, because it is a property of the service and may change independently.
 
-/// Whether a server accepts a new flow.
+/// The availability of a server for a new flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     /// The server accepts new flows.
@@ -12,8 +12,8 @@ pub enum Availability {
     Quiesced,
     /// At its upper connection threshold.
     Overloaded,
-    /// Above its share of the pool's flows, if the service has a load bound. Skipped in every mode, but used if no
-    /// other server is ready.
+    /// Above its share of the pool's flows, if the service has a load bound. Skipped in every mode, but the first such
+    /// server is used if the search finds no ready server.
     Busy,
 }
 
@@ -29,18 +29,22 @@ pub enum Mode {
     Repair,
 }
 
-/// What to do with a probed server.
+/// The decision about a probed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
+    /// Select the server.
     Take,
+    /// End the search.
     Reject,
+    /// Continue the search.
     Skip,
+    /// Continue the search, and select the server if no other is taken.
     Spare,
 }
 
 impl Mode {
-    /// Returns the server selected from a sequence of probed servers, or `None` if the flow is rejected. 0 in the
-    /// sequence is an entry without an owner, at which the search ends.
+    /// Returns the server selected from a sequence of probed servers, or `None` if the flow is rejected. The search
+    /// ends at 0, which is an entry without an owner.
     pub(crate) fn choose(
         self,
         probes: impl Iterator<Item = u32>,
@@ -61,8 +65,8 @@ impl Mode {
         fallback
     }
 
-    fn verdict(self, found: Availability) -> Verdict {
-        match (self, found) {
+    fn verdict(self, availability: Availability) -> Verdict {
+        match (self, availability) {
             (_, Availability::Ready) => Verdict::Take,
             (_, Availability::Busy) => Verdict::Spare,
             (Mode::Fallback, _) | (Mode::Repair, Availability::Quiesced) => Verdict::Skip,

@@ -6,7 +6,7 @@
 
 use crate::{Counts, Member};
 
-/// Totals of the servers of a service that accept flows.
+/// The load bound of a service, and the totals of its servers with a weight above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     percent: u32,
@@ -27,8 +27,8 @@ impl Bound {
         }
     }
 
-    /// Whether a server with this weight and number of active flows is busy, so that its next flow goes to another
-    /// server.
+    /// Returns whether a server with this weight and number of active flows is busy, so that its next flow goes to
+    /// another server.
     #[must_use]
     pub fn is_busy(&self, weight: u32, active: u32) -> bool {
         let scaled_load = u64::from(active)
@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    fn list(weights: &[u32]) -> Vec<Member> {
+    fn members(weights: &[u32]) -> Vec<Member> {
         (1..)
             .zip(weights)
             .map(|(seq, &weight)| Member {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn shares_are_weighted_and_rounded_up() {
         // 10 active and one more: shares of 11 × 1.25 are 3.4, 6.9 and 3.4.
-        let members = list(&[1, 2, 1, 0]);
+        let members = members(&[1, 2, 1, 0]);
         let counts = [4, 3, 3, 90].map(|active| Counts {
             active,
             inactive: 1000,
@@ -83,7 +83,7 @@ mod tests {
         ) {
             let weights: Vec<u32> = servers.iter().map(|server| server.0).collect();
             let counts = |slot: u32| Counts { active: servers[slot as usize].1, inactive: 0 };
-            let bound = Bound::new(percent, &list(&weights), &counts);
+            let bound = Bound::new(percent, &members(&weights), &counts);
             prop_assert!(servers.iter().any(|&(weight, active)| !bound.is_busy(weight, active)));
         }
 
@@ -93,18 +93,20 @@ mod tests {
             owners in prop::collection::vec(any::<prop::sample::Index>(), 1..300),
             percent in 100_u32..200,
         ) {
-            let members = list(&weights);
+            let members = members(&weights);
             let mut active = vec![0_u32; weights.len()];
             for owner in owners {
                 let counts = |slot: u32| Counts { active: active[slot as usize], inactive: 0 };
                 let bound = Bound::new(percent, &members, &counts);
                 let first = owner.index(weights.len());
-                let taker = (first..weights.len()).chain(0..first).find(|&at| !bound.is_busy(weights[at], active[at]));
-                active[taker.unwrap()] += 1;
+                let mut order = (first..weights.len()).chain(0..first);
+                let chosen = order.find(|&index| !bound.is_busy(weights[index], active[index])).unwrap();
+                active[chosen] += 1;
             }
             let (total, weight) = (active.iter().sum::<u32>(), weights.iter().sum::<u32>());
-            for (at, &active) in active.iter().enumerate() {
-                let share = f64::from(percent) / 100.0 * f64::from(total) * f64::from(weights[at]) / f64::from(weight);
+            for (index, &active) in active.iter().enumerate() {
+                let fraction = f64::from(weights[index]) / f64::from(weight);
+                let share = f64::from(percent) / 100.0 * f64::from(total) * fraction;
                 prop_assert!(f64::from(active) <= share.ceil() + 1e-9, "{active} of {share}");
             }
         }

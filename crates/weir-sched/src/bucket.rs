@@ -28,9 +28,9 @@ pub fn dh_owners(members: &[Member]) -> Buckets {
     owners(members, |_| 1)
 }
 
-fn owners(members: &[Member], turns: impl Fn(&Member) -> u32) -> Buckets {
+fn owners(members: &[Member], turn_len: impl Fn(&Member) -> u32) -> Buckets {
     let mut buckets = [0; BUCKETS];
-    let turn = |member| std::iter::repeat_n(member, turns(member).min(BUCKETS as u32) as usize);
+    let turn = |member| std::iter::repeat_n(member, turn_len(member).min(BUCKETS as u32) as usize);
     for (bucket, member) in buckets
         .iter_mut()
         .zip(members.iter().cycle().flat_map(turn))

@@ -64,55 +64,69 @@ impl Service<'_> {
         counts: &dyn Fn(u32) -> Counts,
         draw: &mut dyn FnMut() -> u32,
     ) -> Option<u32> {
-        let picked = |index: Option<usize>| index.map(|index| self.members[index].dest);
-        let best_by = |rule| picked(load::pick(rule, self.members, counts));
+        let dest_at = |index: Option<usize>| index.map(|index| self.members[index].dest);
+        let best_by = |rule| dest_at(load::pick(rule, self.members, counts));
         match self.kind {
-            // `best_by-time` uses `lc` if there are no costs, and costs are not among the arguments.
+            // `least-time` uses `lc` if there are no costs, and costs are not among the arguments.
             Kind::Lc | Kind::LeastTime => best_by(Rule::Lc),
             Kind::Wlc => best_by(Rule::Wlc),
             Kind::Sed => best_by(Rule::Sed),
             Kind::Nq => best_by(Rule::Nq),
             Kind::Fo => best_by(Rule::Fo),
             Kind::Ovf => best_by(Rule::Ovf),
-            Kind::Twos => picked(load::twos(self.members, counts, draw)),
-            Kind::P2c => picked(p2c::among(self.members, counts, draw)),
-            Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
+            Kind::Twos => dest_at(load::twos(self.members, counts, draw)),
+            Kind::P2c => dest_at(p2c::pick_member(self.members, counts, draw)),
+            Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.choose_by_hash(arrival, counts),
             Kind::Rr | Kind::Wrr | Kind::Lblc | Kind::Lblcr => None,
             // Only the proxy reads requests.
             Kind::Hash => None,
         }
     }
 
-    fn by_hash(&self, arrival: &Arrival, counts: &dyn Fn(u32) -> Counts) -> Option<u32> {
+    fn choose_by_hash(&self, arrival: &Arrival, counts: &dyn Fn(u32) -> Counts) -> Option<u32> {
         let bound = self
             .max_load
             .map(|percent| Bound::new(percent, self.members, counts));
-        let state = |dest| self.availability(dest, bound.as_ref(), counts);
+        let availability = |dest| self.availability(dest, bound.as_ref(), counts);
         let (fold, port) = self.key(arrival);
-        match HashTable::of(self.kind) {
+        match HashTable::for_kind(self.kind) {
             Some(HashTable::Destination) => {
                 let index = bucket::dh_index(hash::fold(arrival.destination));
-                bucket::lookup(&bucket::dh_owners(self.members), index, self.mode, &state)
+                bucket::lookup(
+                    &bucket::dh_owners(self.members),
+                    index,
+                    self.mode,
+                    &availability,
+                )
             }
             Some(HashTable::Source) => {
                 let index = bucket::sh_index(fold, port);
-                bucket::lookup(&bucket::sh_owners(self.members), index, self.mode, &state)
+                bucket::lookup(
+                    &bucket::sh_owners(self.members),
+                    index,
+                    self.mode,
+                    &availability,
+                )
             }
             Some(HashTable::Maglev) => {
                 let table = mh::table(self.entries).ok()?;
-                mh::lookup(&table, fold, port, self.mode, &state)
+                mh::lookup(&table, fold, port, self.mode, &availability)
             }
             // This function is called only for hashing schedulers; `maglev` uses the spread table.
-            None => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
+            None => maglev::lookup(self.spread, arrival.hash, self.mode, &availability),
         }
     }
 
     /// Returns the folded source address and the source port, without the parts that do not belong to the key.
     fn key(&self, arrival: &Arrival) -> (u32, u16) {
         let fold = hash::fold(arrival.source);
-        let network = self.networks && arrival.source.is_ipv4();
+        let uses_network = self.networks && arrival.source.is_ipv4();
         (
-            if network { fold & 0xffff_ff00 } else { fold },
+            if uses_network {
+                fold & 0xffff_ff00
+            } else {
+                fold
+            },
             if self.flags.port {
                 arrival.source_port
             } else {
@@ -130,14 +144,14 @@ impl Service<'_> {
         let Some(member) = self.members.iter().find(|member| member.dest == dest) else {
             return Availability::Quiesced;
         };
-        let busy =
+        let is_busy =
             bound.is_some_and(|bound| bound.is_busy(member.weight, counts(member.slot).active));
         match member.availability() {
-            Availability::Ready if busy => Availability::Busy,
-            found @ (Availability::Ready
+            Availability::Ready if is_busy => Availability::Busy,
+            availability @ (Availability::Ready
             | Availability::Quiesced
             | Availability::Overloaded
-            | Availability::Busy) => found,
+            | Availability::Busy) => availability,
         }
     }
 }
@@ -184,23 +198,23 @@ pub const fn state(kind: Kind) -> Option<State> {
 #[must_use]
 pub const fn criterion(scheduler: Scheduler) -> &'static str {
     match scheduler.kind {
-        Kind::Rr => "the next after the one chosen last",
-        Kind::Wrr => "the next whose weight reaches this pass",
+        Kind::Rr => "the server after the last chosen server",
+        Kind::Wrr => "the next server whose weight reaches this pass",
         Kind::Lc => "the fewest connections",
         Kind::Sed => "the shortest expected delay",
-        Kind::Nq => "an idle one, else the shortest expected delay",
+        Kind::Nq => "an idle server, otherwise the shortest expected delay",
         Kind::Fo => "the greatest weight",
-        Kind::Ovf => "the greatest weight among those with room",
-        Kind::Twos | Kind::P2c => "the less loaded of two drawn at random",
+        Kind::Ovf => "the greatest weight among servers with no more connections than their weight",
+        Kind::Twos | Kind::P2c => "the less loaded of two servers drawn at random",
         Kind::Dh => "the hash of the VIP",
         Kind::Sh | Kind::Mh if scheduler.flags.networks => "the hash of the client's network",
         Kind::Sh | Kind::Mh => "the hash of the client",
         Kind::Maglev => "the hash of the flow",
         Kind::Lblc | Kind::Lblcr => {
-            "a server that had this VIP before, else the fewest connections for its weight"
+            "a server that served this VIP before, otherwise the fewest connections for its weight"
         }
         Kind::LeastTime => {
-            "two drawn by share, the one with the lower latency × (active + 1) / weight"
+            "of two servers drawn by share, the one with the lower latency × (active + 1) / weight"
         }
         // Only the proxy implements `hash`.
         Kind::Wlc | Kind::Hash => "the fewest connections for its weight",
@@ -221,7 +235,7 @@ pub enum HashTable {
 impl HashTable {
     /// Returns the hash table of a scheduler, if it has one.
     #[must_use]
-    pub const fn of(kind: Kind) -> Option<Self> {
+    pub const fn for_kind(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Sh => Some(Self::Source),
             Kind::Dh => Some(Self::Destination),

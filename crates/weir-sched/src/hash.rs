@@ -46,8 +46,8 @@ const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
     [v0, v1, v2.rotate_left(32), v3]
 }
 
-/// Returns random number `n` for a `seed` other than 0. The data plane uses these numbers if it is configured to be
-/// predictable, so that sequences of `twos` and `p2c` can be reproduced.
+/// Returns the random number with index `n` for a `seed` other than 0. The data plane uses these numbers if it is
+/// configured to be predictable, so that sequences of `twos` and `p2c` can be reproduced.
 #[must_use]
 pub const fn seeded_draw(seed: u32, n: u32) -> u32 {
     (mix_64((seed as u64) << 32 | n as u64) >> 32) as u32

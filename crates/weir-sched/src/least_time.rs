@@ -4,7 +4,7 @@
 //! every few milliseconds as shares (weight per latency), and [`pick`] draws two servers by share, so that the flows
 //! between two updates do not all go to the same server. bpf/lib/schedule_time.h does the same.
 
-use crate::load::below;
+use crate::load::random_below;
 use crate::{Counts, Member};
 
 /// Returns the cost of one more request: latency × (active + 1) / weight.
@@ -25,8 +25,8 @@ pub fn pick(
     explore: u32,
     draw: &mut dyn FnMut() -> u32,
 ) -> Option<usize> {
-    let by_weight = below(explore, draw) == 0;
-    let drawing_weight = |member: &Member| match (member.available(), by_weight) {
+    let by_weight = random_below(explore, draw) == 0;
+    let drawing_weight = |member: &Member| match (member.is_available(), by_weight) {
         (false, _) => 0,
         (true, true) => u64::from(member.weight),
         (true, false) => u64::from(shares(member.dest)),
@@ -36,7 +36,7 @@ pub fn pick(
         return None;
     }
     let ceiling = u32::try_from(total).unwrap_or(u32::MAX);
-    let targets = [0, 1].map(|_| below(ceiling, draw));
+    let targets = [0, 1].map(|_| random_below(ceiling, draw));
     let drawn = targets.map(|target| {
         let mut reached = 0;
         members.iter().position(|member| {
@@ -56,6 +56,6 @@ pub fn pick(
         return Some(first);
     }
     let share = |index: usize| u64::from(shares(members[index].dest));
-    let worse = (load(first) + 1) * share(second) > (load(second) + 1) * share(first);
-    Some(if worse { second } else { first })
+    let is_worse = (load(first) + 1) * share(second) > (load(second) + 1) * share(first);
+    Some(if is_worse { second } else { first })
 }

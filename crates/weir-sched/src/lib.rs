@@ -65,9 +65,9 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether the server accepts new flows.
+    /// Returns whether the server accepts new flows.
     #[must_use]
-    pub fn available(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         self.availability() == Availability::Ready
     }
 
@@ -84,11 +84,11 @@ impl Member {
     }
 }
 
-/// Why a table cannot be built.
+/// The reason why a table cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// More servers than table entries; the kernel returns EINVAL.
-    #[error("{servers} servers do not fit a table of {entries} entries")]
+    #[error("{servers} servers do not fit into a table of {entries} entries")]
     TooManyServers {
         /// Number of servers in the list.
         servers: usize,
@@ -96,7 +96,7 @@ pub enum Error {
         entries: usize,
     },
     /// A table size that is not one of [`maglev::SIZES`].
-    #[error("{size} is not a Maglev table size")]
+    #[error("{size} is not a valid size of a Maglev table")]
     TableSize {
         /// The requested size.
         size: u32,

@@ -45,8 +45,8 @@ pub enum Rule {
     Ovf,
 }
 
-/// Returns the index of the server for the next flow, or `None` if no server is available (for `ovf`: if the active
-/// connections of all exceed their weights).
+/// Returns the index of the server for the next flow, or `None` if no server is available. With `ovf`, a server whose
+/// active connections exceed its weight is not available.
 pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Option<usize> {
     best_of(rule, members, counts, 0..members.len())
 }
@@ -70,15 +70,15 @@ fn best_of(
 ) -> Option<usize> {
     let mut best: Option<Candidate> = None;
     for index in positions {
-        let Some(member) = members.get(index).filter(|member| member.available()) else {
+        let Some(member) = members.get(index).filter(|member| member.is_available()) else {
             continue;
         };
-        let now = counts(member.slot);
-        if rule == Rule::Ovf && now.active > member.weight {
+        let current = counts(member.slot);
+        if rule == Rule::Ovf && current.active > member.weight {
             continue;
         }
-        let candidate = Candidate::new(rule, index, member.weight, now);
-        if best.is_none_or(|best| best.worse_than(&candidate)) {
+        let candidate = Candidate::new(rule, index, member.weight, current);
+        if best.is_none_or(|best| best.is_worse_than(&candidate)) {
             best = Some(candidate);
         }
     }
@@ -96,20 +96,20 @@ pub fn twos(
 ) -> Option<usize> {
     let total: u64 = members
         .iter()
-        .filter(|m| m.available())
-        .map(|m| u64::from(m.weight))
+        .filter(|member| member.is_available())
+        .map(|member| u64::from(member.weight))
         .sum();
     if total == 0 {
         return None;
     }
     let ceiling = u32::try_from(total + 1).unwrap_or(u32::MAX);
-    let first = drawn_by_weight(members, below(ceiling, draw).into())?;
-    let second = drawn_by_weight(members, below(ceiling, draw).into())?;
-    Some(better(members, counts, first, second))
+    let first = position_by_weight(members, random_below(ceiling, draw).into())?;
+    let second = position_by_weight(members, random_below(ceiling, draw).into())?;
+    Some(less_loaded(members, counts, first, second))
 }
 
 /// Returns the first server, unless the second has strictly less load per weight.
-fn better(
+fn less_loaded(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
     first: usize,
@@ -119,7 +119,7 @@ fn better(
         let member = &members[index];
         Candidate::new(Rule::Wlc, index, member.weight, counts(member.slot))
     };
-    if load(first).worse_than(&load(second)) {
+    if load(first).is_worse_than(&load(second)) {
         second
     } else {
         first
@@ -131,7 +131,7 @@ fn better(
 const REDRAWS_MAX: u32 = 8;
 
 /// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.
-pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
+pub(crate) fn random_below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
     for _ in 0..REDRAWS_MAX {
         if product as u32 >= ceiling || product as u32 >= ceiling.wrapping_neg() % ceiling {
@@ -143,13 +143,13 @@ pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> 
 }
 
 /// Returns the index of the server at which the cumulative weight, from the head of the list, reaches `target`.
-pub(crate) fn drawn_by_weight(members: &[Member], target: u64) -> Option<usize> {
+pub(crate) fn position_by_weight(members: &[Member], target: u64) -> Option<usize> {
     let mut reached = 0;
     members.iter().position(|member| {
-        if member.available() {
+        if member.is_available() {
             reached += u64::from(member.weight);
         }
-        member.available() && reached >= target
+        member.is_available() && reached >= target
     })
 }
 
@@ -162,19 +162,19 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn new(rule: Rule, index: usize, weight: u32, now: Counts) -> Self {
+    pub(crate) fn new(rule: Rule, index: usize, weight: u32, counts: Counts) -> Self {
         let (cost, share) = match rule {
-            Rule::Lc => (now.overhead(), 1),
-            Rule::Wlc => (now.overhead(), weight),
+            Rule::Lc => (counts.overhead(), 1),
+            Rule::Wlc => (counts.overhead(), weight),
             // Cost 0 is better than any server with connections, and equal to any other idle server.
-            Rule::Nq if now.active == 0 => (0, weight),
-            Rule::Sed | Rule::Nq => (now.queue(), weight),
+            Rule::Nq if counts.active == 0 => (0, weight),
+            Rule::Sed | Rule::Nq => (counts.queue(), weight),
             Rule::Fo | Rule::Ovf => (1, weight),
         };
         Self { index, cost, share }
     }
 
-    pub(crate) fn worse_than(&self, other: &Self) -> bool {
+    pub(crate) fn is_worse_than(&self, other: &Self) -> bool {
         u64::from(self.cost) * u64::from(other.share)
             > u64::from(other.cost) * u64::from(self.share)
     }

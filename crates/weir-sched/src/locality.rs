@@ -2,7 +2,7 @@
 //! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
 //! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
-//! next half-hourly sweep; a set has at most [`SET`] servers; a server that was removed from the service is never
+//! next half-hourly sweep; a set has at most [`SET_MAX`] servers; a server that was removed from the service is never
 //! dropped from a set as the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached server.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
 /// Maximum number of servers that `lblcr` caches for an address; further servers are used but not cached.
-pub const SET: usize = 16;
+pub const SET_MAX: usize = 16;
 
 /// The cache entry of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Entry {
 /// The cache of a service.
 #[derive(Debug, Clone)]
 pub struct Cache {
-    replicates: bool,
+    is_replicated: bool,
     expiration: u32,
     entries: HashMap<IpAddr, Entry>,
 }
@@ -39,7 +39,7 @@ impl Cache {
     #[must_use]
     pub fn new(kind: Kind, expiration: u32) -> Self {
         Self {
-            replicates: kind == Kind::Lblcr,
+            is_replicated: kind == Kind::Lblcr,
             expiration,
             entries: HashMap::new(),
         }
@@ -63,7 +63,7 @@ impl Cache {
             .retain(|_, entry| now.wrapping_sub(entry.last_use) < expiration);
         let cached = self.entries.get_mut(&destination).and_then(|entry| {
             entry.last_use = now;
-            if self.replicates {
+            if self.is_replicated {
                 entry.serve_from_set(members, counts, now, expiration)
             } else {
                 position(members, *entry.dests.first()?)
@@ -79,9 +79,9 @@ impl Cache {
             last_use: now,
             last_change: now,
         });
-        if !self.replicates {
+        if !self.is_replicated {
             entry.dests = vec![dest];
-        } else if !entry.dests.contains(&dest) && entry.dests.len() < SET {
+        } else if !entry.dests.contains(&dest) && entry.dests.len() < SET_MAX {
             entry.dests.push(dest);
             entry.last_change = now;
         }
@@ -113,13 +113,13 @@ impl Entry {
                 u64::from(member.weight),
             )
         };
-        let less = |(a, b): (u64, u64), (c, d): (u64, u64)| a * d < c * b;
+        let is_less = |(a, b): (u64, u64), (c, d): (u64, u64)| a * d < c * b;
         let least_loaded = set
             .iter()
             .copied()
             .filter(|&index| members[index].usable)
             .reduce(|best, index| {
-                if less(load(index), load(best)) {
+                if is_less(load(index), load(best)) {
                     index
                 } else {
                     best
@@ -127,7 +127,7 @@ impl Entry {
             });
         if self.dests.len() > 1 && now.wrapping_sub(self.last_change) > expiration {
             let most_loaded = set.iter().copied().reduce(|most_loaded, index| {
-                if less(load(most_loaded), load(index)) {
+                if is_less(load(most_loaded), load(index)) {
                     index
                 } else {
                     most_loaded
@@ -149,7 +149,7 @@ fn position(members: &[Member], dest: u32) -> Option<usize> {
         .position(|member| member.dest == dest && member.weight > 0)
 }
 
-/// Whether a server has more active flows than its weight while another has less than half of its weight.
+/// Returns whether a server has more active flows than its weight while another has less than half of its weight.
 fn is_full(index: usize, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> bool {
     let active = |member: &Member| u64::from(counts(member.slot).active);
     active(&members[index]) > u64::from(members[index].weight)

@@ -52,8 +52,8 @@ pub fn size_for(servers: usize) -> u32 {
         .unwrap_or(second_largest)
 }
 
-/// Like [`size_for`], for tables that are used only for flows without an entry in the flow table: coarser shares are
-/// acceptable, and ten thousand services may each have such a table.
+/// Returns a size like [`size_for`], for tables that are used only for flows without an entry in the flow table:
+/// coarser shares are acceptable, and ten thousand services may each have such a table.
 #[must_use]
 pub fn spare_size_for(servers: usize) -> u32 {
     let size = size_for(servers.div_ceil(ENTRIES_PER_SERVER / SPARE_ENTRIES_PER_SERVER));
@@ -83,34 +83,38 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     if !SIZES.contains(&size) {
         return Err(Error::TableSize { size });
     }
-    let mut turns: Vec<Filler> = entries
+    let mut fillers: Vec<Filler> = entries
         .iter()
         .filter(|entry| entry.weight > 0)
         .map(|&entry| Filler::new(entry, size))
         .collect();
-    if turns.len() > size as usize {
+    if fillers.len() > size as usize {
         return Err(Error::TooManyServers {
-            servers: turns.len(),
+            servers: fillers.len(),
             entries: size as usize,
         });
     }
-    turns.sort_by_key(|turn| (turn.entry.name, turn.entry.dest));
+    fillers.sort_by_key(|filler| (filler.entry.name, filler.entry.dest));
     let mut table = vec![0; size as usize];
-    let Some(greatest) = turns.iter().map(|turn| u64::from(turn.entry.weight)).max() else {
+    let Some(max_weight) = fillers
+        .iter()
+        .map(|filler| u64::from(filler.entry.weight))
+        .max()
+    else {
         return Ok(table);
     };
     let mut free_entries = table.len();
     while free_entries > 0 {
-        for turn in &mut turns {
-            turn.credit += u64::from(turn.entry.weight);
-            if turn.credit < greatest || free_entries == 0 {
+        for filler in &mut fillers {
+            filler.credit += u64::from(filler.entry.weight);
+            if filler.credit < max_weight || free_entries == 0 {
                 continue;
             }
-            turn.credit -= greatest;
-            while table[turn.position as usize] != 0 {
-                turn.position = (turn.position + turn.skip) % size;
+            filler.credit -= max_weight;
+            while table[filler.position as usize] != 0 {
+                filler.position = (filler.position + filler.skip) % size;
             }
-            table[turn.position as usize] = turn.entry.dest;
+            table[filler.position as usize] = filler.entry.dest;
             free_entries -= 1;
         }
     }
@@ -126,12 +130,12 @@ pub fn skip(table: &mut [u32], is_usable: &dyn Fn(u32) -> bool) -> bool {
     let Some(first) = usable.iter().position(|usable| *usable) else {
         return false;
     };
-    let mut next = table[first];
+    let mut next_usable = table[first];
     for (dest, usable) in table.iter_mut().zip(usable).rev() {
         if usable {
-            next = *dest;
+            next_usable = *dest;
         } else {
-            *dest = next;
+            *dest = next_usable;
         }
     }
     true
@@ -139,9 +143,9 @@ pub fn skip(table: &mut [u32], is_usable: &dyn Fn(u32) -> bool) -> bool {
 
 impl Filler {
     fn new(entry: Entry, size: u32) -> Self {
-        let mixed = mix_64(entry.name);
-        // Two independent numbers, from the halves of a mixed word.
-        let (high, low) = ((mixed >> 32) as u32, mixed as u32);
+        let hash = mix_64(entry.name);
+        // The halves of the hash are two independent numbers.
+        let (high, low) = ((hash >> 32) as u32, hash as u32);
         Self {
             entry,
             position: high % size,
@@ -162,8 +166,8 @@ pub fn lookup(
     availability: &dyn Fn(u32) -> Availability,
 ) -> Option<u32> {
     let first = (((hash >> 32) * table.len() as u64) >> 32) as usize;
-    let (before, from) = table.split_at_checked(first)?;
-    mode.choose(from.iter().chain(before).copied(), availability)
+    let (head, tail) = table.split_at_checked(first)?;
+    mode.choose(tail.iter().chain(head).copied(), availability)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ struct Filler {
     position: u32,
     skip: u32,
     /// Number of consecutive entries that the server takes in a turn.
-    count: u32,
+    turn_len: u32,
 }
 
 /// Builds the table: [`SIZE`] values of [`Entry::dest`], all 0 if no server ever had weight.
@@ -51,15 +51,15 @@ pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
         });
     }
     let mut table = vec![0; SIZE as usize];
-    let mut turns = turns(entries);
+    let mut fillers = fillers(entries);
     let mut free_entries = table.len();
-    while free_entries > 0 && !turns.is_empty() {
-        for turn in &mut turns {
-            for _ in 0..turn.count.min(free_entries as u32) {
-                while table[turn.position as usize] != 0 {
-                    turn.position = (turn.position + turn.skip) % SIZE;
+    while free_entries > 0 && !fillers.is_empty() {
+        for filler in &mut fillers {
+            for _ in 0..filler.turn_len.min(free_entries as u32) {
+                while table[filler.position as usize] != 0 {
+                    filler.position = (filler.position + filler.skip) % SIZE;
                 }
-                table[turn.position as usize] = turn.dest;
+                table[filler.position as usize] = filler.dest;
                 free_entries -= 1;
             }
         }
@@ -67,7 +67,7 @@ pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     Ok(table)
 }
 
-fn turns(entries: &[Entry]) -> Vec<Filler> {
+fn fillers(entries: &[Entry]) -> Vec<Filler> {
     let divisor = entries.iter().map(|entry| entry.last_weight).fold(0, gcd);
     if divisor == 0 {
         return Vec::new();
@@ -86,7 +86,7 @@ fn turns(entries: &[Entry]) -> Vec<Filler> {
             dest: entry.dest,
             position: hash(entry.fold, entry.port, 0, KEY_OFFSET) % SIZE,
             skip: hash(entry.fold, entry.port, 0, KEY_SKIP) % (SIZE - 1) + 1,
-            count: ((entry.last_weight / divisor) >> shift).max(1),
+            turn_len: ((entry.last_weight / divisor) >> shift).max(1),
         })
         .collect()
 }
@@ -102,9 +102,9 @@ const fn hash(fold: u32, port: u16, offset: u32, key: u64) -> u32 {
     hsiphash_1u32(offset.wrapping_add(port as u32).wrapping_add(fold), key)
 }
 
-/// Returns the server for a client, or `None` if the flow is rejected. It is also rejected after [`SIZE`] probes, which
-/// may not have found every server. `table` must have [`SIZE`] entries; with a shorter one, an index beyond its end
-/// rejects the flow.
+/// Returns the server for a client, or `None` if the flow is rejected. The flow is also rejected after [`SIZE`] probes,
+/// which may not have found every server. `table` must have [`SIZE`] entries; with a shorter one, an index beyond its
+/// end rejects the flow.
 pub fn lookup(
     table: &[u32],
     fold: u32,

@@ -3,19 +3,19 @@
 //!
 //! A draw is a uniformly random position. It is accepted with a probability of its weight divided by the largest
 //! weight, and only if its server accepts new flows. With equal weights, each draw needs one random number and reads
-//! one server. After [`TRIES`] draws the list is walked instead, so the cost of a choice is bounded even if few servers
-//! accept flows. Accepted draws and the walk have the same probabilities, proportional to the weights of the usable
-//! servers. The number of failed draws therefore does not matter: equally loaded servers have shares exactly
-//! proportional to their weights. The share of an unusable server is distributed by weight to all others, not to the
-//! next server in the list.
+//! one server. After [`TRIES`] draws the server is drawn by weight from the whole list instead, so the cost of a choice
+//! is bounded even if few servers accept flows. Accepted draws and draws from the whole list have the same
+//! probabilities, proportional to the weights of the usable servers. The number of failed draws therefore does not
+//! matter: equally loaded servers have shares exactly proportional to their weights. The share of an unusable server is
+//! distributed by weight to all others, not to the next server in the list.
 //!
 //! The data plane and the proxy use this algorithm: the proxy calls [`pick`] for its own list; bpf/lib/schedule_load.h
 //! implements the same draws.
 
 use crate::Member;
-use crate::load::{Candidate, Counts, Rule, below};
+use crate::load::{Candidate, Counts, Rule, random_below};
 
-/// Maximum number of draws before the list is walked, for both servers together.
+/// Maximum number of draws before the whole list is read, for both servers together.
 pub const TRIES: usize = 8;
 
 /// The servers from which `p2c` draws, by position, starting at 0.
@@ -23,9 +23,9 @@ pub trait Servers {
     /// Returns the number of positions.
     fn count(&self) -> usize;
     /// Returns the largest weight, even if its server currently accepts no new flows.
-    fn heaviest(&self) -> u32;
-    /// Returns the weight of the server at a position, at most [`Servers::heaviest`]; 0 while the server accepts no new
-    /// flows.
+    fn max_weight(&self) -> u32;
+    /// Returns the weight of the server at a position, at most [`Servers::max_weight`]; 0 while the server accepts no
+    /// new flows.
     fn weight(&self, position: usize) -> u32;
     /// Returns the connections of the server at a position.
     fn counts(&self, position: usize) -> Counts;
@@ -50,11 +50,11 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
             second = found;
         }
     }
-    let first = first.or_else(|| walk(servers, None, draw))?;
+    let first = first.or_else(|| draw_by_weight(servers, None, draw))?;
     if second.is_none() && count > 1 {
-        second = walk(servers, Some(first), draw);
+        second = draw_by_weight(servers, Some(first), draw);
     }
-    Some(second.map_or(first, |second| better(servers, first, second)))
+    Some(second.map_or(first, |second| less_loaded(servers, first, second)))
 }
 
 /// Draws once from all positions except `other`. Returns `None` if the draw is not accepted.
@@ -64,17 +64,18 @@ fn draw_once(
     other: Option<usize>,
     draw: &mut impl FnMut() -> u32,
 ) -> Option<usize> {
-    let drawn = below(count - u32::from(other.is_some()), draw) as usize;
+    let drawn = random_below(count - u32::from(other.is_some()), draw) as usize;
     let position = drawn + usize::from(other.is_some_and(|other| drawn >= other));
-    let (weight, heaviest) = (servers.weight(position), servers.heaviest());
+    let (weight, max_weight) = (servers.weight(position), servers.max_weight());
     // A server with the largest weight is accepted without another random number.
-    let accepted = weight > 0 && (weight >= heaviest || below(heaviest, draw) < weight);
-    accepted.then_some(position)
+    let is_accepted =
+        weight > 0 && (weight >= max_weight || random_below(max_weight, draw) < weight);
+    is_accepted.then_some(position)
 }
 
 /// Draws a position by weight from all usable ones except `other`. If the weights sum to 2^32 or more, the sum is
 /// limited to 2^32 - 1.
-fn walk(
+fn draw_by_weight(
     servers: &impl Servers,
     other: Option<usize>,
     draw: &mut impl FnMut() -> u32,
@@ -89,7 +90,7 @@ fn walk(
     if total == 0 {
         return None;
     }
-    let target = u64::from(below(u32::try_from(total).unwrap_or(u32::MAX), draw));
+    let target = u64::from(random_below(u32::try_from(total).unwrap_or(u32::MAX), draw));
     let (mut reached, mut last) = (0, None);
     for (position, weight) in usable() {
         reached += u64::from(weight);
@@ -103,12 +104,12 @@ fn walk(
 }
 
 /// Returns the first server, unless the second has strictly less load per weight.
-fn better(servers: &impl Servers, first: usize, second: usize) -> usize {
+fn less_loaded(servers: &impl Servers, first: usize, second: usize) -> usize {
     let load = |position| {
         let weight = servers.weight(position);
         Candidate::new(Rule::Wlc, position, weight, servers.counts(position))
     };
-    if load(first).worse_than(&load(second)) {
+    if load(first).is_worse_than(&load(second)) {
         second
     } else {
         first
@@ -117,7 +118,7 @@ fn better(servers: &impl Servers, first: usize, second: usize) -> usize {
 
 /// Calls [`pick`] for a list of members. Returns the index of the server for the next flow. Servers of weight 0 have no
 /// position.
-pub fn among(
+pub fn pick_member(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
     draw: &mut dyn FnMut() -> u32,
@@ -127,7 +128,7 @@ pub fn among(
         .collect();
     let weights = drawable.iter().map(|index| members[*index].weight);
     let list = List {
-        heaviest: weights.max()?,
+        max_weight: weights.max()?,
         members,
         drawable: &drawable,
         counts,
@@ -138,7 +139,7 @@ pub fn among(
 struct List<'a> {
     members: &'a [Member],
     drawable: &'a [usize],
-    heaviest: u32,
+    max_weight: u32,
     counts: &'a dyn Fn(u32) -> Counts,
 }
 
@@ -153,13 +154,17 @@ impl Servers for List<'_> {
         self.drawable.len()
     }
 
-    fn heaviest(&self) -> u32 {
-        self.heaviest
+    fn max_weight(&self) -> u32 {
+        self.max_weight
     }
 
     fn weight(&self, position: usize) -> u32 {
         let member = self.member(position);
-        if member.available() { member.weight } else { 0 }
+        if member.is_available() {
+            member.weight
+        } else {
+            0
+        }
     }
 
     fn counts(&self, position: usize) -> Counts {

@@ -27,7 +27,7 @@ pub enum Walk {
 struct Node {
     prev: usize,
     next: usize,
-    linked: bool,
+    is_linked: bool,
     weight: i64,
     overloaded: bool,
 }
@@ -45,10 +45,10 @@ impl List {
     }
 
     fn servers(&self) -> impl Iterator<Item = &Node> {
-        let mut at = HEAD;
+        let mut node = HEAD;
         std::iter::from_fn(move || {
-            at = self.next(at);
-            (at != HEAD).then(|| &self.nodes[at])
+            node = self.next(node);
+            (node != HEAD).then(|| &self.nodes[node])
         })
     }
 
@@ -58,7 +58,7 @@ impl List {
         self.nodes.push(Node {
             prev: HEAD,
             next,
-            linked: true,
+            is_linked: true,
             weight: i64::from(weight),
             overloaded: false,
         });
@@ -71,7 +71,7 @@ impl List {
         let Node { prev, next, .. } = self.nodes[node];
         self.nodes[prev].next = next;
         self.nodes[next].prev = prev;
-        self.nodes[node].linked = false;
+        self.nodes[node].is_linked = false;
     }
 }
 
@@ -96,7 +96,7 @@ impl Service {
             nodes: vec![Node {
                 prev: HEAD,
                 next: HEAD,
-                linked: true,
+                is_linked: true,
                 weight: 0,
                 overloaded: false,
             }],
@@ -158,6 +158,6 @@ impl Service {
 
     fn find(&self, server: u32) -> Option<usize> {
         let node = usize::try_from(server).ok()?;
-        (node != HEAD && self.list.nodes.get(node)?.linked).then_some(node)
+        (node != HEAD && self.list.nodes.get(node)?.is_linked).then_some(node)
     }
 }

@@ -6,10 +6,10 @@
 //! published with the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member
 //! means the head of the list, even if servers are added later.
 //!
-//! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::changed`] and [`wrr::changed`]
-//! compute the next `Start` from both, for one change (one added, edited or removed server) at a time, because the
-//! kernel's result for two changes differs from that for both at once. Cursor updates between reading and publishing
-//! are lost, which has no other effect.
+//! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::next_start`] and
+//! [`wrr::next_start`] compute the next `Start` from both, for one change (one added, edited or removed server) at a
+//! time, because the kernel's result for two changes differs from that for both at once. Cursor updates between reading
+//! and publishing are lost, which has no other effect.
 //!
 //! [`reference`](mod@crate::reference) is a slow implementation with the same results.
 
@@ -68,15 +68,15 @@ impl Start {
     }
 }
 
-/// Returns the index of the first member after `last_seq` for which `wanted` returns true.
+/// Returns the index of the first member after `last_seq` for which `is_wanted` returns true.
 fn first_after(
     members: &[Member],
     last_seq: u32,
-    wanted: impl Fn(&Member) -> bool,
+    is_wanted: impl Fn(&Member) -> bool,
 ) -> Option<usize> {
     members
         .iter()
-        .position(|member| (last_seq == 0 || member.seq < last_seq) && wanted(member))
+        .position(|member| (last_seq == 0 || member.seq < last_seq) && is_wanted(member))
 }
 
 #[cfg(test)]

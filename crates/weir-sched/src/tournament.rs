@@ -1,4 +1,4 @@
-//! Trees that replace walks over long lists. The data plane stores the same nodes in addition to a list.
+//! Trees that replace the search of long lists. The data plane stores the same nodes in addition to a list.
 //!
 //! Leaves are the positions in the list. Node 1 is the root, and node `n` has the children `2n` and `2n + 1`. In a tree
 //! of winners, a node contains the position of the better of its children's winners, or the left one if they are equal.
@@ -10,9 +10,9 @@ use crate::load::{Counts, Rule, better_position};
 /// Content of a node in a tree of winners if no server below it accepts flows.
 pub const NONE: u32 = u32::MAX;
 
-/// Maximum length of lists that are walked: updating a tree whenever a counter changes would cost as much as it saves
-/// for new flows.
-pub const WALKED: usize = 16;
+/// Maximum length of lists that are searched without a tree: updating a tree whenever a counter changes would cost as
+/// much as it saves for new flows.
+pub const MAX_SEARCHED_LEN: usize = 16;
 
 /// The content of a tree's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> 
     };
     let mut nodes = vec![empty; width(members.len()) as usize];
     for node in (1..nodes.len()).rev() {
-        nodes[node] = value(tree, members, counts, &nodes, node);
+        nodes[node] = node_value(tree, members, counts, &nodes, node);
     }
     nodes
 }
@@ -59,10 +59,10 @@ pub fn climb(
     while node > 1 {
         node /= 2;
         visited += 1;
-        let now = value(tree, members, counts, nodes, node);
-        let same = now == nodes[node];
-        nodes[node] = now;
-        if same && (now != position || !matches!(tree, Tree::Winners(_))) {
+        let new_value = node_value(tree, members, counts, nodes, node);
+        let is_same = new_value == nodes[node];
+        nodes[node] = new_value;
+        if is_same && (new_value != position || !matches!(tree, Tree::Winners(_))) {
             break;
         }
     }
@@ -70,7 +70,7 @@ pub fn climb(
 }
 
 /// Computes the content of a node from its children.
-pub fn value(
+pub fn node_value(
     tree: Tree,
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
@@ -84,42 +84,43 @@ pub fn value(
     let sum = |node: usize| match node.checked_sub(nodes.len()) {
         Some(position) => members
             .get(position)
-            .map_or(0, |member| leaf(tree, member, counts)),
+            .map_or(0, |member| leaf_value(tree, member, counts)),
         None => nodes[node],
     };
     match tree {
         Tree::Winners(rule) => {
-            let halves = [winner(2 * node), winner(2 * node + 1)];
-            better_position(rule, members, counts, halves).map_or(NONE, |position| position as u32)
+            let positions = [winner(2 * node), winner(2 * node + 1)];
+            better_position(rule, members, counts, positions)
+                .map_or(NONE, |position| position as u32)
         }
         Tree::Weights | Tree::Active => sum(2 * node).saturating_add(sum(2 * node + 1)),
     }
 }
 
 /// Returns the contribution of a server to the sums above it.
-fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
+fn leaf_value(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
     match tree {
-        Tree::Weights if member.available() => member.weight,
+        Tree::Weights if member.is_available() => member.weight,
         Tree::Active => counts(member.slot).active,
         Tree::Weights | Tree::Winners(_) => 0,
     }
 }
 
-/// Returns the first position, starting at `from`, whose server has at least `weight`, in a tree by [`Rule::Fo`]: for
+/// Returns the first position, starting at `first`, whose server has at least `weight`, in a tree by [`Rule::Fo`]: for
 /// `rr` and `wrr`.
 #[must_use]
-pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Option<usize> {
-    if from >= members.len() {
+pub fn seek(nodes: &[u32], members: &[Member], first: usize, weight: u32) -> Option<usize> {
+    if first >= members.len() {
         return None;
     }
-    let mut node = nodes.len() + from;
+    let mut node = nodes.len() + first;
     loop {
         let winner = match node.checked_sub(nodes.len()) {
             Some(position) => position,
             None => nodes[node] as usize,
         };
-        let reaches = |member: &Member| member.available() && member.weight >= weight;
-        if members.get(winner).is_some_and(reaches) {
+        let is_sufficient = |member: &Member| member.is_available() && member.weight >= weight;
+        if members.get(winner).is_some_and(is_sufficient) {
             if node >= nodes.len() {
                 return Some(winner);
             }
@@ -138,7 +139,7 @@ pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Opti
 /// Returns the position at which the cumulative weight, from the head of the list, reaches `target`, in
 /// [`Tree::Weights`]: for `twos`.
 #[must_use]
-pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
+pub fn position_by_weight(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
     // A server without weight is never selected, even if `target` is 0.
     let mut target = target.max(1);
     if nodes[1] < target {
@@ -149,7 +150,7 @@ pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
         node *= 2;
         let left_sum = match node.checked_sub(nodes.len()) {
             Some(position) => members.get(position).map_or(0, |member| {
-                leaf(Tree::Weights, member, &|_| Counts::default())
+                leaf_value(Tree::Weights, member, &|_| Counts::default())
             }),
             None => nodes[node],
         };
@@ -191,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn root_equals_result_of_a_walk(
+        fn root_equals_result_of_a_list_search(
             servers in prop::collection::vec((0_u32..5, prop::bool::weighted(0.9)), 1..70),
             changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4, 0_u32..600), 0..60),
         ) {
@@ -199,8 +200,8 @@ mod tests {
             for rule in RULES {
                 let mut loads = vec![Counts::default(); members.len()];
                 let mut nodes = build(Tree::Winners(rule), &members, &|slot| loads[slot as usize]);
-                for (place, active, inactive) in &changes {
-                    let position = place.index(members.len());
+                for (change, active, inactive) in &changes {
+                    let position = change.index(members.len());
                     loads[position] = Counts { active: *active, inactive: *inactive };
                     let counts = |slot: u32| loads[slot as usize];
                     climb(Tree::Winners(rule), &members, &counts, &mut nodes, position as u32);
@@ -214,18 +215,18 @@ mod tests {
         #[test]
         fn seek_equals_list_search(
             servers in prop::collection::vec((0_u32..9, prop::bool::weighted(0.9)), 1..70),
-            from in 0_usize..80,
+            first in 0_usize..80,
             weight in 1_u32..10,
         ) {
             let members = list(&servers);
             let nodes = build(Tree::Winners(Rule::Fo), &members, &|_| Counts::default());
-            let walked = (from..members.len())
-                .find(|&at| members[at].available() && members[at].weight >= weight);
-            prop_assert_eq!(seek(&nodes, &members, from, weight), walked);
+            let expected = (first..members.len())
+                .find(|&index| members[index].is_available() && members[index].weight >= weight);
+            prop_assert_eq!(seek(&nodes, &members, first, weight), expected);
         }
 
         #[test]
-        fn tree_draw_equals_list_walk(
+        fn position_by_weight_equals_list_search(
             servers in prop::collection::vec(
                 (prop_oneof![0_u32..9, Just(i32::MAX as u32)], prop::bool::weighted(0.8)),
                 1..70,
@@ -234,11 +235,13 @@ mod tests {
         ) {
             let members = list(&servers);
             let nodes = build(Tree::Weights, &members, &|_| Counts::default());
-            let total: u64 = members.iter().filter(|it| it.available()).map(|it| u64::from(it.weight)).sum();
+            let available = members.iter().filter(|member| member.is_available());
+            let total: u64 = available.map(|member| u64::from(member.weight)).sum();
             prop_assert_eq!(u64::from(nodes[1]), total.min(u32::MAX.into()));
             for target in targets {
                 let target = (u64::from(target) % (total.min(u64::from(u32::MAX) - 1) + 1)) as u32;
-                prop_assert_eq!(drawn(&nodes, &members, target), load::drawn_by_weight(&members, target.into()));
+                let expected = load::position_by_weight(&members, target.into());
+                prop_assert_eq!(position_by_weight(&nodes, &members, target), expected);
             }
         }
 
@@ -250,12 +253,12 @@ mod tests {
             let members = list(&servers);
             let mut loads = vec![Counts::default(); members.len()];
             let mut nodes = build(Tree::Active, &members, &|slot| loads[slot as usize]);
-            for (place, active) in &changes {
-                let position = place.index(members.len());
+            for (change, active) in &changes {
+                let position = change.index(members.len());
                 loads[position].active = *active;
                 let counts = |slot: u32| loads[slot as usize];
                 climb(Tree::Active, &members, &counts, &mut nodes, position as u32);
-                prop_assert_eq!(nodes[1], loads.iter().map(|it| it.active).sum::<u32>());
+                prop_assert_eq!(nodes[1], loads.iter().map(|counts| counts.active).sum::<u32>());
                 prop_assert_eq!(&nodes, &build(Tree::Active, &members, &counts));
             }
         }

@@ -31,7 +31,7 @@ impl Server {
         self.active * 256 + self.inactive
     }
 
-    fn takes(&self) -> bool {
+    fn accepts_flows(&self) -> bool {
         self.weight > 0 && !self.overloaded
     }
 }
@@ -40,11 +40,11 @@ impl Server {
 enum Choice {
     Server(u32),
     NoServer,
-    Unsaid,
+    Undefined,
 }
 
 #[derive(Default)]
-struct Words {
+struct Options {
     v6: bool,
     udp: bool,
     strict: bool,
@@ -55,7 +55,7 @@ struct Words {
 /// A service as in the kernel, with its scheduler's state.
 struct Service {
     scheduler: &'static str,
-    words: Words,
+    options: Options,
     /// The servers, the newest first.
     list: Vec<Server>,
     /// `rr` and `wrr`: the number of the last chosen server; `None` = the head of the list.
@@ -119,10 +119,10 @@ const MH_SIZE: usize = 4093;
 const MH_KEYS: [u64; 2] = [2_654_435_761, 2_654_446_892];
 
 impl Service {
-    fn new(scheduler: &'static str, words: Words) -> Self {
+    fn new(scheduler: &'static str, options: Options) -> Self {
         let mut service = Self {
             scheduler,
-            words,
+            options,
             list: Vec::new(),
             cursor: None,
             pass: (0, 0, 1),
@@ -130,16 +130,16 @@ impl Service {
             sets: HashMap::new(),
             draws: 0,
         };
-        service.fill();
+        service.rebuild_table();
         service
     }
 
-    fn known(&self, number: u32) -> Option<&Server> {
+    fn find_server(&self, number: u32) -> Option<&Server> {
         self.list.iter().find(|server| server.number == number)
     }
 
-    fn server(&mut self, number: u32) -> &mut Server {
-        let server = self.list.iter_mut().find(|it| it.number == number);
+    fn server_mut(&mut self, number: u32) -> &mut Server {
+        let server = self.list.iter_mut().find(|server| server.number == number);
         server.expect("server is in the list")
     }
 
@@ -150,80 +150,80 @@ impl Service {
 
     fn add(&mut self, server: Server) {
         self.list.insert(0, server);
-        self.changed(true);
+        self.handle_change(true);
     }
 
     fn edit(&mut self, number: u32, weight: i64) {
-        let server = self.server(number);
+        let server = self.server_mut(number);
         server.weight = weight;
         if weight != 0 {
             server.last_weight = weight;
         }
-        self.changed(false);
+        self.handle_change(false);
     }
 
     fn remove(&mut self, number: u32) {
-        let at = self.position(Some(number)).expect("server is in the list");
-        self.list.remove(at);
+        let index = self.position(Some(number)).expect("server is in the list");
+        self.list.remove(index);
         if self.scheduler == "rr" && self.cursor == Some(number) {
-            self.cursor = at.checked_sub(1).map(|before| self.list[before].number);
+            self.cursor = index.checked_sub(1).map(|before| self.list[before].number);
         }
-        self.changed(true);
+        self.handle_change(true);
     }
 
     /// Handles a change: a server was added or removed if `membership` is true, otherwise a weight was edited.
-    fn changed(&mut self, membership: bool) {
+    fn handle_change(&mut self, membership: bool) {
         match self.scheduler {
-            "wrr" => self.align(),
+            "wrr" => self.restart_wrr(),
             "dh" if !membership => {}
-            _ => self.fill(),
+            _ => self.rebuild_table(),
         }
     }
 
-    fn align(&mut self) {
+    fn restart_wrr(&mut self) {
         self.cursor = None;
         let weights = self.list.iter().map(|server| server.weight);
         let step = weights.clone().fold(0, gcd).max(1);
         let highest = weights.max().unwrap_or(0) - (step - 1);
-        let mut now = self.pass.0;
-        if now > highest || now == 0 {
-            now = highest;
+        let mut pass_weight = self.pass.0;
+        if pass_weight > highest || pass_weight == 0 {
+            pass_weight = highest;
         } else if step > 1 {
-            now = now / step * step + 1;
+            pass_weight = pass_weight / step * step + 1;
         }
-        self.pass = (now, highest, step);
+        self.pass = (pass_weight, highest, step);
     }
 
-    fn rr(&mut self) -> Choice {
-        let begin = self.position(self.cursor).map_or(0, |at| at + 1);
+    fn choose_rr(&mut self) -> Choice {
+        let begin = self.position(self.cursor).map_or(0, |index| index + 1);
         let mut round = (begin..self.list.len()).chain(0..begin);
-        match round.find(|at| self.list[*at].takes()) {
-            Some(at) => {
-                self.cursor = Some(self.list[at].number);
-                Choice::Server(self.list[at].number)
+        match round.find(|index| self.list[*index].accepts_flows()) {
+            Some(index) => {
+                self.cursor = Some(self.list[index].number);
+                Choice::Server(self.list[index].number)
             }
             None => Choice::NoServer,
         }
     }
 
-    fn wrr(&mut self) -> Choice {
+    fn choose_wrr(&mut self) -> Choice {
         if self.list.iter().all(|server| server.weight == 0) {
             return Choice::NoServer;
         }
-        if !self.list.iter().any(Server::takes) {
+        if !self.list.iter().any(Server::accepts_flows) {
             // The position of the walk has an effect later, in the script of `wrr`.
-            return Choice::Unsaid;
+            return Choice::Undefined;
         }
-        let mut at = self.position(self.cursor).map_or(0, |at| at + 1);
+        let mut index = self.position(self.cursor).map_or(0, |index| index + 1);
         loop {
-            while let Some(server) = self.list.get(at) {
+            while let Some(server) = self.list.get(index) {
                 if !server.overloaded && server.weight >= self.pass.0 {
                     self.cursor = Some(server.number);
                     return Choice::Server(server.number);
                 }
-                at += 1;
+                index += 1;
             }
-            at = 0;
+            index = 0;
             self.pass.0 -= self.pass.2;
             if self.pass.0 <= 0 {
                 self.pass.0 = self.pass.1;
@@ -234,7 +234,7 @@ impl Service {
     /// Returns the first server with the lowest cost. Costs are fractions, compared by products.
     fn least_cost(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
         let mut best: Option<&Server> = None;
-        for server in self.list.iter().filter(|server| server.takes()) {
+        for server in self.list.iter().filter(|server| server.accepts_flows()) {
             let better = best.is_none_or(|best| {
                 let ((a, over), (b, under)) = (cost(best), cost(server));
                 a * under > b * over
@@ -255,18 +255,18 @@ impl Service {
     }
 
     fn nq(&self) -> Choice {
-        let mut ready = self.list.iter().filter(|server| server.takes());
+        let mut ready = self.list.iter().filter(|server| server.accepts_flows());
         match ready.find(|server| server.active == 0) {
             Some(idle) => Choice::Server(idle.number),
             None => self.sed(),
         }
     }
 
-    fn heaviest(&self, may: impl Fn(&Server) -> bool) -> Choice {
+    fn heaviest(&self, is_eligible: impl Fn(&Server) -> bool) -> Choice {
         let mut best: Option<&Server> = None;
         for server in &self.list {
-            let heavier = best.is_none_or(|best| server.weight > best.weight);
-            if server.takes() && may(server) && heavier {
+            let is_heavier = best.is_none_or(|best| server.weight > best.weight);
+            if server.accepts_flows() && is_eligible(server) && is_heavier {
                 best = Some(server);
             }
         }
@@ -276,35 +276,39 @@ impl Service {
     fn draw_by_weight(&mut self, total: i64) -> Option<Server> {
         let draw = u64::from(weir_sched::hash::seeded_draw(SEED, self.draws));
         self.draws += 1;
-        let mut rest = ((draw * (total as u64 + 1)) >> 32) as i64;
-        for server in self.list.iter().filter(|server| server.takes()) {
-            rest -= server.weight;
-            if rest <= 0 {
+        let mut remaining = ((draw * (total as u64 + 1)) >> 32) as i64;
+        for server in self.list.iter().filter(|server| server.accepts_flows()) {
+            remaining -= server.weight;
+            if remaining <= 0 {
                 return Some(server.clone());
             }
         }
         None
     }
 
-    fn twos(&mut self) -> Choice {
-        let ready = self.list.iter().filter(|server| server.takes());
+    fn choose_twos(&mut self) -> Choice {
+        let ready = self.list.iter().filter(|server| server.accepts_flows());
         let total: i64 = ready.map(|server| server.weight).sum();
         if total == 0 {
             return Choice::NoServer;
         }
-        let (one, two) = (self.draw_by_weight(total), self.draw_by_weight(total));
-        let (Some(one), Some(two)) = (one, two) else {
+        let (first, second) = (self.draw_by_weight(total), self.draw_by_weight(total));
+        let (Some(first), Some(second)) = (first, second) else {
             return Choice::NoServer;
         };
-        let second = two.weight * one.overhead() > one.weight * two.overhead();
-        Choice::Server(if second { two.number } else { one.number })
+        let is_second_better = second.weight * first.overhead() > first.weight * second.overhead();
+        Choice::Server(if is_second_better {
+            second.number
+        } else {
+            first.number
+        })
     }
 
-    fn fill(&mut self) {
+    fn rebuild_table(&mut self) {
         self.table = match self.scheduler {
             "dh" => self.fill_buckets(|_| 1),
             "sh" => self.fill_buckets(|server| server.weight),
-            "mh" => self.maglev(),
+            "mh" => self.build_maglev(),
             _ => Vec::new(),
         };
     }
@@ -328,7 +332,7 @@ impl Service {
         table
     }
 
-    fn maglev(&self) -> Vec<Option<u32>> {
+    fn build_maglev(&self) -> Vec<Option<u32>> {
         let mut table = vec![None; MH_SIZE];
         let weights = self.list.iter().map(|server| server.last_weight);
         let step = weights.clone().fold(0, gcd);
@@ -340,21 +344,21 @@ impl Service {
         let mut turns = Vec::new();
         for server in &self.list {
             let hash = |key: usize| hsiphash(fold(server.address), MH_KEYS[key]) as usize;
-            let due = match server.last_weight {
+            let turn_len = match server.last_weight {
                 0 => 0,
                 weight => ((weight / step) >> shift).max(1),
             };
-            let (at, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
-            turns.push((server.number, at, skip, due));
+            let (position, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
+            turns.push((server.number, position, skip, turn_len));
         }
         let mut free_entries = MH_SIZE;
         loop {
-            for (number, at, skip, due) in &mut turns {
-                for _ in 0..*due {
-                    while table[*at].is_some() {
-                        *at = (*at + *skip) % MH_SIZE;
+            for (number, position, skip, turn_len) in &mut turns {
+                for _ in 0..*turn_len {
+                    while table[*position].is_some() {
+                        *position = (*position + *skip) % MH_SIZE;
                     }
-                    table[*at] = Some(*number);
+                    table[*position] = Some(*number);
                     free_entries -= 1;
                     if free_entries == 0 {
                         return table;
@@ -365,19 +369,19 @@ impl Service {
     }
 
     /// Selects a server by hash. `index` returns the index for the client's key and an offset.
-    fn by_hash(&self, index: impl Fn(usize) -> usize) -> Choice {
-        let owner = |offset: usize| self.known(self.table[index(offset)]?);
+    fn choose_by_hash(&self, index: impl Fn(usize) -> usize) -> Choice {
+        let owner = |offset: usize| self.find_server(self.table[index(offset)]?);
         let Some(first) = owner(0) else {
             return Choice::NoServer;
         };
-        if first.takes() {
+        if first.accepts_flows() {
             return Choice::Server(first.number);
         }
-        if !self.words.fallback {
+        if !self.options.fallback {
             let has_weight = self.list.iter().any(|server| server.weight > 0);
-            let repaired = first.weight == 0 && !self.words.strict && has_weight;
-            return if repaired {
-                Choice::Unsaid
+            let is_repaired = first.weight == 0 && !self.options.strict && has_weight;
+            return if is_repaired {
+                Choice::Undefined
             } else {
                 Choice::NoServer
             };
@@ -387,21 +391,21 @@ impl Service {
         for offset in 0..size {
             match owner((offset + begin) % size) {
                 None => break,
-                Some(server) if server.takes() => return Choice::Server(server.number),
+                Some(server) if server.accepts_flows() => return Choice::Server(server.number),
                 Some(_) => {}
             }
         }
         Choice::NoServer
     }
 
-    /// Whether the server has more flows than its weight and another has less than half of its weight.
+    /// Returns whether the server has more flows than its weight and another has less than half of its weight.
     fn is_overloaded_while_another_is_idle(&self, server: &Server) -> bool {
         let idle = |other: &Server| other.active * 2 < other.weight;
         server.active > server.weight && self.list.iter().any(idle)
     }
 
-    fn lblc(&mut self, vip: u16) -> Choice {
-        let known = self.sets.get(&vip).and_then(|set| self.known(set[0]));
+    fn choose_lblc(&mut self, vip: u16) -> Choice {
+        let known = self.sets.get(&vip).and_then(|set| self.find_server(set[0]));
         if let Some(server) = known
             && server.weight > 0
             && !self.is_overloaded_while_another_is_idle(server)
@@ -415,13 +419,13 @@ impl Service {
         choice
     }
 
-    fn lblcr(&mut self, vip: u16) -> Choice {
+    fn choose_lblcr(&mut self, vip: u16) -> Choice {
         let set = self.sets.get(&vip).cloned().unwrap_or_default();
         let mut least_loaded: Option<&Server> = None;
-        for server in set.iter().filter_map(|number| self.known(*number)) {
+        for server in set.iter().filter_map(|number| self.find_server(*number)) {
             let better =
                 |best: &Server| best.overhead() * server.weight > server.overhead() * best.weight;
-            if server.takes() && least_loaded.is_none_or(better) {
+            if server.accepts_flows() && least_loaded.is_none_or(better) {
                 least_loaded = Some(server);
             }
         }
@@ -441,7 +445,7 @@ impl Service {
 
     /// Returns the addresses of a flow. For IPv6, the scripts' numbers are read as hexadecimal.
     fn addresses(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
-        if self.words.v6 {
+        if self.options.v6 {
             let v6 = |text: String| text.parse::<Ipv6Addr>().expect("address is valid").into();
             let source = v6(format!("2001:db8:1::{flow}"));
             return (source, v6(format!("2001:db8::{vip}")));
@@ -455,30 +459,30 @@ impl Service {
 
     fn choose(&mut self, flow: u16, vip: u16) -> Choice {
         let (source, destination) = self.addresses(flow, vip);
-        let port = if self.words.port {
+        let port = if self.options.port {
             1000 + u32::from(flow)
         } else {
             0
         };
         let key = port.wrapping_add(fold(source));
         match self.scheduler {
-            "rr" => self.rr(),
-            "wrr" => self.wrr(),
+            "rr" => self.choose_rr(),
+            "wrr" => self.choose_wrr(),
             "lc" => self.least_cost(|server| (server.overhead(), 1)),
             "wlc" => self.wlc(),
             "sed" => self.sed(),
             "nq" => self.nq(),
             "fo" => self.heaviest(|_| true),
             "ovf" => self.heaviest(|server| server.active <= server.weight),
-            "twos" => self.twos(),
-            "dh" => self.by_hash(|_| hash_32(fold(destination))),
-            "sh" => self.by_hash(|offset| (offset + hash_32(key)) % 256),
-            "mh" => self.by_hash(|offset| {
+            "twos" => self.choose_twos(),
+            "dh" => self.choose_by_hash(|_| hash_32(fold(destination))),
+            "sh" => self.choose_by_hash(|offset| (offset + hash_32(key)) % 256),
+            "mh" => self.choose_by_hash(|offset| {
                 hsiphash(key.wrapping_add(offset as u32), MH_KEYS[0]) as usize % MH_SIZE
             }),
-            "lblc" => self.lblc(vip),
-            "lblcr" => self.lblcr(vip),
-            other => panic!("{other} is not the kernel's"),
+            "lblc" => self.choose_lblc(vip),
+            "lblcr" => self.choose_lblcr(vip),
+            other => panic!("{other} is not a scheduler of the kernel"),
         }
     }
 }
@@ -493,26 +497,26 @@ struct Script {
 }
 
 impl Script {
-    fn step(&mut self, step: &str) -> Option<()> {
-        let (kind, rest) = step.split_at(1);
+    fn run_step(&mut self, step: &str) -> Option<()> {
+        let (kind, argument) = step.split_at(1);
         let number = |text: &str| text.parse::<u32>().expect("number is valid");
         match kind {
-            "+" => self.add(number(rest).into()),
+            "+" => self.add(number(argument).into()),
             "=" => {
-                let (server, weight) = rest.split_once(':').expect("step has a weight");
+                let (server, weight) = argument.split_once(':').expect("step has a weight");
                 self.service.edit(number(server), number(weight).into());
             }
-            "-" => self.service.remove(number(rest)),
-            "!" => self.service.server(number(rest)).overloaded = true,
-            "." => self.service.server(number(rest)).overloaded = false,
-            "@" => self.vip = rest.parse().expect("number is valid"),
-            "~" => self.end(number(rest) as usize - 1),
+            "-" => self.service.remove(number(argument)),
+            "!" => self.service.server_mut(number(argument)).overloaded = true,
+            "." => self.service.server_mut(number(argument)).overloaded = false,
+            "@" => self.vip = argument.parse().expect("number is valid"),
+            "~" => self.end(number(argument) as usize - 1),
             "*" => {
-                for _ in 0..number(rest) {
+                for _ in 0..number(argument) {
                     self.arrive()?;
                 }
             }
-            _ => panic!("{step} is no step"),
+            _ => panic!("unknown step {step}"),
         }
         Some(())
     }
@@ -520,7 +524,7 @@ impl Script {
     fn add(&mut self, weight: i64) {
         self.added += 1;
         let number = self.added;
-        let address = if self.service.words.v6 {
+        let address = if self.service.options.v6 {
             format!("fd00::{number}")
         } else {
             format!("10.0.0.{number}")
@@ -539,12 +543,12 @@ impl Script {
     /// Ends a flow: a FIN in SYN_RECV leads to TIME_WAIT, which is inactive. For UDP, this has no effect.
     fn end(&mut self, flow: usize) {
         let (server, active) = self.flows[flow];
-        let Some(server) = server.filter(|_| active && !self.service.words.udp) else {
+        let Some(server) = server.filter(|_| active && !self.service.options.udp) else {
             return;
         };
         self.flows[flow].1 = false;
-        if self.service.known(server).is_some() {
-            let server = self.service.server(server);
+        if self.service.find_server(server).is_some() {
+            let server = self.service.server_mut(server);
             server.active -= 1;
             server.inactive += 1;
         }
@@ -553,14 +557,14 @@ impl Script {
     fn arrive(&mut self) -> Option<()> {
         let flow = u16::try_from(self.flows.len() + 1).expect("number of flows fits into 16 bits");
         // In the kernel, UDP flows are never active. In Weir they are, except with `strict`; the rules are the same.
-        let active = !(self.service.words.udp && self.service.words.strict);
+        let active = !(self.service.options.udp && self.service.options.strict);
         let server = match self.service.choose(flow, self.vip) {
             Choice::Server(server) => Some(server),
             Choice::NoServer => None,
-            Choice::Unsaid => return None,
+            Choice::Undefined => return None,
         };
         if let Some(server) = server {
-            let server = self.service.server(server);
+            let server = self.service.server_mut(server);
             server.active += i64::from(active);
             server.inactive += i64::from(!active);
         }
@@ -570,29 +574,29 @@ impl Script {
 }
 
 /// Returns the servers of a script line, or `None` if the kernel's rules do not define them.
-fn follow(scheduler: &'static str, script: &str) -> Option<String> {
+fn run_script(scheduler: &'static str, script: &str) -> Option<String> {
     let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
-    let mut words = Words::default();
+    let mut options = Options::default();
     for word in script.split(' ').take_while(is_word) {
         match word {
-            "v6" => words.v6 = true,
-            "udp" => words.udp = true,
-            "strict" => words.strict = true,
-            "fallback" => words.fallback = true,
-            "port" => words.port = true,
+            "v6" => options.v6 = true,
+            "udp" => options.udp = true,
+            "strict" => options.strict = true,
+            "fallback" => options.fallback = true,
+            "port" => options.port = true,
             _ => return None,
         }
     }
-    let mut running = Script {
-        service: Service::new(scheduler, words),
+    let mut state = Script {
+        service: Service::new(scheduler, options),
         added: 0,
         vip: VIP,
         flows: Vec::new(),
     };
     for step in script.split(' ').skip_while(is_word) {
-        running.step(step)?;
+        state.run_step(step)?;
     }
-    let chosen = running.flows.iter().map(|(server, _)| match server {
+    let chosen = state.flows.iter().map(|(server, _)| match server {
         Some(server) => server.to_string(),
         None => "-".to_owned(),
     });
@@ -609,7 +613,7 @@ fn scripts_match_the_rules_of_the_kernel() {
         let mut followed = 0;
         for line in text.lines() {
             let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-            let Some(chosen) = follow(scheduler, parts[0]) else {
+            let Some(chosen) = run_script(scheduler, parts[0]) else {
                 continue;
             };
             followed += 1;
@@ -621,11 +625,14 @@ fn scripts_match_the_rules_of_the_kernel() {
                 ));
             }
         }
-        assert!(followed >= 12, "{scheduler}: only {followed} lines");
+        assert!(
+            followed >= 12,
+            "{scheduler}: only {followed} lines were compared"
+        );
     }
     assert!(
         differences.is_empty(),
-        "chosen otherwise:\n{}",
+        "different choices:\n{}",
         differences.join("\n")
     );
 }

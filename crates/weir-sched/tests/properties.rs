@@ -88,12 +88,12 @@ impl Fixture {
             hash: u64::from(flow).wrapping_mul(GOLDEN_64),
         };
         let members = &self.members;
-        let picked = |index: Option<usize>| index.map(|index| members[index].dest);
+        let dest_at = |index: Option<usize>| index.map(|index| members[index].dest);
         match self.kind {
-            Kind::Rr => picked(rr::pick(members, &self.start, &mut self.cursor)),
-            Kind::Wrr => picked(wrr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Rr => dest_at(rr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Wrr => dest_at(wrr::pick(members, &self.start, &mut self.cursor)),
             Kind::Lblc | Kind::Lblcr => {
-                picked(self.cache.pick(members, &counts, arrival.destination, 1))
+                dest_at(self.cache.pick(members, &counts, arrival.destination, 1))
             }
             _ => {
                 let draws = &mut self.draws;
@@ -159,9 +159,9 @@ proptest! {
                 for chosen in fixture.arrive(30) {
                     let weight = chosen.map(|dest| weights[dest as usize - 1]);
                     prop_assert_ne!(weight, Some(0), "{:?} {:?}", kind, mode);
-                    let refuses = mode == Mode::Strict || kind == Kind::Ovf;
+                    let may_reject = mode == Mode::Strict || kind == Kind::Ovf;
                     let has_weight = weights.iter().any(|weight| *weight > 0);
-                    prop_assert!(weight.is_some() || refuses || !has_weight, "{:?} {:?}", kind, mode);
+                    prop_assert!(weight.is_some() || may_reject || !has_weight, "{:?} {:?}", kind, mode);
                 }
             }
         }
@@ -177,19 +177,19 @@ proptest! {
         }
     }
 
-    /// With the new flow, a chosen server is not more loaded than any other would be.
+    /// Tests that, with the new flow, a chosen server is not more loaded than any other would be.
     #[test]
     fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
             let shares = shares(kind, &weights, flows);
-            for (mine, weight) in shares.iter().filter(|share| share.0 > 0) {
-                for (theirs, other) in &shares {
+            for (flows, weight) in shares.iter().filter(|share| share.0 > 0) {
+                for (other_flows, other) in &shares {
                     let (weight, other) = if weighted { (*weight, *other) } else { (1, 1) };
-                    let level = match kind {
-                        Kind::Sed => mine * other <= (theirs + 1) * weight,
-                        _ => (mine - 1) * other <= theirs * weight,
+                    let is_balanced = match kind {
+                        Kind::Sed => flows * other <= (other_flows + 1) * weight,
+                        _ => (flows - 1) * other <= other_flows * weight,
                     };
-                    prop_assert!(level, "{:?} {:?}", kind, shares);
+                    prop_assert!(is_balanced, "{:?} {:?}", kind, shares);
                 }
             }
         }
@@ -198,11 +198,11 @@ proptest! {
     #[test]
     fn round_robin_shares_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
         let servers = weights.len() as u32;
-        let each = shares(Kind::Rr, &weights, rounds * servers);
-        prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds)), "{:?}", each);
+        let server_shares = shares(Kind::Rr, &weights, rounds * servers);
+        prop_assert!(server_shares.iter().all(|share| share.0 == u64::from(rounds)), "{:?}", server_shares);
         let total = weights.iter().sum::<u32>();
-        let each = shares(Kind::Wrr, &weights, rounds * total);
-        prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds) * share.1), "{:?}", each);
+        let server_shares = shares(Kind::Wrr, &weights, rounds * total);
+        prop_assert!(server_shares.iter().all(|share| share.0 == u64::from(rounds) * share.1), "{:?}", server_shares);
     }
 
     #[test]
@@ -217,8 +217,8 @@ proptest! {
             let heavier_is_full = |share: &(u64, u64)| share.1 <= *weight || share.0 > share.1;
             prop_assert!(*active == 0 || overflow.iter().all(heavier_is_full), "{:?}", overflow);
         }
-        let never = shares(Kind::Nq, &weights, weights.len() as u32);
-        prop_assert!(never.iter().all(|share| share.0 == 1), "{:?}", never);
+        let nq_shares = shares(Kind::Nq, &weights, weights.len() as u32);
+        prop_assert!(nq_shares.iter().all(|share| share.0 == 1), "{:?}", nq_shares);
     }
 
     #[test]
@@ -234,18 +234,18 @@ proptest! {
         }
     }
 
-    /// When a server is removed, at most one tenth of the entries of the remaining servers move.
+    /// Tests that, when a server is removed, at most one tenth of the entries of the remaining servers move.
     #[test]
-    fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
-        prop_assume!(gone < servers);
+    fn removing_a_server_moves_few_hash_entries(servers in 3_usize..12, removed in 0_usize..12) {
+        prop_assume!(removed < servers);
         let mut members = Fixture::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
         let size = maglev::size_for(members.len());
         let tables = |members: &[Member]| [mh::table(&entries(members)).unwrap(), spread(members, size)];
         let before = tables(&members);
-        let lost = members.remove(gone).dest;
+        let removed_dest = members.remove(removed).dest;
         for (before, after) in before.iter().zip(tables(&members)) {
-            let both = before.iter().zip(&after);
-            let moved = both.filter(|(before, after)| **before != lost && before != after).count();
+            let pairs = before.iter().zip(&after);
+            let moved = pairs.filter(|(before, after)| **before != removed_dest && before != after).count();
             prop_assert!(moved * 10 <= before.len(), "{} of {}", moved, before.len());
         }
     }

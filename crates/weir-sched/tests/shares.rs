@@ -16,7 +16,7 @@ use weir_testing::p_value;
 const SIGNIFICANCE: f64 = 1e-6;
 const FLOWS: u32 = 6000;
 
-/// Why servers are unavailable.
+/// The reason why servers are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Exclusion {
     /// Weight 0: drained or down.
@@ -90,12 +90,12 @@ impl Fixture {
             hash: hash::mix_64(random),
         };
         let members = &self.members;
-        let picked = |index: Option<usize>| index.map(|index| members[index].dest);
+        let dest_at = |index: Option<usize>| index.map(|index| members[index].dest);
         match self.kind {
-            Kind::Rr => picked(rr::pick(members, &self.start, &mut self.cursor)),
-            Kind::Wrr => picked(wrr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Rr => dest_at(rr::pick(members, &self.start, &mut self.cursor)),
+            Kind::Wrr => dest_at(wrr::pick(members, &self.start, &mut self.cursor)),
             Kind::Lblc | Kind::Lblcr => {
-                picked(self.cache.pick(members, &counts, arrival.destination, 1))
+                dest_at(self.cache.pick(members, &counts, arrival.destination, 1))
             }
             kind => {
                 let draws = &mut self.draws;
@@ -119,13 +119,14 @@ impl Fixture {
         }
     }
 
-    /// Schedules `flows` flows, and returns the number for each server. If `stay` is true, the flows remain active.
-    fn schedule(&mut self, flows: u32, stay: bool) -> [u64; 4] {
+    /// Schedules `flows` flows, and returns the number for each server. If `keep_active` is true, the flows remain
+    /// active.
+    fn schedule(&mut self, flows: u32, keep_active: bool) -> [u64; 4] {
         let mut chosen = [0; 4];
         for flow in 0..flows {
             let server = self.choose(flow).expect("a server must be usable") as usize;
             chosen[server - 1] += 1;
-            self.counts[server].active += u32::from(stay);
+            self.counts[server].active += u32::from(keep_active);
         }
         chosen
     }
@@ -133,7 +134,7 @@ impl Fixture {
     /// Returns the weights of the usable servers, and 0 for the others.
     fn usable_weights(&self) -> [u32; 4] {
         let mut usable = [0; 4];
-        for member in self.members.iter().filter(|member| member.available()) {
+        for member in self.members.iter().filter(|member| member.is_available()) {
             usable[member.dest as usize - 1] = member.weight;
         }
         usable
@@ -141,7 +142,7 @@ impl Fixture {
 }
 
 /// Runs `check` with 0 to 2 servers unavailable, for each kind of exclusion.
-fn cases(kind: Kind, weights: [u32; 4], check: impl Fn(Fixture, &str)) {
+fn check_cases(kind: Kind, weights: [u32; 4], check: impl Fn(Fixture, &str)) {
     for exclusion in [Exclusion::Quiesced, Exclusion::Full] {
         for unavailable in 0..=2 {
             let name = format!("{kind} {weights:?}, {unavailable} unavailable, {exclusion:?}");
@@ -156,34 +157,34 @@ const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 #[test]
 fn round_robin_shares_are_exact() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::Rr, weights, |mut fixture, name| {
+        check_cases(Kind::Rr, weights, |mut fixture, name| {
             let usable = fixture.usable_weights().map(|weight| u64::from(weight > 0));
             let each = 600 / usable.iter().sum::<u64>();
             assert_eq!(
                 fixture.schedule(600, false),
-                usable.map(|one| one * each),
+                usable.map(|share| share * each),
                 "{name}"
             );
         });
-        cases(Kind::Wrr, weights, |mut fixture, name| {
+        check_cases(Kind::Wrr, weights, |mut fixture, name| {
             let usable = fixture.usable_weights().map(u64::from);
             let rounds = 50 * usable.iter().sum::<u64>() as u32;
             assert_eq!(
                 fixture.schedule(rounds, false),
-                usable.map(|one| one * 50),
+                usable.map(|share| share * 50),
                 "{name}"
             );
         });
     }
 }
 
-/// If flows do not end, each server's share is proportional to its weight, to within one round (4 flows).
+/// Tests that, if flows do not end, each server's share is proportional to its weight, to within one round (4 flows).
 #[test]
 fn least_connection_shares_are_proportional_to_weights() {
     let weighted = [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Lblc, Kind::Lblcr];
     for weights in [EQUAL, UNEQUAL] {
         for kind in weighted.into_iter().chain([Kind::Lc]) {
-            cases(kind, weights, |mut fixture, name| {
+            check_cases(kind, weights, |mut fixture, name| {
                 let share = |weight: u32| {
                     if kind == Kind::Lc {
                         weight.min(1)
@@ -209,14 +210,14 @@ fn least_connection_shares_are_proportional_to_weights() {
 
 #[test]
 fn fo_uses_heaviest_server_and_ovf_overflows_above_its_weight() {
-    cases(Kind::Fo, UNEQUAL, |mut fixture, name| {
+    check_cases(Kind::Fo, UNEQUAL, |mut fixture, name| {
         let heaviest = fixture.usable_weights().into_iter().max().unwrap();
         let expected = fixture
             .usable_weights()
             .map(|weight| if weight == heaviest { 100 } else { 0 });
         assert_eq!(fixture.schedule(100, true), expected, "{name}");
     });
-    cases(Kind::Ovf, UNEQUAL, |mut fixture, name| {
+    check_cases(Kind::Ovf, UNEQUAL, |mut fixture, name| {
         // `ovf` overflows only if the active flows exceed the weight, so each server gets its weight + 1.
         let expected = fixture
             .usable_weights()
@@ -233,13 +234,13 @@ fn fo_uses_heaviest_server_and_ovf_overflows_above_its_weight() {
 #[test]
 fn p2c_and_twos_follow_weights_when_idle() {
     for weights in [EQUAL, UNEQUAL, [1, 100, 100, 1]] {
-        cases(Kind::P2c, weights, |mut fixture, name| {
+        check_cases(Kind::P2c, weights, |mut fixture, name| {
             let shares = fixture.usable_weights().map(f64::from);
             let counts = fixture.schedule(FLOWS, false);
             let p = p_value(&counts, &shares);
             assert!(p > SIGNIFICANCE, "{name}: {counts:?}, p = {p:e}");
         });
-        cases(Kind::Twos, weights, |mut fixture, name| {
+        check_cases(Kind::Twos, weights, |mut fixture, name| {
             // The kernel draws from 0 to the total, inclusive: the first server in the list has one extra unit of
             // weight.
             let mut shares = fixture.usable_weights().map(f64::from);
@@ -251,11 +252,11 @@ fn p2c_and_twos_follow_weights_when_idle() {
     }
 }
 
-/// P2C keeps loads closer to their shares than independent random choices typically would (p > 0.5).
+/// Tests that P2C keeps loads closer to their shares than independent random choices typically would (p > 0.5).
 #[test]
 fn p2c_balances_long_lived_flows() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::P2c, weights, |mut fixture, name| {
+        check_cases(Kind::P2c, weights, |mut fixture, name| {
             let shares = fixture.usable_weights().map(f64::from);
             let counts = fixture.schedule(FLOWS, true);
             let p = p_value(&counts, &shares);
@@ -264,9 +265,9 @@ fn p2c_balances_long_lived_flows() {
     }
 }
 
-/// Hashing schedulers give each server its share of clients. If a server is at its threshold, only its clients move:
-/// `mh` and `maglev` distribute them over the other servers by weight; `dh` and `sh`, as in the kernel, move them to
-/// the servers of the next buckets.
+/// Tests that hashing schedulers give each server its share of clients. If a server is at its threshold, only its
+/// clients move: `mh` and `maglev` distribute them over the other servers by weight; `dh` and `sh`, as in the kernel,
+/// move them to the servers of the next buckets.
 #[test]
 fn hashing_schedulers_redistribute_clients_of_full_servers() {
     const CLIENTS: u32 = 1200;
@@ -282,34 +283,35 @@ fn hashing_schedulers_redistribute_clients_of_full_servers() {
                 Kind::Dh => f64::from(weight.min(1)),
                 _ => f64::from(weight),
             };
-            let owners = |out: usize| {
-                let mut fixture = Fixture::new(kind, weights, out, Exclusion::Full);
+            let owners = |unavailable: usize| {
+                let mut fixture = Fixture::new(kind, weights, unavailable, Exclusion::Full);
                 let client = |flow| fixture.choose(flow).expect("a server must be usable") as usize;
                 (0..CLIENTS).map(client).collect::<Vec<_>>()
             };
             let before = owners(0);
-            for out in 0..=2 {
-                let name = format!("{kind} {weights:?}, {out} out");
+            for unavailable in 0..=2 {
+                let name = format!("{kind} {weights:?}, {unavailable} unavailable");
                 let (mut unmoved, mut moved) = ([0; 4], [0; 4]);
-                for (before, after) in before.iter().zip(owners(out)) {
-                    let count = if *before <= out {
+                for (before, after) in before.iter().zip(owners(unavailable)) {
+                    let count = if *before <= unavailable {
                         &mut moved
                     } else {
                         &mut unmoved
                     };
                     count[after - 1] += 1;
                     assert!(
-                        after > out && (*before <= out || *before == after),
+                        after > unavailable && (*before <= unavailable || *before == after),
                         "{name}"
                     );
                 }
-                if out == 0 {
+                if unavailable == 0 {
                     let p = p_value(&unmoved, &weights.map(share));
                     assert!(p > SIGNIFICANCE, "{name}: {unmoved:?}, p = {p:e}");
                 } else if matches!(kind, Kind::Mh | Kind::Maglev) {
                     // Clients that hash to the same table entry move together, so the number of independent samples is
                     // the number of entries.
-                    let usable = Fixture::new(kind, weights, out, Exclusion::Full).usable_weights();
+                    let usable =
+                        Fixture::new(kind, weights, unavailable, Exclusion::Full).usable_weights();
                     let moves = moved.map(|count| {
                         count * u64::from(table_size.min(CLIENTS)) / u64::from(CLIENTS)
                     });

@@ -25,19 +25,21 @@ pub struct Balancer {
     version: Option<u32>,
     /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order, plus one.
     members: Vec<Member>,
-    marks: UnusableMarks,
+    unusable_marks: UnusableMarks,
     /// The largest weight of the members.
-    heaviest: u32,
+    max_weight: u32,
     start: Start,
     cursor: Cursor,
     /// The hash table of `sh` or `mh`.
     table: Vec<u32>,
 }
 
-/// Whether [`Member::usable`] may be false for some member.
+/// The unusable members that [`Member::usable`] currently marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnusableMarks {
+    /// [`Member::usable`] is true for all members.
     None,
+    /// [`Member::usable`] may be false for some members.
     Some,
 }
 
@@ -46,8 +48,8 @@ impl Default for Balancer {
         Self {
             version: None,
             members: Vec::new(),
-            marks: UnusableMarks::None,
-            heaviest: 0,
+            unusable_marks: UnusableMarks::None,
+            max_weight: 0,
             start: wrr::start(&[]),
             cursor: Cursor::default(),
             table: Vec::new(),
@@ -123,7 +125,7 @@ impl Balancer {
                 let drawable = Drawable {
                     servers,
                     members: &self.members,
-                    heaviest: self.heaviest,
+                    max_weight: self.max_weight,
                     tried,
                 };
                 let position = p2c::pick(&drawable, &mut || random.next_u32())?;
@@ -147,12 +149,12 @@ impl Balancer {
             | SchedulerKind::Maglev => return None,
         }
         self.refresh(pool);
-        self.mark(servers, tried);
+        self.update_usable(servers, tried);
         let scheduled = self.schedule(pool, criteria, random);
         // If a scheduler rejects a request, a retry must still reach any other usable server.
         scheduled.or_else(|| {
-            let others = (!tried.is_empty()).then(|| Tier::new(servers, 0, tried))?;
-            others.pick(random)
+            let untried = (!tried.is_empty()).then(|| Tier::new(servers, 0, tried))?;
+            untried.pick(random)
         })
     }
 
@@ -162,7 +164,7 @@ impl Balancer {
             return;
         }
         self.version = Some(pool.version);
-        self.marks = UnusableMarks::None;
+        self.unusable_marks = UnusableMarks::None;
         let numbered = (1u32..).zip(pool.primary());
         let member = |(number, server): (u32, &S)| Member {
             seq: number,
@@ -173,17 +175,17 @@ impl Balancer {
         };
         self.members = numbered.map(member).collect();
         self.members.reverse();
-        self.start = wrr::changed(&self.start, self.cursor, &self.members);
-        self.table = table(pool, &self.members);
+        self.start = wrr::next_start(&self.start, self.cursor, &self.members);
+        self.table = build_table(pool, &self.members);
         if pool.scheduler.kind == SchedulerKind::P2c {
             self.members.retain(|member| member.weight > 0);
         }
         let weights = self.members.iter().map(|member| member.weight);
-        self.heaviest = weights.max().unwrap_or(0);
+        self.max_weight = weights.max().unwrap_or(0);
     }
 
     /// Updates [`Member::usable`] if a server has a limit or was tried.
-    fn mark<S: Server>(&mut self, servers: &[S], tried: Tried) {
+    fn update_usable<S: Server>(&mut self, servers: &[S], tried: Tried) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;
             limit.load(std::sync::atomic::Ordering::Relaxed) != 0
@@ -193,10 +195,10 @@ impl Balancer {
         } else {
             UnusableMarks::None
         };
-        if marks == UnusableMarks::None && self.marks == UnusableMarks::None {
+        if marks == UnusableMarks::None && self.unusable_marks == UnusableMarks::None {
             return;
         }
-        self.marks = marks;
+        self.unusable_marks = marks;
         for member in &mut self.members {
             member.usable =
                 member.weight == 0 || is_candidate(servers, member.slot as usize, tried);
@@ -274,7 +276,7 @@ fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u1
 }
 
 /// Returns the hash table of the pool's scheduler; empty if the scheduler has none.
-fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
+fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
     let entry = |member: &Member| {
         let server = &pool.servers[member.slot as usize];
         mh::Entry {
@@ -285,7 +287,7 @@ fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
         }
     };
     let entries = || members.iter().map(entry).collect();
-    HashTable::of(pool.scheduler.kind)
+    HashTable::for_kind(pool.scheduler.kind)
         .and_then(|table| table.owners(members, entries).ok())
         .unwrap_or_default()
 }
@@ -299,7 +301,7 @@ fn pick_reserve<S: Server>(
     let [backups, sorry] = pool.tiers;
     [(backups, sorry), (sorry, pool.servers.len())]
         .into_iter()
-        .find_map(|(from, to)| Tier::new(&pool.servers[from..to], from, tried).pick(random))
+        .find_map(|(start, end)| Tier::new(&pool.servers[start..end], start, tried).pick(random))
 }
 
 fn is_candidate<S: Server>(servers: &[S], index: usize, tried: Tried) -> bool {

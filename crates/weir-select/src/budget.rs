@@ -15,7 +15,7 @@ const FREE_BURST_MS: u64 = 900;
 #[derive(Debug)]
 pub struct Budget {
     saved: Cell<u64>,
-    /// When the next free retry is due. It may be used up to [`FREE_BURST_MS`] earlier.
+    /// Time at which the next free retry is due. The retry may be used up to [`FREE_BURST_MS`] earlier.
     free_at_ms: Cell<u64>,
 }
 
@@ -37,15 +37,15 @@ impl Budget {
 
     /// Takes one retry from the budget. Returns false if the budget is exhausted.
     pub(crate) fn spend(&self, now_ms: u64) -> bool {
-        if let Some(rest) = self.saved.get().checked_sub(RETRY_COST) {
-            self.saved.set(rest);
+        if let Some(remaining) = self.saved.get().checked_sub(RETRY_COST) {
+            self.saved.set(remaining);
             return true;
         }
-        let due = self.free_at_ms.get();
-        if due > now_ms + FREE_BURST_MS {
+        let due_ms = self.free_at_ms.get();
+        if due_ms > now_ms + FREE_BURST_MS {
             return false;
         }
-        self.free_at_ms.set(due.max(now_ms) + FREE_EVERY_MS);
+        self.free_at_ms.set(due_ms.max(now_ms) + FREE_EVERY_MS);
         true
     }
 }
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn retries_are_limited_to_a_share_of_requests_plus_ten_per_second() {
         let budget = Budget::default();
-        let spent = |now: u64| (0..5_000).filter(|_| budget.spend(now)).count();
-        assert_eq!(spent(50_000), 510, "the savings and ten free ones");
+        let spent = |now_ms: u64| (0..5_000).filter(|_| budget.spend(now_ms)).count();
+        assert_eq!(spent(50_000), 510, "the saved budget and ten free retries");
         assert_eq!(spent(50_000), 0);
         assert_eq!(spent(50_500), 5);
         (0..50).for_each(|_| budget.earn(20));

@@ -65,9 +65,9 @@ pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
         part = part.wrapping_mul(M);
         hash = hash.wrapping_mul(M) ^ part;
     }
-    let rest = words.remainder();
-    if !rest.is_empty() {
-        let part = rest
+    let tail = words.remainder();
+    if !tail.is_empty() {
+        let part = tail
             .iter()
             .rev()
             .fold(0_u32, |part, byte| part << 8 | u32::from(*byte));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_depends_on_the_named_part_only() {
+    fn hash_depends_only_on_the_part_that_the_key_specifies() {
         const A: &str = "192.0.2.1:1000";
         let text = "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7; t=8\r\n\r\n";
         let name = |text: &str| text.to_owned();
@@ -117,9 +117,9 @@ mod tests {
                 hash(&key, A, &text.replace(part, other)),
                 "{key:?}"
             );
-            let rest =
+            let other_parts =
                 "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7\r\nY: z\r\n\r\n";
-            assert_eq!(expected, hash(&key, A, rest), "{key:?}: other parts");
+            assert_eq!(expected, hash(&key, A, other_parts), "{key:?}: other parts");
         }
         assert_eq!(
             hash(&HashKey::Path, A, text),
@@ -146,11 +146,11 @@ mod tests {
             for client in clients {
                 let client_hash = hash_of_client(client.parse().unwrap());
                 assert_eq!(hash(&key, client, text), client_hash);
-                let others = clients.iter().filter(|it| **it != client);
+                let others = clients.iter().filter(|other| **other != client);
                 assert!(
                     others
                         .into_iter()
-                        .all(|it| hash_of_client(it.parse().unwrap()) != client_hash)
+                        .all(|other| hash_of_client(other.parse().unwrap()) != client_hash)
                 );
             }
             let other_port = hash_of_client("192.0.2.1:2000".parse().unwrap());

@@ -31,9 +31,9 @@ impl Table {
 
     /// Returns the row of a key, and the key's tag, which is never 0.
     pub fn row(&self, key: u64) -> (&[AtomicU64], u32) {
-        let mixed = finalize_64(key);
-        let row = (mixed as usize % (self.0.len() / ROW_ENTRIES)) * ROW_ENTRIES;
-        (&self.0[row..row + ROW_ENTRIES], (mixed >> 32) as u32 | 1)
+        let hash = finalize_64(key);
+        let row = (hash as usize % (self.0.len() / ROW_ENTRIES)) * ROW_ENTRIES;
+        (&self.0[row..row + ROW_ENTRIES], (hash >> 32) as u32 | 1)
     }
 }
 
@@ -52,9 +52,9 @@ pub const fn join(tag: u32, value: u32) -> u64 {
 #[derive(Debug)]
 pub struct Rate {
     table: Table,
-    /// Time between two requests, and how far ahead of its theoretical arrival time a client may be; both in time units
-    /// (see [`UNITS_PER_SECOND`]).
+    /// Time between two requests, in time units (see [`UNITS_PER_SECOND`]).
     interval: u64,
+    /// Maximum time by which a client may be ahead of its rate, in time units.
     burst: u64,
 }
 
@@ -68,8 +68,8 @@ impl Rate {
         )
     }
 
-    /// As [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is limited as in
-    /// [`of_route`](Self::of_route).
+    /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
+    /// limited as in [`of_route`](Self::of_route).
     pub fn of_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
@@ -78,8 +78,9 @@ impl Rate {
         )
     }
 
-    /// As [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller table. `burst` must
-    /// not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
+    /// Limits each client like [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller
+    /// table. `burst` must not exceed the number of requests that the rate allows in nine hours, because arrival times
+    /// wrap.
     pub fn of_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
         Self::with_interval(interval, burst, ROUTE_ENTRIES)
@@ -96,23 +97,23 @@ impl Rate {
 
     /// Returns whether a request from a client at `now_ns` is within the client's rate. If so, the request is counted.
     pub fn allows(&self, key: u64, now_ns: u64) -> bool {
-        let now = Self::units(now_ns);
+        let now = Self::to_units(now_ns);
         let (row, tag) = self.table.row(key);
         loop {
             let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's own entry; otherwise a free one; otherwise the one that was idle longest.
+            // The client's entry, otherwise a free entry, otherwise the entry that was idle longest.
             let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
                 (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
-                (_, due) => (2, self.ahead(due, now)),
+                (_, due) => (2, self.units_ahead(due, now)),
             });
             let Some((slot, entry)) = chosen else {
                 return true;
             };
             let ahead = match split(entry) {
-                (entry_tag, due) if entry_tag == tag => self.ahead(due, now),
+                (entry_tag, due) if entry_tag == tag => self.units_ahead(due, now),
                 _ => 0,
             };
             if ahead + self.interval > self.burst {
@@ -131,11 +132,11 @@ impl Rate {
 
     /// Returns the number of seconds until a request from the client would be within its rate, rounded up; at least 1.
     pub(crate) fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
-        let now = Self::units(now_ns);
+        let now = Self::to_units(now_ns);
         let (row, tag) = self.table.row(key);
         let entries = row.iter().map(|entry| split(entry.load(Ordering::Relaxed)));
         let client_entry = entries.into_iter().find(|(entry_tag, _)| *entry_tag == tag);
-        let ahead = client_entry.map_or(0, |(_, due)| self.ahead(due, now));
+        let ahead = client_entry.map_or(0, |(_, due)| self.units_ahead(due, now));
         let wait = (ahead + self.interval).saturating_sub(self.burst);
         u32::try_from(wait.div_ceil(UNITS_PER_SECOND))
             .unwrap_or(u32::MAX)
@@ -143,13 +144,13 @@ impl Rate {
     }
 
     /// Converts a time to units; the result wraps.
-    const fn units(now_ns: u64) -> u32 {
+    const fn to_units(now_ns: u64) -> u32 {
         (now_ns as u128 * UNITS_PER_SECOND as u128 / 1_000_000_000) as u32
     }
 
     /// Returns how far a client is ahead of its rate, in units. No client can be further ahead than the burst, so a
     /// larger number means an old entry whose time has wrapped.
-    fn ahead(&self, due: u32, now: u32) -> u64 {
+    fn units_ahead(&self, due: u32, now: u32) -> u64 {
         let ahead = u64::from(due.wrapping_sub(now));
         if ahead > self.burst { 0 } else { ahead }
     }
@@ -195,7 +196,7 @@ impl Concurrent {
         }
     }
 
-    /// As [`new`](Self::new), with the smaller table of a route.
+    /// Limits each client like [`new`](Self::new), with the smaller table of a route.
     pub fn of_route(limit: u32) -> Self {
         Self {
             table: Table::new(ROUTE_ENTRIES),
@@ -282,7 +283,7 @@ mod tests {
             .filter(|step| rate.allows(1, start + step * SECOND / 50))
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
-        assert!(rate.allows(2, start), "each client has its own");
+        assert!(rate.allows(2, start), "each client has its own limit");
         // After a pause in which the time wraps, the client has its burst again.
         assert!(rate.allows(1, start + 40_000 * SECOND));
     }

@@ -38,27 +38,27 @@ impl Load {
         }
     }
 
-    /// Whether the server accepts new requests.
+    /// Returns whether the server accepts new requests.
     pub fn is_usable(&self) -> bool {
         self.weight() > 0 && !self.is_full()
     }
 
-    /// Whether the server accepts a request from a client that it served before.
+    /// Returns whether the server accepts a request from a client that it served before.
     pub(crate) fn accepts_sticky(&self) -> bool {
         !self.is_withdrawn() && !self.is_full()
     }
 
-    /// Whether the server accepts no clients at all, so that idle connections to it are of no use.
+    /// Returns whether the server accepts no clients at all, so that idle connections to it are of no use.
     pub fn is_withdrawn(&self) -> bool {
         self.weight() == 0 && !self.keeps_sticky.load(Ordering::Relaxed)
     }
 
-    /// Whether connections to the server must be closed.
+    /// Returns whether connections to the server must be closed.
     pub fn ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Whether the server has reached its limit.
+    /// Returns whether the server has reached its limit.
     pub fn is_full(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit != 0 && self.active() >= limit
@@ -69,23 +69,23 @@ impl Load {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Requests in progress.
+    /// Returns the number of requests in progress.
     pub fn active(&self) -> u32 {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Acquires a slot. Returns false if the server is full. The limit is not exceeded even if several threads call
-    /// this at the same time.
+    /// Acquires a slot. Returns false if the server is full. No more slots than the limit are acquired even if several
+    /// threads call this at the same time.
     pub(crate) fn try_acquire(&self) -> bool {
         let before = self.active.fetch_add(1, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
-        let acquired = limit == 0 || before < limit;
-        if !acquired {
+        let is_acquired = limit == 0 || before < limit;
+        if !is_acquired {
             self.active.fetch_sub(1, Ordering::AcqRel);
         } else if before >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(before + 1, Ordering::Relaxed);
         }
-        acquired
+        is_acquired
     }
 
     /// Releases a slot that `Load::try_acquire` acquired.
@@ -97,11 +97,11 @@ impl Load {
     /// shorter one gradually.
     pub fn record_latency(&self, us: u64, now_ms: u64) {
         let us = us.clamp(1, u64::from(u32::MAX));
-        let known = self.latency_us(now_ms);
-        let us = if us >= known {
+        let recorded = self.latency_us(now_ms);
+        let us = if us >= recorded {
             us
         } else {
-            (known * 7 + us) / 8
+            (recorded * 7 + us) / 8
         };
         self.latency
             .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
@@ -109,9 +109,9 @@ impl Load {
 
     /// Returns the recorded latency in microseconds, halved for every five seconds without a measurement; 0 = unknown.
     pub fn latency_us(&self, now_ms: u64) -> u64 {
-        let known = self.latency.load(Ordering::Relaxed);
-        let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
-        (known & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
+        let entry = self.latency.load(Ordering::Relaxed);
+        let age = (now_ms & 0xffff_ffff).wrapping_sub(entry >> 32) & 0xffff_ffff;
+        (entry & 0xffff_ffff) >> (age / HALF_LIFE_MS).min(31)
     }
 }
 

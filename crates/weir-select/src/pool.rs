@@ -62,13 +62,13 @@ impl<'a, S: Server> Pool<'a, S> {
         &self.servers[..self.tiers[0]]
     }
 
-    /// Whether a server is usable that was not tried.
+    /// Returns whether a server is usable that was not tried.
     pub(crate) fn has_untried(&self, tried: Tried) -> bool {
         let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
         untried.any(|index| self.servers[index].load().is_usable())
     }
 
-    /// Whether a server would be usable if it were not full.
+    /// Returns whether a server would be usable if it were not full.
     pub(crate) fn is_saturated(&self) -> bool {
         let loads = self.servers.iter().map(Server::load);
         loads
@@ -76,7 +76,7 @@ impl<'a, S: Server> Pool<'a, S> {
             .any(|load| load.weight() > 0 && load.is_full())
     }
 
-    /// Whether any server is usable.
+    /// Returns whether any server is usable.
     pub fn has_usable(&self) -> bool {
         self.servers.iter().any(|server| server.load().is_usable())
     }
@@ -94,12 +94,12 @@ impl Tried {
         }
     }
 
-    /// Whether a server was tried.
+    /// Returns whether a server was tried.
     pub const fn contains(self, index: usize) -> bool {
         index < u64::BITS as usize && self.0 & (1 << index) != 0
     }
 
-    /// Whether no server was tried.
+    /// Returns whether no server was tried.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

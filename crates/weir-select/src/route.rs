@@ -24,12 +24,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether a body may have this length.
+    /// Returns whether a body may have this length.
     pub const fn allows_body(&self, bytes: u64) -> bool {
         self.body_bytes == 0 || bytes <= self.body_bytes
     }
 
-    /// Whether [`decide`] needs the current time.
+    /// Returns whether [`decide`] needs the current time.
     pub const fn needs_time(&self) -> bool {
         self.rate.is_some()
     }
@@ -67,13 +67,13 @@ impl Limits {
         if let Some(rate) = &self.rate
             && !rate.allows(key, now_ns)
         {
-            return Err(Rejection::later(rate.wait_s(key, now_ns)));
+            return Err(Rejection::too_many_requests(rate.wait_s(key, now_ns)));
         }
         match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
             Some(Admission::Rejected) => {
                 let rate = self.rate.as_ref();
                 // It is unknown when the client's other requests will end.
-                Err(Rejection::later(
+                Err(Rejection::too_many_requests(
                     rate.map_or(1, |rate| rate.wait_s(key, now_ns)),
                 ))
             }
@@ -108,7 +108,7 @@ impl Routes {
     pub fn new(list: Vec<Route>, pools: &[&str]) -> Self {
         let index = |name: &str| pools.iter().position(|pool| *pool == name);
         let pools = list.iter().map(|route| match &route.action {
-            RouteAction::Pool(name) => index(name).map(|at| (at, 1)).into_iter().collect(),
+            RouteAction::Pool(name) => index(name).map(|pool| (pool, 1)).into_iter().collect(),
             RouteAction::Split(split) => split
                 .parts
                 .iter()
@@ -116,7 +116,7 @@ impl Routes {
                 .collect(),
             RouteAction::Files(files) => {
                 let pool = files.pool.as_deref().and_then(index);
-                pool.map(|at| (at, 1)).into_iter().collect()
+                pool.map(|pool| (pool, 1)).into_iter().collect()
             }
             RouteAction::Mapped(_)
             | RouteAction::Redirect { .. }
@@ -149,12 +149,12 @@ impl Routes {
         }
     }
 
-    /// Whether there is no route, so that all requests go to the first pool.
+    /// Returns whether there is no route, so that all requests go to the first pool.
     pub fn is_empty(&self) -> bool {
         self.table.routes().is_empty()
     }
 
-    /// Whether a condition depends on the TLS connection.
+    /// Returns whether a condition depends on the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.table.needs_tls()
     }
@@ -169,12 +169,13 @@ impl Routes {
         self.table.choose(facts)
     }
 
-    /// Whether any route restarts route selection with another path: [`Self::restarted`] then determines the path.
+    /// Returns whether any route restarts route selection with another path: [`Self::restarted`] then determines the
+    /// path.
     pub const fn restarts(&self) -> bool {
         self.table.restarts()
     }
 
-    /// See [`RouteTable::restarted`].
+    /// Determines the path with which a route is selected after restarts; see [`RouteTable::restarted`].
     ///
     /// # Errors
     /// See [`RouteTable::restarted`].
@@ -217,7 +218,7 @@ impl Routes {
         match (action, pools) {
             (Some(RouteAction::Mapped(map)), Some(pools)) => {
                 let value = map.entries.find(text);
-                let pool = value.and_then(|at| pools.by_value.get(at));
+                let pool = value.and_then(|index| pools.by_value.get(index));
                 pool.copied().unwrap_or(pools.default)
             }
             _ => 0,
@@ -230,11 +231,12 @@ impl Routes {
         Some(*pool)
     }
 
-    /// Whether routes of connections may depend on the TLS server name.
+    /// Returns whether routes of connections may depend on the TLS server name.
     pub fn need_server_name(&self) -> bool {
         let may_depend_on_name = |route: &Route| {
             let mut not = route.not.iter();
-            route.when.has(ConditionKey::Host) || not.any(|it| it.has(ConditionKey::Host))
+            route.when.has(ConditionKey::Host)
+                || not.any(|conditions| conditions.has(ConditionKey::Host))
         };
         self.table.routes().iter().any(may_depend_on_name)
     }
@@ -267,7 +269,7 @@ impl Routes {
         for (pool, weight) in pools {
             match target.checked_sub(u64::from(*weight)) {
                 None => return Some(*pool),
-                Some(rest) => target = rest,
+                Some(remaining) => target = remaining,
             }
         }
         None
@@ -314,7 +316,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether a TLS connection may be used for a request's host.
+/// The permission to use a TLS connection for a request's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostCheck {
     /// The connection may be used.
@@ -342,7 +344,7 @@ impl Rejection {
     }
 
     /// Returns a rejection with status 429 and a time in seconds.
-    pub const fn later(retry_after_s: u32) -> Self {
+    pub const fn too_many_requests(retry_after_s: u32) -> Self {
         Self {
             status: 429,
             retry_after_s: Some(retry_after_s),

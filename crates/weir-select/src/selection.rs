@@ -45,7 +45,7 @@ enum Stage {
     Done,
 }
 
-/// Which connections to a server may be used.
+/// The connections to a server that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
     /// Idle connections and new ones.
@@ -54,7 +54,7 @@ pub enum Connections {
     New,
 }
 
-/// Whether a request can be sent again.
+/// The permission to send a request again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
     /// The request is idempotent and complete in memory, and no byte of the response has reached the client.
@@ -89,7 +89,7 @@ pub enum Output {
     },
 }
 
-/// Why no server responds to a request.
+/// The reason why no server responds to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The request was in the queue.
@@ -113,7 +113,7 @@ pub enum QueueExit {
     TotalTimeout,
 }
 
-/// Why a connection could not be started.
+/// The reason why a connection could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectError {
     /// This process has no free descriptors, so no other server can be reached either.
@@ -183,12 +183,12 @@ pub enum Next {
     },
 }
 
-/// Whether another attempt counts as a retry.
+/// The kind of another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// It counts as a retry.
+    /// The attempt counts as a retry.
     Retry,
-    /// It does not count, because the server had not received the request.
+    /// The attempt does not count, because the server had not received the request.
     Repetition,
 }
 
@@ -238,7 +238,7 @@ impl Selection {
         self.hash = hash;
     }
 
-    /// Sets the server that the client's cookie names.
+    /// Sets the server that the client's cookie identifies.
     pub const fn set_sticky_server(&mut self, server: Option<usize>) {
         self.sticky_server = server;
     }
@@ -253,7 +253,7 @@ impl Selection {
         self.replay = replay;
     }
 
-    /// Whether the request can be sent again.
+    /// Returns whether the request can be sent again.
     pub const fn replay(&self) -> Replay {
         self.replay
     }
@@ -263,7 +263,7 @@ impl Selection {
         self.server
     }
 
-    /// Whether a server selection was started.
+    /// Returns whether a server selection was started.
     pub fn is_started(&self) -> bool {
         self.stage != Stage::Unselected || self.retries > 0
     }
@@ -283,7 +283,7 @@ impl Selection {
     /// Selects a server.
     pub fn select<S: Server>(&mut self, env: &mut Env<'_, S>) -> Output {
         match self.stage {
-            Stage::Done => self.close(Reason::NoConnection),
+            Stage::Done => self.end_with_close(Reason::NoConnection),
             Stage::Unselected | Stage::Queued | Stage::Selected => self.pick(env, Turn::New),
         }
     }
@@ -300,7 +300,7 @@ impl Selection {
             QueueExit::QueueTimeout => 503,
             QueueExit::TotalTimeout => 504,
         };
-        self.answer(status, Reason::Queued)
+        self.end_with_answer(status, Reason::Queued)
     }
 
     /// Handles a connection to the selected server that could not be started. The driver releases the server's slot.
@@ -332,13 +332,13 @@ impl Selection {
     pub fn handle_failure<S: Server>(&mut self, failure: Failure, env: &mut Env<'_, S>) -> Verdict {
         let verdict = |fault, next| Verdict { fault, next };
         match failure {
-            Failure::Connect => self.unreachable(502, Reason::NoConnection, env),
-            Failure::ConnectTimeout => self.unreachable(504, Reason::ConnectTimeout, env),
+            Failure::Connect => self.handle_unreachable(502, Reason::NoConnection, env),
+            Failure::ConnectTimeout => self.handle_unreachable(504, Reason::ConnectTimeout, env),
             Failure::TotalTimeoutConnecting => {
                 verdict(None, self.give_up(504, Reason::ConnectTimeout))
             }
             Failure::Declined if self.declined >= DECLINED_MAX => {
-                self.unreachable(503, Reason::NoConnection, env)
+                self.handle_unreachable(503, Reason::NoConnection, env)
             }
             Failure::Declined => {
                 self.declined += 1;
@@ -347,7 +347,7 @@ impl Selection {
             Failure::Lost {
                 reused,
                 head_started,
-            } => self.lost(reused, head_started, env),
+            } => self.handle_lost(reused, head_started, env),
             Failure::ResponseTimeout | Failure::TotalTimeout => {
                 let is_listed = failure == Failure::ResponseTimeout
                     && env.policy.on.has(RetryCondition::Timeout);
@@ -383,7 +383,7 @@ impl Selection {
         let may_queue = self.retries == 0 && pool.queue_timeout_ms > 0;
         // Requests in the queue come first.
         if may_queue && turn == Turn::New && pool.queued > 0 && pool.is_saturated() {
-            return self.queue();
+            return self.enter_queue();
         }
         let criteria = Criteria {
             client: env.client,
@@ -395,9 +395,9 @@ impl Selection {
         loop {
             let Some(server) = env.balancer.pick(pool, &criteria, env.random) else {
                 if may_queue && pool.is_saturated() {
-                    return self.queue();
+                    return self.enter_queue();
                 }
-                return self.no_server(pool.no_server);
+                return self.handle_no_server(pool.no_server);
             };
             // Another worker may have acquired the last slot.
             if pool.servers[server].load().try_acquire() {
@@ -411,22 +411,27 @@ impl Selection {
         }
     }
 
-    const fn no_server(&mut self, no_server: NoServer) -> Output {
+    const fn handle_no_server(&mut self, no_server: NoServer) -> Output {
         if self.retries > 0 {
-            return self.answer(502, Reason::NoConnection);
+            return self.end_with_answer(502, Reason::NoConnection);
         }
         let reason = match self.stage {
             Stage::Queued => Reason::Queued,
             Stage::Unselected | Stage::Selected | Stage::Done => Reason::NoConnection,
         };
         match no_server {
-            NoServer::Reject => self.answer(503, reason),
-            NoServer::Drop => self.close(reason),
+            NoServer::Reject => self.end_with_answer(503, reason),
+            NoServer::Drop => self.end_with_close(reason),
         }
     }
 
     /// Handles a failure before anything was sent.
-    fn unreachable<S: Server>(&mut self, status: u16, reason: Reason, env: &Env<'_, S>) -> Verdict {
+    fn handle_unreachable<S: Server>(
+        &mut self,
+        status: u16,
+        reason: Reason,
+        env: &Env<'_, S>,
+    ) -> Verdict {
         let is_listed = env.policy.on.has(RetryCondition::Connect);
         let next = if is_listed && self.may_try_again(env) {
             self.count_retry()
@@ -437,7 +442,12 @@ impl Selection {
         Verdict { fault, next }
     }
 
-    fn lost<S: Server>(&mut self, reused: bool, head_started: bool, env: &Env<'_, S>) -> Verdict {
+    fn handle_lost<S: Server>(
+        &mut self,
+        reused: bool,
+        head_started: bool,
+        env: &Env<'_, S>,
+    ) -> Verdict {
         // The server may have closed the idle connection at the moment of its reuse, which is not a fault.
         let is_stale = reused && !head_started && self.connections == Connections::Any;
         if is_stale && self.replay == Replay::Allowed {
@@ -461,12 +471,13 @@ impl Selection {
         }
     }
 
-    /// Whether the request, which a server may have processed, can be sent again. If so, takes a retry from the budget.
+    /// Returns whether the request, which a server may have processed, can be sent again. If so, takes a retry from the
+    /// budget.
     fn try_retry<S: Server>(&self, env: &Env<'_, S>) -> bool {
         self.replay == Replay::Allowed && self.may_try_again(env) && env.budget.spend(env.now_ms)
     }
 
-    /// Whether the limit of retries and the pool allow another attempt.
+    /// Returns whether the limit of retries and the pool allow another attempt.
     fn may_try_again<S: Server>(&self, env: &Env<'_, S>) -> bool {
         let mut tried = self.tried;
         if let Some(server) = self.server {
@@ -493,17 +504,17 @@ impl Selection {
         }
     }
 
-    const fn queue(&mut self) -> Output {
+    const fn enter_queue(&mut self) -> Output {
         self.stage = Stage::Queued;
         Output::Queue
     }
 
-    const fn answer(&mut self, status: u16, reason: Reason) -> Output {
+    const fn end_with_answer(&mut self, status: u16, reason: Reason) -> Output {
         self.stage = Stage::Done;
         Output::Answer { status, reason }
     }
 
-    const fn close(&mut self, reason: Reason) -> Output {
+    const fn end_with_close(&mut self, reason: Reason) -> Output {
         self.stage = Stage::Done;
         Output::Close { reason }
     }
@@ -514,7 +525,7 @@ impl Selection {
     }
 }
 
-/// Why [`Selection::pick`] is called.
+/// The reason for a call of [`Selection::pick`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// For a request that is not queued.

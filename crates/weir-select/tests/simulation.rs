@@ -92,7 +92,7 @@ enum Event {
     /// The server responds or fails.
     Server(u64),
     QueueTimeout(u64, u64),
-    Control,
+    ChangeServer,
 }
 
 struct Simulation {
@@ -118,7 +118,7 @@ struct Simulation {
     arrived: u64,
     ended: u64,
     /// Retries that were taken from the budget.
-    paid: u64,
+    budget_retries: u64,
 }
 
 impl Simulation {
@@ -167,18 +167,18 @@ impl Simulation {
             next_event: 0,
             arrived: 0,
             ended: 0,
-            paid: 0,
+            budget_retries: 0,
             random,
         }
     }
 
-    fn below(&mut self, most: u32) -> u32 {
-        below(&mut self.random, most)
+    fn below(&mut self, limit: u32) -> u32 {
+        below(&mut self.random, limit)
     }
 
-    fn schedule(&mut self, in_ms: u64, event: Event) {
+    fn schedule(&mut self, delay_ms: u64, event: Event) {
         self.next_event += 1;
-        self.events.insert((self.now + in_ms, self.next_event));
+        self.events.insert((self.now + delay_ms, self.next_event));
         self.pending.insert(self.next_event, event);
     }
 
@@ -213,7 +213,7 @@ impl Simulation {
         let client = self.below(CLIENTS);
         let slot = match self.concurrent.admit(client.into()) {
             Admission::Counted(slot) => slot,
-            Admission::Uncounted => panic!("the table has room"),
+            Admission::Uncounted => panic!("the table has a free entry"),
             Admission::Rejected => {
                 assert_eq!(
                     self.in_progress[&client], CLIENT_LIMIT,
@@ -274,8 +274,8 @@ impl Simulation {
         let load = &connected.load;
         let request = self.requests.get_mut(&id).expect("request is in progress");
         let is_sticky = request.selection.sticky_server() == Some(server);
-        let accepts = load.weight() > 0 || is_sticky && load.keeps_sticky.load(Relaxed);
-        assert!(accepts, "request {id} was sent to a drained server");
+        let is_accepted = load.weight() > 0 || is_sticky && load.keeps_sticky.load(Relaxed);
+        assert!(is_accepted, "request {id} was sent to a drained server");
         let limit = load.limit.load(Relaxed);
         assert!(limit == 0 || load.active() <= limit, "limit exceeded");
         assert!(!request.tried.contains(&connected.number), "tried twice");
@@ -339,7 +339,7 @@ impl Simulation {
         let Some((_, reused)) = request.server else {
             panic!("an event of a released server");
         };
-        let repeated = request.sent && request.replay == Replay::Forbidden;
+        let must_not_send = request.sent && request.replay == Replay::Forbidden;
         let lost = |head_started| Failure::Lost {
             reused,
             head_started,
@@ -358,7 +358,7 @@ impl Simulation {
             10 => (true, Ok(Some(Unwanted::Status(404)))),
             _ => (true, Ok(None)),
         };
-        assert!(!repeated || !is_sent, "request {id} was sent twice");
+        assert!(!must_not_send || !is_sent, "request {id} was sent twice");
         request.sent |= is_sent;
         let verdict = match result {
             Err(failure) => {
@@ -369,8 +369,8 @@ impl Simulation {
             }),
             Ok(None) => None,
         };
-        if verdict.is_some_and(retries) && is_sent {
-            self.paid += 1;
+        if verdict.is_some_and(is_retry) && is_sent {
+            self.budget_retries += 1;
         }
         match verdict {
             Some(verdict) => self.apply(id, verdict),
@@ -402,7 +402,10 @@ impl Simulation {
         self.release(id);
         let mut request = self.requests.remove(&id).expect("request has not ended");
         if let Some(ticket) = request.ticket {
-            assert!(!self.queue.contains_key(&ticket), "it ended in the queue");
+            assert!(
+                !self.queue.contains_key(&ticket),
+                "the request ended in the queue"
+            );
         }
         assert!(request.slot.take().is_some());
         *self
@@ -413,7 +416,7 @@ impl Simulation {
         self.call_queue();
     }
 
-    fn queue_timeout(&mut self, id: u64, ticket: u64) {
+    fn handle_queue_timeout(&mut self, id: u64, ticket: u64) {
         if self.queue.remove(&ticket).is_none() {
             return;
         }
@@ -430,7 +433,7 @@ impl Simulation {
     }
 
     /// Changes a weight, a limit, or whether sticky clients are served.
-    fn control(&mut self) {
+    fn change_server(&mut self) {
         let server = self.below(self.servers.len() as u32) as usize;
         let value = self.below(4);
         let load = &self.servers[server].load;
@@ -448,21 +451,21 @@ impl Simulation {
 
     fn run(&mut self) {
         for _ in 0..150 {
-            let at = u64::from(self.below(1500));
-            self.schedule(at, Event::Arrive);
+            let delay_ms = u64::from(self.below(1500));
+            self.schedule(delay_ms, Event::Arrive);
         }
         for _ in 0..20 {
-            let at = u64::from(self.below(1500));
-            self.schedule(at, Event::Control);
+            let delay_ms = u64::from(self.below(1500));
+            self.schedule(delay_ms, Event::ChangeServer);
         }
         let begin = self.now;
-        while let Some((at, number)) = self.events.pop_first() {
-            self.now = at;
+        while let Some((time_ms, number)) = self.events.pop_first() {
+            self.now = time_ms;
             match self.pending.remove(&number).expect("event is scheduled") {
                 Event::Arrive => self.arrive(),
                 Event::Server(id) => self.serve(id),
-                Event::QueueTimeout(id, ticket) => self.queue_timeout(id, ticket),
-                Event::Control => self.control(),
+                Event::QueueTimeout(id, ticket) => self.handle_queue_timeout(id, ticket),
+                Event::ChangeServer => self.change_server(),
             }
         }
         assert_eq!(self.arrived, self.ended, "a request did not end");
@@ -472,18 +475,18 @@ impl Simulation {
         }
         let elapsed_s = (self.now - begin).div_ceil(1000);
         let earned = self.arrived * u64::from(RETRY_PERCENT) / 100;
-        assert!(self.paid <= INITIAL_BUDGET + earned + 10 * (elapsed_s + 1));
+        assert!(self.budget_retries <= INITIAL_BUDGET + earned + 10 * (elapsed_s + 1));
         for client in 0..CLIENTS {
             let slots: Vec<Admission> = (0..=CLIENT_LIMIT)
                 .map(|_| self.concurrent.admit(client.into()))
                 .collect();
-            let rejected = |slot: &&Admission| matches!(slot, Admission::Rejected);
-            assert_eq!(slots.iter().filter(rejected).count(), 1);
+            let is_rejected = |slot: &&Admission| matches!(slot, Admission::Rejected);
+            assert_eq!(slots.iter().filter(is_rejected).count(), 1);
         }
     }
 }
 
-const fn retries(verdict: Verdict) -> bool {
+const fn is_retry(verdict: Verdict) -> bool {
     matches!(
         verdict.next,
         Next::Select {
@@ -492,14 +495,14 @@ const fn retries(verdict: Verdict) -> bool {
     )
 }
 
-fn below(random: &mut SplitMix64, most: u32) -> u32 {
-    random.below(most.into()) as u32
+fn below(random: &mut SplitMix64, limit: u32) -> u32 {
+    random.below(limit.into()) as u32
 }
 
 #[test]
 fn requests_end_once_at_servers_that_accept_them() {
-    let repeated = std::env::var("WEIR_SEED").ok();
-    if let Some(seed) = repeated.and_then(|seed| seed.parse().ok()) {
+    let seed = std::env::var("WEIR_SEED").ok();
+    if let Some(seed) = seed.and_then(|seed| seed.parse().ok()) {
         return Simulation::new(seed).run();
     }
     let runs_variable = std::env::var("WEIR_RUNS")
@@ -508,24 +511,27 @@ fn requests_end_once_at_servers_that_accept_them() {
     let soak = std::env::var_os("WEIR_SOAK").is_some();
     let runs = runs_variable.unwrap_or(if soak { 300_000 } else { 1_000 });
     let mut arrived = 0;
-    let mut paid = 0;
+    let mut budget_retries = 0;
     for seed in 0..runs {
         let run = std::panic::catch_unwind(|| {
             let mut simulation = Simulation::new(seed);
             simulation.run();
-            (simulation.arrived, simulation.paid)
+            (simulation.arrived, simulation.budget_retries)
         });
         let Ok((requests, retries)) = run else {
             panic!("WEIR_SEED={seed} repeats this run");
         };
         arrived += requests;
-        paid += retries;
+        budget_retries += retries;
     }
     // The simulation is meaningful only if there were enough requests and retries.
-    assert!(arrived > runs * 20 && paid > runs, "{arrived} {paid}");
+    assert!(
+        arrived > runs * 20 && budget_retries > runs,
+        "{arrived} {budget_retries}"
+    );
 }
 
-/// The budget limits retries when every server fails.
+/// Tests that the budget limits retries when every server fails.
 #[test]
 fn failing_servers_receive_a_bounded_number_of_retries() {
     let mut simulation = Simulation::new(1);
@@ -564,7 +570,7 @@ fn failing_servers_receive_a_bounded_number_of_retries() {
             };
             let verdict =
                 simulation.decide(id, |selection, env| selection.handle_failure(lost, env));
-            if !self::retries(verdict) {
+            if !is_retry(verdict) {
                 break;
             }
             retries += 1;

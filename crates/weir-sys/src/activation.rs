@@ -16,7 +16,8 @@ const LISTEN_FDS_START: RawFd = 3;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes the passed descriptors with their names. Returns none if called again, or if `LISTEN_PID` is not this process.
+/// Takes the passed descriptors with their names. Returns an empty list if called again, or if `LISTEN_PID` is not this
+/// process.
 pub fn inherited_files() -> Vec<(String, OwnedFd)> {
     let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {

@@ -59,7 +59,7 @@ impl Capabilities {
     /// `/proc` is not mounted, or the file has an unexpected format.
     pub fn effective() -> Result<Self> {
         let path = "/proc/self/status";
-        let text = fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+        let text = fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
         Self::parse(&text).ok_or_else(|| Error::Format {
             subject: path.to_owned(),
             expected: "a CapEff line with a hexadecimal mask",
@@ -89,7 +89,11 @@ impl Capabilities {
 
     /// Returns the capabilities in `wanted` that are not in the set, in the same order.
     pub fn missing(self, wanted: &[Capability]) -> Vec<Capability> {
-        wanted.iter().copied().filter(|c| !self.has(*c)).collect()
+        wanted
+            .iter()
+            .copied()
+            .filter(|capability| !self.has(*capability))
+            .collect()
     }
 }
 

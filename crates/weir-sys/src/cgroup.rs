@@ -29,8 +29,8 @@ impl Cgroup {
         let path = path.as_ref();
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let directory =
-            openat(CWD, path, flags, Mode::empty()).map_err(|e| Error::file(path, e))?;
-        Self::of(directory, &path.display().to_string())
+            openat(CWD, path, flags, Mode::empty()).map_err(|error| Error::file(path, error))?;
+        Self::from_directory(directory, &path.display().to_string())
     }
 
     /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a mount that no process sees.
@@ -38,26 +38,27 @@ impl Cgroup {
     /// # Errors
     /// The hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.
     pub fn root() -> Result<Self> {
-        if let Some(path) = mounted() {
+        if let Some(path) = mounted_root() {
             return Self::open(path);
         }
-        let failed = |call| move |e| Error::call(call, "cgroup2", e);
-        let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
-        fsconfig_create(context.as_fd()).map_err(failed("fsconfig"))?;
+        let call_error = |call| move |error| Error::call(call, "cgroup2", error);
+        let context =
+            fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).map_err(call_error("fsopen"))?;
+        fsconfig_create(context.as_fd()).map_err(call_error("fsconfig"))?;
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
-            .map_err(failed("fsmount"))?;
+            .map_err(call_error("fsmount"))?;
         // The descriptor of a mount is an O_PATH descriptor, which bpf(2) does not accept.
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let root = openat(&mount, ".", flags, Mode::empty()).map_err(failed("openat"))?;
-        Self::of(root, "cgroup2")
+        let root = openat(&mount, ".", flags, Mode::empty()).map_err(call_error("openat"))?;
+        Self::from_directory(root, "cgroup2")
     }
 
-    fn of(directory: OwnedFd, subject: &str) -> Result<Self> {
-        let facts = fstatfs(&directory).map_err(|e| Error::call("fstatfs", subject, e))?;
-        if facts.f_type as u64 & 0xffff_ffff != CGROUP2_SUPER_MAGIC {
+    fn from_directory(directory: OwnedFd, subject: &str) -> Result<Self> {
+        let stat = fstatfs(&directory).map_err(|error| Error::call("fstatfs", subject, error))?;
+        if stat.f_type as u64 & 0xffff_ffff != CGROUP2_SUPER_MAGIC {
             return Err(Error::Format {
                 subject: subject.to_owned(),
                 expected: "a directory of cgroup2",
@@ -68,7 +69,7 @@ impl Cgroup {
         // The inode number is the id of the cgroup.
         let id = file
             .metadata()
-            .map_err(|e| Error::file(Path::new(subject), e))?
+            .map_err(|error| Error::file(Path::new(subject), error))?
             .ino();
         Ok(Self {
             directory: file.into(),
@@ -89,7 +90,7 @@ impl AsFd for Cgroup {
 }
 
 /// Returns the path on which the root of the hierarchy is mounted.
-fn mounted() -> Option<PathBuf> {
+fn mounted_root() -> Option<PathBuf> {
     mount_point(&fs::read_to_string("/proc/thread-self/mountinfo").ok()?)
 }
 
@@ -99,9 +100,9 @@ fn mount_point(table: &str) -> Option<PathBuf> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        let whole = root == "/" && file_system.split(' ').next() == Some("cgroup2");
-        // A path with escapes is not decoded: use another mount.
-        (whole && !point.contains('\\')).then(|| PathBuf::from(point))
+        let is_whole = root == "/" && file_system.split(' ').next() == Some("cgroup2");
+        // Paths with escapes are not decoded: another mount is used.
+        (is_whole && !point.contains('\\')).then(|| PathBuf::from(point))
     })
 }
 

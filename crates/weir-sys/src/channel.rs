@@ -36,7 +36,7 @@ pub struct Message {
     pub files: Vec<OwnedFd>,
 }
 
-fn failed(call: &'static str) -> impl FnOnce(Errno) -> Error {
+fn call_error(call: &'static str) -> impl FnOnce(Errno) -> Error {
     move |errno| Error::call(call, "socket pair", errno)
 }
 
@@ -52,8 +52,8 @@ impl Channel {
             SocketFlags::CLOEXEC,
             None,
         );
-        let (one, other) = pair.map_err(failed("socketpair"))?;
-        Ok((Self { socket: one }, Self { socket: other }))
+        let (first, second) = pair.map_err(call_error("socketpair"))?;
+        Ok((Self { socket: first }, Self { socket: second }))
     }
 
     /// Sends a message. Blocks while the receive buffer of the other end is full.
@@ -62,7 +62,7 @@ impl Channel {
     /// The other end is closed, or the message is too long.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
         if bytes.len() > MESSAGE_MAX || files.len() > FILES_MAX {
-            return Err(failed("sendmsg")(Errno::MSGSIZE));
+            return Err(call_error("sendmsg")(Errno::MSGSIZE));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -73,7 +73,7 @@ impl Channel {
         loop {
             match sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
-                sent => return sent.map(drop).map_err(failed("sendmsg")),
+                sent => return sent.map(drop).map_err(call_error("sendmsg")),
             }
         }
     }
@@ -84,10 +84,10 @@ impl Channel {
     /// recvmsg(2) fails.
     pub fn receive(&self) -> Result<Option<Message>> {
         self.receive_with(RecvFlags::empty())
-            .map_err(failed("recvmsg"))
+            .map_err(call_error("recvmsg"))
     }
 
-    /// Like [`Self::receive`], but does not wait.
+    /// Receives a message like [`Self::receive`], but does not wait. `Pending` = there is no message.
     ///
     /// # Errors
     /// recvmsg(2) fails.
@@ -95,7 +95,7 @@ impl Channel {
         match self.receive_with(RecvFlags::DONTWAIT) {
             Ok(received) => Ok(Poll::Ready(received)),
             Err(Errno::AGAIN) => Ok(Poll::Pending),
-            Err(errno) => Err(failed("recvmsg")(errno)),
+            Err(errno) => Err(call_error("recvmsg")(errno)),
         }
     }
 
@@ -152,24 +152,24 @@ mod tests {
 
     #[test]
     fn poll_does_not_wait_for_a_message() {
-        let (one, other) = Channel::pair().unwrap();
-        assert!(matches!(other.poll_receive(), Ok(Poll::Pending)));
-        one.send(b"a", &[]).unwrap();
-        let received = other.poll_receive().unwrap();
-        let bytes = received.map(|message| message.map(|it| it.bytes));
+        let (first, second) = Channel::pair().unwrap();
+        assert!(matches!(second.poll_receive(), Ok(Poll::Pending)));
+        first.send(b"a", &[]).unwrap();
+        let received = second.poll_receive().unwrap();
+        let bytes = received.map(|message| message.map(|received| received.bytes));
         assert_eq!(bytes, Poll::Ready(Some(b"a".to_vec())));
-        drop(one);
-        assert!(matches!(other.poll_receive(), Ok(Poll::Ready(None))));
+        drop(first);
+        assert!(matches!(second.poll_receive(), Ok(Poll::Ready(None))));
     }
 
     #[test]
     fn message_transfers_descriptors() {
-        let (one, other) = Channel::pair().unwrap();
+        let (first, second) = Channel::pair().unwrap();
         let (mut reader, writer) = pipe().unwrap();
-        one.send(b"a pipe", &[writer.as_fd()]).unwrap();
-        one.send(b"nothing", &[]).unwrap();
+        first.send(b"a pipe", &[writer.as_fd()]).unwrap();
+        first.send(b"nothing", &[]).unwrap();
         drop(writer);
-        let message = other.receive().unwrap().unwrap();
+        let message = second.receive().unwrap().unwrap();
         assert_eq!(
             (message.bytes.as_slice(), message.files.len()),
             (&b"a pipe"[..], 1)
@@ -179,14 +179,14 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through it");
-        assert!(other.receive().unwrap().unwrap().files.is_empty());
-        drop(one);
-        assert!(other.receive().unwrap().is_none());
+        assert!(second.receive().unwrap().unwrap().files.is_empty());
+        drop(first);
+        assert!(second.receive().unwrap().is_none());
     }
 
     #[test]
     fn oversized_message_is_rejected() {
-        let (one, _other) = Channel::pair().unwrap();
-        assert!(one.send(&vec![0; MESSAGE_MAX + 1], &[]).is_err());
+        let (first, _second) = Channel::pair().unwrap();
+        assert!(first.send(&vec![0; MESSAGE_MAX + 1], &[]).is_err());
     }
 }

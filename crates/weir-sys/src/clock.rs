@@ -42,7 +42,7 @@ pub fn now_ns(clock: Clock) -> u64 {
 /// `/proc/sys/kernel/random/boot_id` cannot be read.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
-    let text = fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+    let text = fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
     Ok(text.trim_end().to_owned())
 }
 

@@ -29,7 +29,7 @@ use crate::{Error, Result};
 
 pub use agent_call::restrict_to_agent_calls;
 #[cfg(debug_assertions)]
-pub use attempt::{Attempts, attempts};
+pub use attempt::{Attempts, try_attempts};
 pub use daemon_call::restrict_to_daemon_calls;
 
 /// Files that an unprivileged process reads: name resolution, accounts, the state of the kernel. Missing files are
@@ -48,32 +48,32 @@ const READABLE: &[&str] = &[
     "/var/run/nscd",
 ];
 
-fn failed<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Error {
+fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Error {
     move |error| Error::call(call, "this process", error)
 }
 
-/// Changes to an account, with supplementary groups, and drops all capabilities permanently. The kernel resets the
-/// signal for the death of the parent, so it is set again.
+/// Changes to an account, with supplementary groups, and drops all capabilities permanently. The kernel then resets the
+/// signal that the process gets when its parent ends, so the function sets this signal to `parent_end` again.
 ///
 /// # Errors
 /// The process is not root.
-pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) -> Result<()> {
+pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Signal) -> Result<()> {
     empty_bounding_set()?;
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
-    set_thread_groups(&groups).map_err(failed("setgroups"))?;
-    set_thread_res_gid(group, group, group).map_err(failed("setresgid"))?;
-    set_thread_res_uid(user, user, user).map_err(failed("setresuid"))?;
+    set_thread_groups(&groups).map_err(call_error("setgroups"))?;
+    set_thread_res_gid(group, group, group).map_err(call_error("setresgid"))?;
+    set_thread_res_uid(user, user, user).map_err(call_error("setresuid"))?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets {
         effective: none,
         permitted: none,
         inheritable: none,
     };
-    set_capabilities(None, sets).map_err(failed("capset"))?;
-    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))?;
-    rustix::process::set_parent_process_death_signal(Some(death))
-        .map_err(failed("PR_SET_PDEATHSIG"))
+    set_capabilities(None, sets).map_err(call_error("capset"))?;
+    set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))?;
+    rustix::process::set_parent_process_death_signal(Some(parent_end))
+        .map_err(call_error("PR_SET_PDEATHSIG"))
 }
 
 /// Drops all capabilities permanently, in a process that a service manager has started with an account. Capabilities
@@ -88,8 +88,8 @@ pub fn drop_capabilities() -> Result<()> {
         permitted: none,
         inheritable: none,
     };
-    set_capabilities(None, sets).map_err(failed("capset"))?;
-    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+    set_capabilities(None, sets).map_err(call_error("capset"))?;
+    set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
 /// Keeps those of `kept` that this process has, and permanently drops all other capabilities, for this process and for
@@ -99,15 +99,15 @@ pub fn drop_capabilities() -> Result<()> {
 /// The kernel rejects the change.
 fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     bound_capabilities(kept)?;
-    let now = capabilities(None).map_err(failed("capget"))?;
-    let left = now.permitted & kept;
+    let current = capabilities(None).map_err(call_error("capget"))?;
+    let remaining = current.permitted & kept;
     let sets = CapabilitySets {
-        effective: left,
-        permitted: left,
+        effective: remaining,
+        permitted: remaining,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, sets).map_err(failed("capset"))?;
-    set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+    set_capabilities(None, sets).map_err(call_error("capset"))?;
+    set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
 /// Keeps only the capabilities of the engine process: bpf(2), the network, bpffs and namespaces, memory of maps, and
@@ -136,7 +136,7 @@ fn empty_bounding_set() -> Result<()> {
     bound_capabilities(CapabilitySet::empty())
 }
 
-/// Removes all other capabilities from the bounding set.
+/// Removes all capabilities except `kept` from the bounding set.
 fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     for number in 0..u64::BITS {
         if kept.bits() & (1 << number) != 0 {
@@ -147,11 +147,11 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
         if result != 0 {
             let error = std::io::Error::last_os_error();
-            // There are no more capabilities.
+            // The kernel has no capability with this number or a higher one.
             if error.raw_os_error() == Some(libc::EINVAL) {
                 return Ok(());
             }
-            return Err(failed("PR_CAPBSET_DROP")(error));
+            return Err(call_error("PR_CAPBSET_DROP")(error));
         }
     }
     Ok(())
@@ -164,9 +164,9 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
 /// # Errors
 /// A directory in `writable` cannot be opened.
 pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
-    let failed = |error: &dyn std::fmt::Display| {
+    let call_error = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());
-        let directories = writable.iter().map(|it| it.display().to_string());
+        let directories = writable.iter().map(|path| path.display().to_string());
         Error::call(
             "landlock",
             directories.collect::<Vec<_>>().join(", "),
@@ -178,22 +178,24 @@ pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
     let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))
         .and_then(Ruleset::create)
-        .map_err(|error| failed(&error))?;
-    let own: BitFlags<AccessFs> = AccessFs::from_all(abi) & !BitFlags::from(AccessFs::Execute);
+        .map_err(|error| call_error(&error))?;
+    let full: BitFlags<AccessFs> = AccessFs::from_all(abi) & !BitFlags::from(AccessFs::Execute);
     for path in writable {
-        let opened = PathFd::new(path).map_err(|error| failed(&error))?;
+        let opened = PathFd::new(path).map_err(|error| call_error(&error))?;
         ruleset = ruleset
-            .add_rule(PathBeneath::new(opened, own))
-            .map_err(|error| failed(&error))?;
+            .add_rule(PathBeneath::new(opened, full))
+            .map_err(|error| call_error(&error))?;
     }
     let system = READABLE.iter().map(Path::new);
     for path in system.chain(readable.iter().copied()) {
         if let Ok(opened) = PathFd::new(path) {
             ruleset = ruleset
                 .add_rule(PathBeneath::new(opened, read))
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| call_error(&error))?;
         }
     }
-    let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
+    let status = ruleset
+        .restrict_self()
+        .map_err(|error| call_error(&error))?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }

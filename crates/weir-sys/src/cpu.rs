@@ -14,7 +14,7 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// # Errors
 /// sysfs is not mounted, or the list has an unexpected format.
 pub fn possible_cpus() -> Result<usize> {
-    let text = fs::read_to_string(POSSIBLE).map_err(|e| Error::file(POSSIBLE, e))?;
+    let text = fs::read_to_string(POSSIBLE).map_err(|error| Error::file(POSSIBLE, error))?;
     highest_in_list(&text)
         .and_then(|highest| highest.checked_add(1))
         .ok_or_else(|| Error::Format {
@@ -53,7 +53,8 @@ pub fn pin_thread(cpu: usize) -> Result<()> {
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|e| Error::call("sched_setaffinity", subject(), e))
+    sched_setaffinity(None, &set)
+        .map_err(|error| Error::call("sched_setaffinity", subject(), error))
 }
 
 #[cfg(test)]
@@ -65,8 +66,8 @@ mod tests {
         assert_eq!(highest_in_list("0\n"), Some(0));
         assert_eq!(highest_in_list("0-3,8\n"), Some(8));
         assert_eq!(highest_in_list("8,0-3"), Some(8));
-        for bad in ["", "a", "3-1", "0-", "0,,1"] {
-            assert_eq!(highest_in_list(bad), None, "{bad:?}");
+        for list in ["", "a", "3-1", "0-", "0,,1"] {
+            assert_eq!(highest_in_list(list), None, "{list:?}");
         }
     }
 

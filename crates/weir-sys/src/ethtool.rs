@@ -33,7 +33,7 @@ const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_BYTES: usize = 32;
-/// Upper limit of a plausible number of features.
+/// Maximum number of features in a reply that is accepted as valid.
 const MAX_FEATURES: usize = 4096;
 
 /// The state of a device feature.
@@ -143,12 +143,12 @@ impl Features {
 /// interface. Otherwise as for [`Features::set`].
 pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
-    let known: Vec<_> = [GRO, LRO, GRO_HW]
+    let existing: Vec<_> = [GRO, LRO, GRO_HW]
         .into_iter()
         .filter(|name| features.get(name).is_some())
         .map(|name| (name, false))
         .collect();
-    features.set(&known)
+    features.set(&existing)
 }
 
 /// Returns the driver name of `interface`, as `ethtool -i` prints it; empty if the driver does not report one.
@@ -161,7 +161,7 @@ pub fn driver(interface: &str) -> Result<String> {
     words[0] = ETHTOOL_GDRVINFO;
     // SAFETY: `words` has 196 bytes, the size of struct ethtool_drvinfo in every kernel.
     unsafe { device.ioctl("ETHTOOL_GDRVINFO", &mut words) }?;
-    Ok(text(&bytes_of(&words[1..1 + DRIVER_NAME_BYTES / 4])))
+    Ok(parse_text(&bytes_of(&words[1..1 + DRIVER_NAME_BYTES / 4])))
 }
 
 /// `struct ethtool_get_features_block`.
@@ -229,7 +229,7 @@ impl Device {
             });
         }
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)
-            .map_err(|e| Error::call("socket", interface, e))?;
+            .map_err(|error| Error::call("socket", interface, error))?;
         Ok(Self {
             socket,
             interface: interface.to_owned(),
@@ -239,13 +239,20 @@ impl Device {
     fn feature_names(&self) -> Result<Vec<String>> {
         // cmd, reserved, 64-bit mask of string sets, and a count for each requested set.
         let mask = (1_u64 << ETH_SS_FEATURES).to_ne_bytes();
-        let half = |i: usize| u32::from_ne_bytes([mask[i], mask[i + 1], mask[i + 2], mask[i + 3]]);
-        let mut words = [ETHTOOL_GSSET_INFO, 0, half(0), half(4), 0];
+        let word = |offset: usize| {
+            u32::from_ne_bytes([
+                mask[offset],
+                mask[offset + 1],
+                mask[offset + 2],
+                mask[offset + 3],
+            ])
+        };
+        let mut words = [ETHTOOL_GSSET_INFO, 0, word(0), word(4), 0];
         // SAFETY: one bit of the mask is set, so one count follows the 16-byte header.
         unsafe { self.ioctl("ETHTOOL_GSSET_INFO", &mut words) }?;
         let count = words[4] as usize;
         if count == 0 || count > MAX_FEATURES {
-            return Err(self.unexpected("a plausible number of features", count));
+            return Err(self.format_error("a plausible number of features", count));
         }
         let mut words = vec![0_u32; 3 + count * ETH_GSTRING_BYTES / 4];
         words[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32]);
@@ -253,7 +260,10 @@ impl Device {
         // is fixed for a running kernel.
         unsafe { self.ioctl("ETHTOOL_GSTRINGS", &mut words) }?;
         let bytes = bytes_of(&words[3..]);
-        Ok(bytes.chunks_exact(ETH_GSTRING_BYTES).map(text).collect())
+        Ok(bytes
+            .chunks_exact(ETH_GSTRING_BYTES)
+            .map(parse_text)
+            .collect())
     }
 
     fn feature_blocks(&self, features: usize) -> Result<Vec<Block>> {
@@ -264,7 +274,7 @@ impl Device {
         // them.
         unsafe { self.ioctl("ETHTOOL_GFEATURES", &mut words) }?;
         if words[1] as usize != count {
-            return Err(self.unexpected("as many feature blocks as names", words[1] as usize));
+            return Err(self.format_error("as many feature blocks as names", words[1] as usize));
         }
         Ok(words[2..]
             .chunks_exact(4)
@@ -286,7 +296,7 @@ impl Device {
         unsafe { self.ioctl("ETHTOOL_SFEATURES", &mut words) }
     }
 
-    fn unexpected(&self, expected: &'static str, found: usize) -> Error {
+    fn format_error(&self, expected: &'static str, found: usize) -> Error {
         Error::Format {
             subject: self.interface.clone(),
             expected,
@@ -294,6 +304,8 @@ impl Device {
         }
     }
 
+    /// Executes the command in the first word of `words`.
+    ///
     /// # Safety
     /// `words` must contain the complete structure that the command in its first word reads and writes, with the sizes
     /// stated in it.
@@ -327,7 +339,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
 }
 
 /// Converts a NUL-padded kernel string.
-fn text(bytes: &[u8]) -> String {
+fn parse_text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()
         .position(|byte| *byte == 0)
@@ -382,8 +394,8 @@ mod tests {
         if !weir_testing::require_root() {
             return;
         }
-        let inside = NetNs::create().unwrap();
-        inside
+        let namespace = NetNs::create().unwrap();
+        namespace
             .run(|| {
                 let before = Features::read("lo").unwrap();
                 let previous = before.set(&[(GRO, !before.is_active(GRO))]).unwrap();
@@ -412,7 +424,7 @@ mod tests {
         };
         let states: Vec<_> = (0..3)
             .map(|bit| block.state(bit))
-            .map(|s| (s.changeable, s.requested, s.active))
+            .map(|state| (state.changeable, state.requested, state.active))
             .collect();
         assert_eq!(
             states,

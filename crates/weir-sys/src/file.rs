@@ -47,8 +47,8 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_with(path, bytes, PRIVATE_MODE)
 }
 
-/// Like [`replace_file`], with mode 0644. The mode is set on the open file, because the owner of the directory could
-/// exchange the file.
+/// Replaces a file like [`replace_file`], with mode 0644. The mode is set on the open file, because the owner of the
+/// directory could exchange the file.
 ///
 /// # Errors
 /// The same as for [`replace_file`].
@@ -74,7 +74,8 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(staging, path)
 }
 
-/// Like [`replace_file`], but waits for the disk: after a power failure the file has the old or the new content.
+/// Replaces a file like [`replace_file`], and waits for the disk: after a power failure the file has the old or the new
+/// content.
 ///
 /// # Errors
 /// The directory cannot be written, or the file system is full; the file is unchanged.
@@ -100,14 +101,14 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
-    let known = file.metadata()?;
-    let own = rustix::process::geteuid().as_raw();
-    let is_own = known.uid() == 0 || known.uid() == own;
+    let metadata = file.metadata()?;
+    let process_user = rustix::process::geteuid().as_raw();
+    let is_own = metadata.uid() == 0 || metadata.uid() == process_user;
     // Another account may have created a hard link to a file of root (link(2)).
-    if !known.is_file() || !is_own || known.nlink() > 1 {
+    if !metadata.is_file() || !is_own || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(known.len()).unwrap_or(0));
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -147,8 +148,8 @@ mod tests {
         let (target, path) = (directory.join("target"), directory.join("state.json"));
         fs::write(&target, "untouched").unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode();
-        for planted in [&path, &directory.join("state.json.new")] {
-            std::os::unix::fs::symlink(&target, planted).unwrap();
+        for link in [&path, &directory.join("state.json.new")] {
+            std::os::unix::fs::symlink(&target, link).unwrap();
             replace_file(&path, b"secret").unwrap();
             assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
             assert_eq!(fs::read_to_string(&path).unwrap(), "secret");
@@ -173,8 +174,8 @@ mod tests {
         replace_file(&path, b"text").unwrap();
         assert_eq!(read_own(&path).unwrap(), b"text");
         fs::hard_link(&path, &second).unwrap();
-        let refused = read_own(&second).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        let error = read_own(&second).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
         fs::remove_dir_all(&directory).unwrap();
     }
 

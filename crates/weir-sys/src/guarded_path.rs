@@ -64,18 +64,18 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     let name = std::mem::take(&mut last.name);
     let file = openat(&last.directory.opened, &name, flags, mode)?;
     if last.directory.is_foreign() {
-        check(&fstat(&file)?, &last.directory.stat)?;
+        check_file(&fstat(&file)?, &last.directory.stat)?;
     }
     Ok(file.into())
 }
 
 /// Checks a file in another account's directory.
-fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
+fn check_file(file: &Stat, directory: &Stat) -> io::Result<()> {
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file"));
     }
     if file.st_nlink > 1 && file.st_uid != directory.st_uid {
-        return Err(denied(format!(
+        return Err(permission_denied(format!(
             "it has several hard links and belongs to user {}, not to the owner of its directory ({})",
             file.st_uid, directory.st_uid
         )));
@@ -83,7 +83,7 @@ fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
     Ok(())
 }
 
-fn denied(reason: String) -> io::Error {
+fn permission_denied(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
@@ -123,11 +123,11 @@ struct ResolvedPath {
 }
 
 fn resolve(path: &Path) -> io::Result<ResolvedPath> {
-    let mut rest = VecDeque::new();
-    let mut directory = prepend(path, &mut rest, None)?;
+    let mut remaining = VecDeque::new();
+    let mut directory = prepend(path, &mut remaining, None)?;
     let mut links = 0;
     loop {
-        let Some(name) = rest.pop_front() else {
+        let Some(name) = remaining.pop_front() else {
             return Err(Errno::ISDIR.into());
         };
         if name == ".." {
@@ -135,31 +135,31 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
             directory = Directory::new(opened)?;
             continue;
         }
-        let is_last = rest.is_empty();
+        let is_last = remaining.is_empty();
         if directory.is_magic {
             if is_last {
                 return Ok(ResolvedPath { directory, name });
             }
         } else {
-            let known = match statat(&directory.opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            let stat = match statat(&directory.opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 // The file does not exist, and may be created.
                 Err(Errno::NOENT) if is_last => return Ok(ResolvedPath { directory, name }),
-                known => known?,
+                found => found?,
             };
-            if FileType::from_raw_mode(known.st_mode) == FileType::Symlink {
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 links += 1;
                 if links > LINKS_MAX {
                     return Err(Errno::LOOP.into());
                 }
-                if directory.is_foreign() && !is_own(known.st_uid) {
-                    return Err(denied(format!(
+                if directory.is_foreign() && !is_own(stat.st_uid) {
+                    return Err(permission_denied(format!(
                         "it leads through a link of user {} in a directory that other users can write",
-                        known.st_uid
+                        stat.st_uid
                     )));
                 }
                 let target = readlinkat(&directory.opened, &name, Vec::new())?;
                 let target = OsString::from_vec(target.into_bytes());
-                directory = prepend(Path::new(&target), &mut rest, Some(directory))?;
+                directory = prepend(Path::new(&target), &mut remaining, Some(directory))?;
                 continue;
             }
             if is_last {
@@ -179,7 +179,7 @@ fn resolve(path: &Path) -> io::Result<ResolvedPath> {
 /// `current`.
 fn prepend(
     path: &Path,
-    rest: &mut VecDeque<OsString>,
+    remaining: &mut VecDeque<OsString>,
     current: Option<Directory>,
 ) -> io::Result<Directory> {
     let names: Vec<OsString> = path
@@ -191,13 +191,13 @@ fn prepend(
         })
         .collect();
     for name in names.into_iter().rev() {
-        rest.push_front(name);
+        remaining.push_front(name);
     }
     match current {
         Some(current) if path.is_relative() => Ok(current),
         _ => {
-            let from = if path.is_absolute() { "/" } else { "." };
-            let opened = openat(CWD, from, DIRECTORY, Mode::empty())?;
+            let start = if path.is_absolute() { "/" } else { "." };
+            let opened = openat(CWD, start, DIRECTORY, Mode::empty())?;
             Ok(Directory::new(opened)?)
         }
     }
@@ -222,8 +222,8 @@ mod tests {
             let path =
                 std::env::temp_dir().join(format!("weir-guard-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
-            for directory in ["own", "theirs"] {
-                fs::create_dir_all(path.join(directory)).unwrap();
+            for name in ["own", "theirs"] {
+                fs::create_dir_all(path.join(name)).unwrap();
             }
             fs::set_permissions(path.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
             fs::write(path.join("own/secret"), "secret").unwrap();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    fn text(path: &Path) -> io::Result<String> {
+    fn read_text(path: &Path) -> io::Result<String> {
         let mut text = String::new();
         open(path, OFlags::empty())?.read_to_string(&mut text)?;
         Ok(text)
@@ -269,36 +269,36 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = TestDirectory::new("links");
-        fs::create_dir(room.0.join("theirs/logs")).unwrap();
+        let directory = TestDirectory::new("links");
+        fs::create_dir(directory.0.join("theirs/logs")).unwrap();
         for (target, name) in [
             ("../own/secret", "theirs/log"),
             ("../own/new", "theirs/new"),
             ("../own", "theirs/directory"),
         ] {
-            let link = room.link(target, name, OTHER);
+            let link = directory.link(target, name, OTHER);
             let path = if name.ends_with("directory") {
                 link.join("secret")
             } else {
                 link
             };
-            for refused in [text(&path).err(), append(&path).err()] {
-                let refused = refused.expect("the file is rejected");
-                assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{name}");
+            for error in [read_text(&path).err(), append(&path).err()] {
+                let error = error.expect("the file is rejected");
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}");
                 assert!(
-                    refused.to_string().contains("a link of user 65534"),
-                    "{refused}"
+                    error.to_string().contains("a link of user 65534"),
+                    "{error}"
                 );
             }
         }
-        assert_eq!(room.secret(), "secret");
-        assert!(!room.0.join("own/new").exists());
+        assert_eq!(directory.secret(), "secret");
+        assert!(!directory.0.join("own/new").exists());
         // In a directory that all users can write, root's links are followed, and other users' links are not.
-        fs::set_permissions(room.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
-        let link = room.link("secret", "own/link", OTHER);
-        assert!(text(&link).is_err());
-        let link = room.link("secret", "own/link", 0);
-        assert_eq!(text(&link).unwrap(), "secret");
+        fs::set_permissions(directory.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
+        let link = directory.link("secret", "own/link", OTHER);
+        assert!(read_text(&link).is_err());
+        let link = directory.link("secret", "own/link", 0);
+        assert_eq!(read_text(&link).unwrap(), "secret");
     }
 
     #[test]
@@ -306,26 +306,29 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = TestDirectory::new("files");
-        let log = room.0.join("theirs/log");
+        let directory = TestDirectory::new("files");
+        let log = directory.0.join("theirs/log");
         append(&log).unwrap().write_all(b"one ").unwrap();
         append(&log).unwrap().write_all(b"two").unwrap();
-        assert_eq!(text(&log).unwrap(), "one two");
+        assert_eq!(read_text(&log).unwrap(), "one two");
         // Links as created by certbot, and a link of root in another account's directory.
-        let link = room.link("../own/./../own/secret", "own/live", 0);
-        assert_eq!(text(&link).unwrap(), "secret");
-        let target = room.0.join("own");
-        let link = room.link(target.to_str().unwrap(), "theirs/root", 0);
-        assert_eq!(text(&link.join("secret")).unwrap(), "secret");
+        let link = directory.link("../own/./../own/secret", "own/live", 0);
+        assert_eq!(read_text(&link).unwrap(), "secret");
+        let target = directory.0.join("own");
+        let link = directory.link(target.to_str().unwrap(), "theirs/root", 0);
+        assert_eq!(read_text(&link.join("secret")).unwrap(), "secret");
         append(Path::new("/dev/null")).unwrap();
-        let through_proc = room.link("/proc/self/fd", "own/fd", 0);
+        let through_proc = directory.link("/proc/self/fd", "own/fd", 0);
         let null = File::open("/dev/null").unwrap();
-        let number = std::os::fd::AsRawFd::as_raw_fd(&null);
-        assert_eq!(text(&through_proc.join(number.to_string())).unwrap(), "");
-        let missing = text(&room.0.join("own/none")).unwrap_err();
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&null);
+        assert_eq!(
+            read_text(&through_proc.join(descriptor.to_string())).unwrap(),
+            ""
+        );
+        let missing = read_text(&directory.0.join("own/none")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        let circle = room.link("circle", "own/circle", 0);
-        let error = text(&circle).unwrap_err();
+        let loop_link = directory.link("circle", "own/circle", 0);
+        let error = read_text(&loop_link).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     }
 
@@ -334,10 +337,10 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = TestDirectory::new("pipe");
-        let pipe = room.0.join("own/pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.unwrap().success());
+        let directory = TestDirectory::new("pipe");
+        let pipe = directory.0.join("own/pipe");
+        let status = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(status.unwrap().success());
         let (sender, appended) = std::sync::mpsc::channel();
         let path = pipe.clone();
         std::thread::spawn(move || sender.send(append(&path).map(drop)));
@@ -357,17 +360,20 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = TestDirectory::new("kinds");
-        let pipe = room.0.join("theirs/pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.unwrap().success());
-        assert!(text(&pipe).is_err() && append(&pipe).is_err());
-        let second = room.0.join("theirs/second");
-        fs::hard_link(room.0.join("own/secret"), &second).unwrap();
-        for refused in [text(&second).unwrap_err(), append(&second).unwrap_err()] {
-            assert!(refused.to_string().contains("hard links"), "{refused}");
+        let directory = TestDirectory::new("kinds");
+        let pipe = directory.0.join("theirs/pipe");
+        let status = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(status.unwrap().success());
+        assert!(read_text(&pipe).is_err() && append(&pipe).is_err());
+        let second = directory.0.join("theirs/second");
+        fs::hard_link(directory.0.join("own/secret"), &second).unwrap();
+        for error in [
+            read_text(&second).unwrap_err(),
+            append(&second).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("hard links"), "{error}");
         }
-        chown(room.0.join("own/secret"), Some(OTHER), None).unwrap();
-        assert_eq!(text(&second).unwrap(), "secret");
+        chown(directory.0.join("own/secret"), Some(OTHER), None).unwrap();
+        assert_eq!(read_text(&second).unwrap(), "secret");
     }
 }

@@ -36,7 +36,7 @@ pub use cgroup::Cgroup;
 pub use channel::{Channel, FILES_MAX, MESSAGE_MAX, Message};
 pub use clock::{Clock, boot_id, now_ns};
 #[cfg(debug_assertions)]
-pub use confine::{Attempts, attempts};
+pub use confine::{Attempts, try_attempts};
 pub use confine::{
     become_account, drop_capabilities, keep_engine_capabilities, restrict_files,
     restrict_to_agent_calls, restrict_to_daemon_calls,
@@ -53,12 +53,13 @@ pub use netns::{Entered, NetNs, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{
-    account, account_command, close_stdin, end_with_parent, forbid_new_privileges, keep_net_raw,
-    may_change_account, peer_groups, read_stdout_file, replace_stdout_file, run_at_normal_priority,
-    run_in_real_time, set_process_name, shared_file, write_stdout_file,
+    account, account_command, close_stdin, create_shared_file, end_with_parent,
+    forbid_new_privileges, keep_net_raw, may_change_account, peer_groups, read_stdout_file,
+    replace_stdout_file, run_at_normal_priority, run_in_real_time, set_process_name,
+    write_stdout_file,
 };
 pub use raw_ip::{RawIpSocket, RawPacket};
-pub use service_socket::{Peer, ServiceSocket, connect_to_service, private_listener};
+pub use service_socket::{Peer, ServiceSocket, connect_to_service, create_private_listener};
 
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -26,7 +26,8 @@ pub fn raise_nofile() -> Result<()> {
         current: maximum,
         maximum,
     };
-    setrlimit(Resource::Nofile, raised).map_err(|e| Error::call("setrlimit", "RLIMIT_NOFILE", e))
+    setrlimit(Resource::Nofile, raised)
+        .map_err(|error| Error::call("setrlimit", "RLIMIT_NOFILE", error))
 }
 
 /// Restores the initial limit of open files for a child process: a program that uses select(2) cannot handle
@@ -67,7 +68,8 @@ pub fn raise_memlock() -> Result<()> {
         current: maximum,
         maximum,
     };
-    setrlimit(Resource::Memlock, raised).map_err(|e| Error::call("setrlimit", "RLIMIT_MEMLOCK", e))
+    setrlimit(Resource::Memlock, raised)
+        .map_err(|error| Error::call("setrlimit", "RLIMIT_MEMLOCK", error))
 }
 
 /// Protects the memory of this process (PR_SET_DUMPABLE): no core file is written, and other processes of the same user
@@ -77,7 +79,7 @@ pub fn raise_memlock() -> Result<()> {
 /// prctl(2) fails.
 pub fn hide_memory() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|e| Error::call("prctl", "PR_SET_DUMPABLE", e))
+        .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))
 }
 
 /// Returns freed memory, which the C library would otherwise keep, to the system.

@@ -1,6 +1,6 @@
 //! Locks a file, so that only one process at a time uses a runtime directory.
 //!
-//! It uses flock(2): the kernel releases the lock when the process ends, so a stale file never blocks another process.
+//! Uses flock(2): the kernel releases the lock when the process ends, so a stale file never blocks another process.
 //! The process ID in the file is used only for messages.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -31,7 +31,7 @@ impl LockFile {
         Self::acquire_for(path, std::process::id())
     }
 
-    /// Like [`Self::acquire`], for another process, which receives the descriptor.
+    /// Takes the lock like [`Self::acquire`], for another process, which receives the descriptor.
     ///
     /// # Errors
     /// The same as for [`Self::acquire`].
@@ -45,11 +45,11 @@ impl LockFile {
             .mode(PRIVATE_MODE)
             .custom_flags(NO_LINK)
             .open(path)
-            .map_err(|e| match e.raw_os_error() {
+            .map_err(|error| match error.raw_os_error() {
                 Some(libc::ELOOP) => Error::NotRegularFile { path: path.into() },
-                _ => Error::file(path, e),
+                _ => Error::file(path, error),
             })?;
-        let metadata = file.metadata().map_err(|e| Error::file(path, e))?;
+        let metadata = file.metadata().map_err(|error| Error::file(path, error))?;
         if !metadata.is_file() {
             return Err(Error::NotRegularFile { path: path.into() });
         }
@@ -66,12 +66,12 @@ impl LockFile {
                     holder,
                 });
             }
-            Err(TryLockError::Error(e)) => return Err(Error::file(path, e)),
+            Err(TryLockError::Error(error)) => return Err(Error::file(path, error)),
         }
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{process}"))
-            .map_err(|e| Error::file(path, e))?;
+            .map_err(|error| Error::file(path, error))?;
         Ok(Self {
             path: path.to_owned(),
             file,

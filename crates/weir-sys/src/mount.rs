@@ -54,7 +54,7 @@ pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("bpf", path, "bpf", flags, Some(c"mode=0700"))
-        .map_err(|e| Error::call("mount bpf", path.display().to_string(), e))
+        .map_err(|error| Error::call("mount bpf", path.display().to_string(), error))
 }
 
 /// State of the calling thread's mounts.
@@ -78,7 +78,9 @@ impl MountView {
     pub fn current() -> Result<Self> {
         let namespace_of = |process: &str| {
             let path = format!("/proc/{process}/ns/mnt");
-            fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+            fs::metadata(path)
+                .ok()
+                .map(|metadata| (metadata.dev(), metadata.ino()))
         };
         Ok(Self {
             sysfs: magic_of(Path::new("/sys"))? == Some(SYSFS_MAGIC),
@@ -105,7 +107,7 @@ fn magic_of(path: &Path) -> Result<Option<u64>> {
         // Magic numbers have 32 bits, but f_type may be sign-extended.
         Ok(stat) => Ok(Some(stat.f_type as u64 & 0xffff_ffff)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(Error::call("statfs", path.display().to_string(), e)),
+        Err(error) => Err(Error::call("statfs", path.display().to_string(), error)),
     }
 }
 

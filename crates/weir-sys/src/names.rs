@@ -35,7 +35,7 @@ pub fn host_of(address: IpAddr) -> Option<String> {
     let mut name = [0u8; libc::NI_MAXHOST as usize];
     // SAFETY: `storage` contains an address of `length` bytes, `name` has the passed length, and no service name is
     // requested.
-    let failed = unsafe {
+    let status = unsafe {
         libc::getnameinfo(
             (&raw const storage).cast(),
             length,
@@ -46,7 +46,7 @@ pub fn host_of(address: IpAddr) -> Option<String> {
             libc::NI_NAMEREQD,
         )
     };
-    if failed != 0 {
+    if status != 0 {
         return None;
     }
     let end = name.iter().position(|byte| *byte == 0)?;
@@ -111,7 +111,7 @@ pub fn user_name(id: u32) -> Option<String> {
 /// Returns the port of a service name with a protocol.
 pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
     let text = fs::read_to_string(SERVICES).ok()?;
-    entries(&text)
+    parse_services(&text)
         .find(|entry| entry.protocol == protocol && entry.names.contains(&service))
         .map(|entry| entry.port)
 }
@@ -119,7 +119,8 @@ pub fn port_of(service: &str, protocol: &str) -> Option<u16> {
 /// Returns the first name of a port with a protocol.
 pub fn service_of(port: u16, protocol: &str) -> Option<String> {
     let text = fs::read_to_string(SERVICES).ok()?;
-    let entry = entries(&text).find(|entry| (entry.port, entry.protocol) == (port, protocol))?;
+    let entry =
+        parse_services(&text).find(|entry| (entry.port, entry.protocol) == (port, protocol))?;
     entry.names.first().map(|name| (*name).to_owned())
 }
 
@@ -131,7 +132,7 @@ struct Entry<'a> {
 }
 
 /// Parses the lines of services(5). Invalid lines are skipped.
-fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
+fn parse_services(text: &str) -> impl Iterator<Item = Entry<'_>> {
     text.lines().filter_map(|line| {
         let mut words = line.split('#').next()?.split_whitespace();
         let name = words.next()?;
@@ -152,11 +153,11 @@ mod tests {
     fn lines_of_services_are_parsed() {
         let text =
             "# ports\nhttp 80/tcp www # WorldWideWeb\n\nhttp 80/udp\nbad\nworse 1\nx y/tcp\n";
-        let read: Vec<(u16, &str, Vec<&str>)> = entries(text)
+        let parsed: Vec<(u16, &str, Vec<&str>)> = parse_services(text)
             .map(|entry| (entry.port, entry.protocol, entry.names))
             .collect();
         assert_eq!(
-            read,
+            parsed,
             [(80, "tcp", vec!["http", "www"]), (80, "udp", vec!["http"])]
         );
     }

@@ -55,7 +55,7 @@ impl NetNs {
     /// The file does not exist or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::file(path, e))?;
+        let file = File::open(path).map_err(|error| Error::file(path, error))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -87,7 +87,7 @@ impl NetNs {
                     // SAFETY: this changes only the network namespace of this short-lived thread, and not its file
                     // table.
                     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-                        .map_err(|e| Error::call("unshare", "network namespace", e))?;
+                        .map_err(|error| Error::call("unshare", "network namespace", error))?;
                     Self::current()
                 })
                 .join()
@@ -103,7 +103,7 @@ impl NetNs {
         let metadata = self
             .file
             .metadata()
-            .map_err(|e| Error::file(&self.path, e))?;
+            .map_err(|error| Error::file(&self.path, error))?;
         Ok(NetNsId {
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -119,7 +119,7 @@ impl NetNs {
         let socket = {
             let _inside = self.enter()?;
             socket(AddressFamily::INET, SocketType::DGRAM, None)
-                .map_err(|e| Error::call("socket", subject(), e))?
+                .map_err(|error| Error::call("socket", subject(), error))?
         };
         let mut cookie = 0_u64;
         let mut length = size_of::<u64>() as libc::socklen_t;
@@ -175,7 +175,7 @@ impl NetNs {
 
     fn set_current(&self) -> Result<()> {
         move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|e| Error::call("setns", self.path.display().to_string(), e))
+            .map_err(|error| Error::call("setns", self.path.display().to_string(), error))
     }
 }
 
@@ -237,9 +237,9 @@ mod tests {
         if !weir_testing::require_root() {
             return;
         }
-        let (one, two) = (NetNs::create().unwrap(), NetNs::create().unwrap());
-        assert_eq!(one.cookie().unwrap(), one.cookie().unwrap());
-        assert_ne!(one.cookie().unwrap(), two.cookie().unwrap());
+        let (first, second) = (NetNs::create().unwrap(), NetNs::create().unwrap());
+        assert_eq!(first.cookie().unwrap(), first.cookie().unwrap());
+        assert_ne!(first.cookie().unwrap(), second.cookie().unwrap());
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Notifier {
     /// The value is neither an absolute path nor an abstract name (`@…`).
     pub fn from_env() -> Result<Self> {
         match env::var_os("NOTIFY_SOCKET") {
-            Some(name) if !name.is_empty() => Self::to(&name),
+            Some(name) if !name.is_empty() => Self::for_socket(&name),
             _ => Ok(Self { manager: None }),
         }
     }
@@ -70,15 +70,15 @@ impl Notifier {
     ///
     /// # Errors
     /// The same as for [`Notifier::from_env`].
-    pub fn to(name: &OsStr) -> Result<Self> {
-        let failed = |e| Error::call("NOTIFY_SOCKET", name.to_string_lossy(), e);
+    pub fn for_socket(name: &OsStr) -> Result<Self> {
+        let call_error = |error| Error::call("NOTIFY_SOCKET", name.to_string_lossy(), error);
         let address = match name.as_bytes() {
             [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
             [b'/', ..] => SocketAddr::from_pathname(name),
             _ => Err(std::io::ErrorKind::InvalidInput.into()),
         };
         Ok(Self {
-            manager: Some(address.map_err(failed)?),
+            manager: Some(address.map_err(call_error)?),
         })
     }
 
@@ -116,7 +116,7 @@ impl Notifier {
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&files));
         let mut send = || -> std::io::Result<()> {
-            let to = match (manager.as_pathname(), manager.as_abstract_name()) {
+            let address = match (manager.as_pathname(), manager.as_abstract_name()) {
                 (Some(path), _) => SocketAddrUnix::new(path)?,
                 (_, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
                 _ => return Err(std::io::ErrorKind::InvalidInput.into()),
@@ -124,14 +124,14 @@ impl Notifier {
             let parts = [IoSlice::new(message.as_bytes())];
             sendmsg_addr(
                 &socket_with_timeout()?,
-                &to,
+                &address,
                 &parts,
                 &mut control,
                 SendFlags::NOSIGNAL,
             )?;
             Ok(())
         };
-        send().map_err(|e| Error::call("sendmsg", "NOTIFY_SOCKET", e))
+        send().map_err(|error| Error::call("sendmsg", "NOTIFY_SOCKET", error))
     }
 
     /// Removes a name from the manager's file descriptor store.
@@ -149,7 +149,7 @@ impl Notifier {
         let send = || socket_with_timeout()?.send_to_addr(message.as_bytes(), manager);
         send()
             .map(|_| ())
-            .map_err(|e| Error::call("sendto", "NOTIFY_SOCKET", e))
+            .map_err(|error| Error::call("sendto", "NOTIFY_SOCKET", error))
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let name = format!("weir-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
-        let notifier = Notifier::to(OsStr::new(&format!("@{name}"))).unwrap();
+        let notifier = Notifier::for_socket(OsStr::new(&format!("@{name}"))).unwrap();
         assert!(notifier.is_managed());
 
         notifier.send(Notification::Ready).unwrap();
@@ -199,8 +199,8 @@ mod tests {
         let name = format!("weir-slow-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
-        let notifier = Notifier::to(OsStr::new(&format!("@{name}"))).unwrap();
-        let sends = std::thread::spawn(move || {
+        let notifier = Notifier::for_socket(OsStr::new(&format!("@{name}"))).unwrap();
+        let sender = std::thread::spawn(move || {
             let file = std::fs::File::open("/dev/null").unwrap();
             for number in 0..STORED {
                 let name = format!("socket{number}");
@@ -214,7 +214,7 @@ mod tests {
             std::thread::yield_now();
             received.push(receive(&manager));
         }
-        sends.join().unwrap();
+        sender.join().unwrap();
         let stored = received
             .iter()
             .filter(|message| message.starts_with("FDSTORE=1"));
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn path_without_listener_is_an_error() {
-        let notifier = Notifier::to(OsStr::new("/nonexistent/notify")).unwrap();
+        let notifier = Notifier::for_socket(OsStr::new("/nonexistent/notify")).unwrap();
         assert!(notifier.send(Notification::Ready).is_err());
     }
 
     #[test]
     fn relative_path_is_rejected() {
-        assert!(Notifier::to(OsStr::new("notify")).is_err());
+        assert!(Notifier::for_socket(OsStr::new("notify")).is_err());
     }
 
     #[test]

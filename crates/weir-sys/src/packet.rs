@@ -37,7 +37,7 @@ impl FrameSocket {
             SocketFlags::CLOEXEC,
             None,
         )
-        .map_err(|e| Error::call("socket", "AF_PACKET", e))?;
+        .map_err(|error| Error::call("socket", "AF_PACKET", error))?;
         Ok(Self { socket })
     }
 
@@ -52,7 +52,7 @@ impl FrameSocket {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )
-        .map_err(|e| Error::call("socket", "AF_PACKET", e))?;
+        .map_err(|error| Error::call("socket", "AF_PACKET", error))?;
         let address = link_address(ifindex, ethertype)?;
         // SAFETY: the pointer points to a live address of the passed length.
         let bound = unsafe {
@@ -70,12 +70,12 @@ impl FrameSocket {
     }
 
     /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
-    /// buffer's, or `None` after `limit`.
+    /// buffer's, 0 if there is no frame after all or a signal interrupted the call, or `None` after `limit`.
     ///
     /// # Errors
     /// The interface is down.
     pub fn receive_within(&self, frame: &mut [u8], limit: Duration) -> Result<Option<usize>> {
-        let failed = |error: Errno| Error::call("recv", "AF_PACKET", error);
+        let call_error = |error: Errno| Error::call("recv", "AF_PACKET", error);
         let limit = Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),
@@ -86,12 +86,12 @@ impl FrameSocket {
         ) {
             Ok(0) => return Ok(None),
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(call_error(error)),
         }
         match recv(&self.socket, frame, RecvFlags::empty()) {
             Ok((length, _)) => Ok(Some(length)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(call_error(error)),
         }
     }
 

@@ -50,8 +50,8 @@ fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
 /// # Errors
 /// None that the kernel documents.
 pub fn forbid_new_privileges() -> Result<()> {
-    let failed = |errno| Error::call("PR_SET_NO_NEW_PRIVS", "this process", errno);
-    rustix::thread::set_no_new_privs(true).map_err(failed)
+    let call_error = |errno| Error::call("PR_SET_NO_NEW_PRIVS", "this process", errno);
+    rustix::thread::set_no_new_privs(true).map_err(call_error)
 }
 
 /// Returns the user and group IDs of an account in `/etc/passwd`.
@@ -103,24 +103,25 @@ pub fn may_change_account() -> bool {
 /// # Errors
 /// The process is not root.
 pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
-    let failed = |call: &'static str| move |errno| Error::call(call, "this process", errno);
+    let call_error = |call: &'static str| move |errno| Error::call(call, "this process", errno);
     if let Some((user, group)) = account {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        set_keep_capabilities(true).map_err(failed("PR_SET_KEEPCAPS"))?;
-        set_thread_groups(&[]).map_err(failed("setgroups"))?;
-        set_thread_res_gid(group, group, group).map_err(failed("setresgid"))?;
-        set_thread_res_uid(user, user, user).map_err(failed("setresuid"))?;
+        set_keep_capabilities(true).map_err(call_error("PR_SET_KEEPCAPS"))?;
+        set_thread_groups(&[]).map_err(call_error("setgroups"))?;
+        set_thread_res_gid(group, group, group).map_err(call_error("setresgid"))?;
+        set_thread_res_uid(user, user, user).map_err(call_error("setresuid"))?;
     }
     let sets = CapabilitySets {
         effective: CapabilitySet::NET_RAW,
         permitted: CapabilitySet::NET_RAW,
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, sets).map_err(failed("capset"))?;
+    set_capabilities(None, sets).map_err(call_error("capset"))?;
     // The kernel clears the setting when the account changes (prctl(2)).
     let signal = Some(rustix::process::Signal::TERM);
-    rustix::process::set_parent_process_death_signal(signal).map_err(failed("PR_SET_PDEATHSIG"))?;
-    rustix::thread::set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
+    rustix::process::set_parent_process_death_signal(signal)
+        .map_err(call_error("PR_SET_PDEATHSIG"))?;
+    rustix::thread::set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
 /// Returns the supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
@@ -130,7 +131,7 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
 pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use std::os::fd::AsRawFd;
     let mut groups = vec![0_u32; GROUPS_MAX];
-    let mut bytes = libc::socklen_t::try_from(size_of_val(groups.as_slice())).unwrap_or(0);
+    let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).unwrap_or(0);
     // SAFETY: the buffer and its length are live for the call, and the length is the buffer's in bytes.
     let result = unsafe {
         libc::getsockopt(
@@ -138,13 +139,13 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
             libc::SOL_SOCKET,
             libc::SO_PEERGROUPS,
             groups.as_mut_ptr().cast(),
-            &raw mut bytes,
+            &raw mut length,
         )
     };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    groups.truncate(bytes as usize / size_of::<u32>());
+    groups.truncate(length as usize / size_of::<u32>());
     Ok(groups)
 }
 
@@ -157,17 +158,17 @@ const GROUPS_MAX: usize = 65_536;
 /// # Errors
 /// `parent` is not the parent any more.
 pub fn end_with_parent(parent: &str) -> Result<()> {
-    let failed = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
+    let call_error = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
-        .map_err(|errno| failed(errno.into()))?;
-    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
-    if now.as_deref() == Some(parent) {
+        .map_err(|errno| call_error(errno.into()))?;
+    let current_parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if current_parent.as_deref() == Some(parent) {
         return Ok(());
     }
-    Err(failed(io::Error::other("the parent has ended")))
+    Err(call_error(io::Error::other("the parent has ended")))
 }
 
-/// Replaces standard input by `/dev/null`.
+/// Replaces standard input with `/dev/null`.
 ///
 /// # Errors
 /// `/dev/null` cannot be opened.
@@ -190,12 +191,12 @@ pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
 ///
 /// # Errors
 /// The kernel rejects the request.
-pub fn shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
+pub fn create_shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
     rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::call("memfd_create", name, errno))
 }
 
-/// Reads the [`shared_file`] that is standard output.
+/// Reads the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
 /// Standard output is not such a file.
@@ -208,16 +209,16 @@ pub fn read_stdout_file() -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Writes a part of the [`shared_file`] that is standard output, at an offset in bytes.
+/// Writes a part of the shared file ([`create_shared_file`]) that is standard output, at an offset in bytes.
 ///
 /// # Errors
 /// Standard output is not such a file.
-pub fn write_stdout_file(at: u64, part: &[u8]) -> io::Result<()> {
-    rustix::io::pwrite(rustix::stdio::stdout(), part, at)?;
+pub fn write_stdout_file(offset: u64, part: &[u8]) -> io::Result<()> {
+    rustix::io::pwrite(rustix::stdio::stdout(), part, offset)?;
     Ok(())
 }
 
-/// Replaces the content of the [`shared_file`] that is standard output.
+/// Replaces the content of the shared file ([`create_shared_file`]) that is standard output.
 ///
 /// # Errors
 /// Standard output is not such a file.

@@ -203,7 +203,7 @@ pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     }
 }
 
-/// Like [`list`], but without the helper.
+/// Lists a directory like [`list`], but without the helper.
 ///
 /// # Errors
 /// The kernel rejects the request.
@@ -248,7 +248,7 @@ pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     bind_stream_directly(address)
 }
 
-/// Like [`bind_stream`], but without the helper.
+/// Binds a TCP socket like [`bind_stream`], but without the helper.
 ///
 /// # Errors
 /// The kernel rejects the request.
@@ -316,8 +316,8 @@ pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
     }
 }
 
-/// Like [`ping_socket`], but without the helper. The raw ICMP socket is connected, so that the kernel delivers only
-/// packets and ICMP errors from the target.
+/// Opens a raw ICMP socket for echo requests, without the helper. The socket is connected, so that the kernel delivers
+/// only packets and ICMP errors from the target.
 ///
 /// # Errors
 /// The kernel rejects the request, or the target cannot be reached.

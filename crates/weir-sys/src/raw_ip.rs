@@ -80,7 +80,7 @@ impl RawIpSocket {
                     socket.set_unicast_hops_v6(255)?;
                     socket.set_tclass_v6(u32::from(TRAFFIC_CLASS))?;
                     socket.set_recv_hoplimit_v6(true)?;
-                    receive_destination(&socket)?;
+                    enable_destination(&socket)?;
                     socket
                         .bind(&SocketAddr::from(SocketAddrV6::new(source, 0, 0, ifindex)).into())?;
                 }
@@ -111,8 +111,8 @@ impl RawIpSocket {
     pub fn set_unicast_ttl(&mut self, ttl: u8) -> Result<()> {
         self.unicast_ttl = ttl;
         if self.source.is_ipv6() {
-            let set = self.socket.set_unicast_hops_v6(u32::from(ttl));
-            set.map_err(|source| Error::call("setsockopt", "IPV6_UNICAST_HOPS", source))?;
+            let result = self.socket.set_unicast_hops_v6(u32::from(ttl));
+            result.map_err(|source| Error::call("setsockopt", "IPV6_UNICAST_HOPS", source))?;
         }
         Ok(())
     }
@@ -130,13 +130,13 @@ impl RawIpSocket {
                 };
                 let mut packet = packet_v4(self.protocol, source, destination, payload);
                 packet[8] = ttl;
-                let to = SocketAddr::from(SocketAddrV4::new(destination, 0));
-                self.socket.send_to(&packet, &SockAddr::from(to))
+                let address = SocketAddr::from(SocketAddrV4::new(destination, 0));
+                self.socket.send_to(&packet, &SockAddr::from(address))
             }
             (IpAddr::V6(_), IpAddr::V6(destination)) => {
-                let to = SocketAddrV6::new(destination, 0, 0, self.ifindex);
+                let address = SocketAddrV6::new(destination, 0, 0, self.ifindex);
                 self.socket
-                    .send_to(payload, &SockAddr::from(SocketAddr::from(to)))
+                    .send_to(payload, &SockAddr::from(SocketAddr::from(address)))
             }
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
@@ -225,19 +225,19 @@ impl RawIpSocket {
 }
 
 /// Sets IPV6_RECVPKTINFO, for which socket2 has no function.
-fn receive_destination(socket: &Socket) -> io::Result<()> {
-    let on: libc::c_int = 1;
+fn enable_destination(socket: &Socket) -> io::Result<()> {
+    let enabled: libc::c_int = 1;
     // SAFETY: the option's value is live for the call, and the length is its own.
-    let failed = unsafe {
+    let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_IPV6,
             libc::IPV6_RECVPKTINFO,
-            (&raw const on).cast(),
+            (&raw const enabled).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    if failed == 0 {
+    if status == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
@@ -272,8 +272,10 @@ fn packet_v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u
 fn parse_v4(bytes: &[u8]) -> Option<RawPacket> {
     let header = bytes.first_chunk::<HEADER_V4>()?;
     let start = usize::from(header[0] & 0x0f) * 4;
-    let address =
-        |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
+    let address = |offset: usize| {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|index| header[offset + index]);
+        Ipv4Addr::new(a, b, c, d)
+    };
     Some(RawPacket {
         bytes: bytes.get(start.max(HEADER_V4)..)?.to_vec(),
         source: address(12).into(),
@@ -290,12 +292,15 @@ mod tests {
     fn header_of_a_packet_is_parsed_back() {
         let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(224, 0, 0, 18));
         let packet = packet_v4(112, source, destination, b"abc");
-        let read = parse_v4(&packet).unwrap();
+        let parsed = parse_v4(&packet).unwrap();
         assert_eq!(
-            (read.source, read.destination),
+            (parsed.source, parsed.destination),
             (source.into(), destination.into())
         );
-        assert_eq!((read.hop_limit, read.bytes.as_slice()), (255, &b"abc"[..]));
+        assert_eq!(
+            (parsed.hop_limit, parsed.bytes.as_slice()),
+            (255, &b"abc"[..])
+        );
         for length in 0..HEADER_V4 {
             assert_eq!(parse_v4(&packet[..length]), None);
         }

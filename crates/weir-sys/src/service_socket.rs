@@ -54,11 +54,11 @@ fn packet_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-fn peer(socket: &OwnedFd) -> rustix::io::Result<Peer> {
-    let known = socket_peercred(socket)?;
+fn peer_of(socket: &OwnedFd) -> rustix::io::Result<Peer> {
+    let credentials = socket_peercred(socket)?;
     Ok(Peer {
-        process: known.pid.as_raw_nonzero().get().unsigned_abs(),
-        user: known.uid.as_raw(),
+        process: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+        user: credentials.uid.as_raw(),
     })
 }
 
@@ -69,14 +69,14 @@ impl ServiceSocket {
     /// # Errors
     /// The directory belongs to another user, or others can write to it; or a system call failed.
     pub fn listen(path: &Path, group: u32) -> Result<Self> {
-        let failed = |error: io::Error| Error::file(path, error);
+        let call_error = |error: io::Error| Error::file(path, error);
         let directory = path.parent().unwrap_or_else(|| Path::new("/"));
         prepare_directory(directory, group).map_err(|error| Error::file(directory, error))?;
         match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(call_error(error)),
             _ => {}
         }
-        let bound = || -> io::Result<OwnedFd> {
+        let bind_socket = || -> io::Result<OwnedFd> {
             let socket = packet_socket()?;
             // bind(2) gives the file the mode of the socket, so that the file never has a wider mode.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -86,12 +86,12 @@ impl ServiceSocket {
             listen(&socket, BACKLOG)?;
             Ok(socket)
         };
-        let socket = bound().map_err(failed)?;
-        let known = fs::symlink_metadata(path).map_err(failed)?;
+        let socket = bind_socket().map_err(call_error)?;
+        let metadata = fs::symlink_metadata(path).map_err(call_error)?;
         Ok(Self {
             path: path.to_owned(),
             socket,
-            file: (known.dev(), known.ino()),
+            file: (metadata.dev(), metadata.ino()),
             is_stopped: AtomicBool::new(false),
         })
     }
@@ -103,20 +103,20 @@ impl ServiceSocket {
     /// # Errors
     /// A system call failed, or the file was replaced.
     pub fn listen_in_shared(path: &Path, group: Option<u32>) -> Result<Self> {
-        let failed = |error: io::Error| Error::file(path, error);
+        let call_error = |error: io::Error| Error::file(path, error);
         match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(call_error(error)),
             _ => {}
         }
-        let bound = || -> io::Result<(OwnedFd, Stat)> {
+        let bind_socket = || -> io::Result<(OwnedFd, Stat)> {
             let socket = packet_socket()?;
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(CWD, path, flags, Mode::empty())?;
-            let known = fstat(&file)?;
-            let is_socket = FileType::from_raw_mode(known.st_mode) == FileType::Socket;
-            if !is_socket || known.st_uid != rustix::process::geteuid().as_raw() {
+            let stat = fstat(&file)?;
+            let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+            if !is_socket || stat.st_uid != rustix::process::geteuid().as_raw() {
                 return Err(io::Error::other("another account has replaced it"));
             }
             if let Some(group) = group {
@@ -127,13 +127,13 @@ impl ServiceSocket {
                 fs::set_permissions(link, Permissions::from_mode(SOCKET_MODE))?;
             }
             listen(&socket, BACKLOG)?;
-            Ok((socket, known))
+            Ok((socket, stat))
         };
-        let (socket, known) = bound().map_err(failed)?;
+        let (socket, stat) = bind_socket().map_err(call_error)?;
         Ok(Self {
             path: path.to_owned(),
             socket,
-            file: (known.st_dev, known.st_ino),
+            file: (stat.st_dev, stat.st_ino),
             is_stopped: AtomicBool::new(false),
         })
     }
@@ -150,7 +150,7 @@ impl ServiceSocket {
                 continue;
             }
             if let Ok(Some(message)) = channel.receive() {
-                // The client may have gone.
+                // The client may have closed the connection.
                 let _ = channel.send(&answer(&channel, peer, &message.bytes), &[]);
             }
         }
@@ -164,7 +164,8 @@ impl ServiceSocket {
 
     /// Returns whether the name still leads to this socket.
     pub fn has_name(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|it| (it.dev(), it.ino()) == self.file)
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file)
     }
 
     /// Waits for a connection.
@@ -172,14 +173,14 @@ impl ServiceSocket {
     /// # Errors
     /// The limit of open files is reached, or a system call failed.
     pub fn accept(&self) -> Result<(Channel, Peer)> {
-        let failed = |errno: Errno| Error::file(&self.path, errno);
+        let call_error = |errno: Errno| Error::file(&self.path, errno);
         let socket = loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                accepted => break accepted.map_err(failed)?,
+                accepted => break accepted.map_err(call_error)?,
             }
         };
-        let peer = peer(&socket).map_err(failed)?;
+        let peer = peer_of(&socket).map_err(call_error)?;
         Ok((socket.into(), peer))
     }
 }
@@ -190,7 +191,7 @@ impl ServiceSocket {
 ///
 /// # Errors
 /// There is a file at `path`, or the directory cannot be written.
-pub fn private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
+pub fn create_private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -204,13 +205,13 @@ pub fn private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
 /// # Errors
 /// No process listens at `path`, or this process may not connect.
 pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
-    let connected = || -> io::Result<(Channel, Peer)> {
+    let open_connection = || -> io::Result<(Channel, Peer)> {
         let socket = packet_socket()?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        let peer = peer(&socket)?;
+        let peer = peer_of(&socket)?;
         Ok((socket.into(), peer))
     };
-    connected().map_err(|error| Error::file(path, error))
+    open_connection().map_err(|error| Error::file(path, error))
 }
 
 impl Channel {
@@ -230,9 +231,9 @@ fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let known = fs::symlink_metadata(directory)?;
-    let own = rustix::process::geteuid().as_raw();
-    if !known.is_dir() || known.uid() != own || known.mode() & 0o022 != 0 {
+    let metadata = fs::symlink_metadata(directory)?;
+    let process_user = rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() || metadata.uid() != process_user || metadata.mode() & 0o022 != 0 {
         return Err(io::Error::other(
             "it must be a directory of root to which others cannot write",
         ));
@@ -249,7 +250,7 @@ mod tests {
     fn listener_is_private_from_the_start() {
         let path = std::env::temp_dir().join(format!("weir-private-socket-{}", std::process::id()));
         let _ = fs::remove_file(&path);
-        let listener = private_listener(&path, 1).unwrap();
+        let listener = create_private_listener(&path, 1).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let would_block = listener.accept().unwrap_err().kind();
         assert_eq!(would_block, io::ErrorKind::WouldBlock);
@@ -261,17 +262,17 @@ mod tests {
     #[test]
     fn socket_in_a_shared_directory_answers_until_it_is_stopped() {
         let path = std::env::temp_dir().join(format!("weir-shared-socket-{}", std::process::id()));
-        let own = rustix::process::getegid().as_raw();
-        for (group, mode) in [(None, 0o600), (Some(own), 0o660)] {
+        let own_group = rustix::process::getegid().as_raw();
+        for (group, mode) in [(None, 0o600), (Some(own_group), 0o660)] {
             // Another account may have left something else under the name.
             let _ = fs::remove_file(&path);
             std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
             let socket = ServiceSocket::listen_in_shared(&path, group).unwrap();
-            let known = fs::symlink_metadata(&path).unwrap();
-            assert_eq!((known.mode() & 0o777, known.gid()), (mode, own));
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((metadata.mode() & 0o777, metadata.gid()), (mode, own_group));
             assert!(socket.has_name());
             std::thread::scope(|scope| {
-                let answered = scope.spawn(|| {
+                let service = scope.spawn(|| {
                     let limit = Duration::from_secs(5);
                     socket.answer(limit, |_, peer, bytes| {
                         assert_eq!(peer.process, std::process::id());
@@ -287,7 +288,7 @@ mod tests {
                     assert_eq!(client.receive().unwrap().unwrap().bytes, b"ASKED");
                 }
                 socket.stop();
-                answered.join().unwrap();
+                service.join().unwrap();
             });
             assert!(connect_to_service(&path).is_err());
             fs::remove_file(&path).unwrap();
@@ -303,19 +304,19 @@ mod tests {
         // A former socket is replaced.
         drop(ServiceSocket::listen(&path, group).unwrap());
         let listener = ServiceSocket::listen(&path, group).unwrap();
-        let (mine, service) = connect_to_service(&path).unwrap();
-        let (theirs, client) = listener.accept().unwrap();
+        let (client_end, service) = connect_to_service(&path).unwrap();
+        let (service_end, client) = listener.accept().unwrap();
         let own = Peer {
             process: std::process::id(),
             user: rustix::process::geteuid().as_raw(),
         };
         assert_eq!([service, client], [own, own]);
-        mine.send(b"asked", &[]).unwrap();
-        assert_eq!(theirs.receive().unwrap().unwrap().bytes, b"asked");
-        theirs
+        client_end.send(b"asked", &[]).unwrap();
+        assert_eq!(service_end.receive().unwrap().unwrap().bytes, b"asked");
+        service_end
             .set_receive_timeout(Some(Duration::from_millis(1)))
             .unwrap();
-        assert!(theirs.receive().is_err(), "nothing is sent");
+        assert!(service_end.receive().is_err(), "nothing is sent");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!([mode(&directory), mode(&path)], [0o750, 0o660]);
         fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();

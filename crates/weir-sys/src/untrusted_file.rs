@@ -45,18 +45,18 @@ pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String>
         return Err("not a regular file".to_owned());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(message)?;
+    let directory = openat(CWD, parent, flags, Mode::empty()).map_err(error_message)?;
     let file = open_inside(&directory, parent, name)?;
-    let stat = fstat(&file).map_err(message)?;
+    let stat = fstat(&file).map_err(error_message)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("not a regular file".to_owned());
     }
     if owner == Owner::Expected {
-        check_owner(&stat, &fstat(&directory).map_err(message)?)?;
+        check_owner(&stat, &fstat(&directory).map_err(error_message)?)?;
     }
     let mut bytes = Vec::new();
-    let read = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
+    let result = File::from(file).take(max_bytes + 1).read_to_end(&mut bytes);
+    result.map_err(|error| error.to_string())?;
     // A truncated list could contain a truncated, wrong address.
     if bytes.len() as u64 > max_bytes {
         return Err(format!("it is larger than {max_bytes} bytes"));
@@ -64,7 +64,7 @@ pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String>
     String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
 }
 
-fn message(error: Errno) -> String {
+fn error_message(error: Errno) -> String {
     match error {
         // openat2(2): a component left the directory.
         Errno::XDEV => OUTSIDE.to_owned(),
@@ -81,20 +81,20 @@ fn open_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<Owned
     match open_beneath(directory, Path::new(name)) {
         Err(Errno::XDEV) => {
             let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
-            open_beneath(directory, &inside).map_err(message)
+            open_beneath(directory, &inside).map_err(error_message)
         }
         // The kernel is older than 5.6, or a seccomp filter rejects openat2: links are not followed at all.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = FLAGS | OFlags::NOFOLLOW;
-            openat(directory, name, flags, Mode::empty()).map_err(message)
+            openat(directory, name, flags, Mode::empty()).map_err(error_message)
         }
-        other => other.map_err(message),
+        other => other.map_err(error_message),
     }
 }
 
 fn open_beneath(directory: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    openat2(directory, path, FLAGS, Mode::empty(), how)
+    let resolution = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    openat2(directory, path, FLAGS, Mode::empty(), resolution)
 }
 
 /// Returns the target of the absolute link `name`, relative to the directory.
@@ -194,10 +194,10 @@ mod tests {
             Path::new("/proc/self/root/etc/shadow"),
             Path::new("list"),
         ] {
-            let why = directory.read_link_to(target).unwrap_err();
+            let reason = directory.read_link_to(target).unwrap_err();
             assert!(
-                why.starts_with("it is a link"),
-                "{}: {why}",
+                reason.starts_with("it is a link"),
+                "{}: {reason}",
                 target.display()
             );
         }
@@ -220,8 +220,8 @@ mod tests {
         let directory = Directory::new("kinds");
         let inside = directory.0.join("in");
         let pipe = inside.join("pipe");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.unwrap().success());
+        let status = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(status.unwrap().success());
         let _socket = UnixListener::bind(inside.join("socket")).unwrap();
         let read_error = |path: &Path| read(path, Owner::Expected, MAX_BYTES).unwrap_err();
         for path in [
@@ -253,24 +253,27 @@ mod tests {
         let directory = Directory::new("owners");
         let (inside, file) = (directory.0.join("in"), directory.file());
         fs::write(&file, "10.0.0.1").unwrap();
-        let readable = |of_directory, of_file| {
-            chown(&inside, Some(of_directory), None).unwrap();
-            chown(&file, Some(of_file), None).unwrap();
+        let read_owned_by = |directory_owner, file_owner| {
+            chown(&inside, Some(directory_owner), None).unwrap();
+            chown(&file, Some(file_owner), None).unwrap();
             read(&file, Owner::Expected, MAX_BYTES)
         };
         // The directory belongs to a discovery program, the file to the same user or to root.
-        assert!(readable(65_534, 65_534).is_ok());
-        assert!(readable(65_534, 0).is_ok());
-        assert!(readable(0, 0).is_ok());
-        for (of_directory, of_file) in [(0, 65_534), (65_534, 1)] {
-            let why = readable(of_directory, of_file).unwrap_err();
-            assert!(why.contains(&format!("belongs to user {of_file}")), "{why}");
+        assert!(read_owned_by(65_534, 65_534).is_ok());
+        assert!(read_owned_by(65_534, 0).is_ok());
+        assert!(read_owned_by(0, 0).is_ok());
+        for (directory_owner, file_owner) in [(0, 65_534), (65_534, 1)] {
+            let reason = read_owned_by(directory_owner, file_owner).unwrap_err();
+            assert!(
+                reason.contains(&format!("belongs to user {file_owner}")),
+                "{reason}"
+            );
         }
         assert!(read(&file, Owner::Any, MAX_BYTES).is_ok());
         // A hard link to a file of root.
         chown(&file, Some(0), None).unwrap();
         fs::hard_link(&file, inside.join("second")).unwrap();
-        let why = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();
-        assert!(why.contains("hard links"), "{why}");
+        let reason = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();
+        assert!(reason.contains("hard links"), "{reason}");
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let listener = weir_sys::private_listener(&path, BACKLOG).map_err(failed)?;
+    let listener = weir_sys::create_private_listener(&path, BACKLOG).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
     weir_runtime_dir::chown_socket(runtime_dir, &path).map_err(failed)?;
     Ok(listener)

@@ -24,7 +24,7 @@ impl MacAddr {
         self.0
     }
 
-    /// Whether the group bit is set, which includes broadcast.
+    /// Returns whether the group bit is set, which includes broadcast.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1

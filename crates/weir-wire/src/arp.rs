@@ -54,15 +54,15 @@ impl ArpPacket {
         if EtherType(protocol) != EtherType::IPV4 {
             return Err(unsupported(protocol));
         }
-        for (at, expected) in [(4, 6), (5, 4)] {
-            let length = usize::from(u8_at(bytes, at));
+        for (offset, expected) in [(4, 6), (5, 4)] {
+            let length = usize::from(u8_at(bytes, offset));
             if length != expected {
                 return Err(ParseError::BadLength {
                     layer: Layer::Arp,
                     field: LengthField::AddressLength,
                     bytes: length,
-                    least: expected,
-                    most: expected,
+                    min: expected,
+                    max: expected,
                 });
             }
         }
@@ -101,7 +101,7 @@ impl ArpPacket {
 mod tests {
     use super::*;
 
-    fn reply() -> (ArpPacket, Vec<u8>) {
+    fn emit_reply() -> (ArpPacket, Vec<u8>) {
         let packet = ArpPacket {
             operation: ArpOperation::Reply,
             sender_mac: [2, 0, 0, 0, 0, 1].into(),
@@ -116,14 +116,14 @@ mod tests {
 
     #[test]
     fn replies_round_trip() {
-        let (packet, bytes) = reply();
+        let (packet, bytes) = emit_reply();
         assert_eq!(bytes.len(), ArpPacket::LEN);
         assert_eq!(ArpPacket::parse(&bytes), Ok(packet));
     }
 
     #[test]
-    fn rejects_other_hardware_protocol_lengths_and_operations() {
-        let (_, bytes) = reply();
+    fn other_hardware_protocols_lengths_and_operations_are_rejected() {
+        let (_, bytes) = emit_reply();
         let unsupported = |value| ParseError::UnsupportedType {
             layer: Layer::Arp,
             value,
@@ -132,10 +132,10 @@ mod tests {
             layer: Layer::Arp,
             field: LengthField::AddressLength,
             bytes,
-            least: expected,
-            most: expected,
+            min: expected,
+            max: expected,
         };
-        for (at, value, error) in [
+        for (offset, value, error) in [
             (1, 6, unsupported(6)),
             (2, 0x86, unsupported(0x8600)),
             (4, 8, length(8, 6)),
@@ -143,7 +143,7 @@ mod tests {
             (7, 3, unsupported(3)),
         ] {
             let mut bytes = bytes.clone();
-            bytes[at] = value;
+            bytes[offset] = value;
             assert_eq!(ArpPacket::parse(&bytes), Err(error));
         }
     }

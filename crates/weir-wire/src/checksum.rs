@@ -70,7 +70,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// Whether the checksum is correct, if the summed bytes include the checksum field.
+    /// Returns whether the checksum is correct, if the summed bytes include the checksum field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.folded() == 0xffff
@@ -196,14 +196,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rfc1071_example() {
+    fn sum_equals_the_example_of_rfc1071() {
         let sum = Sum::new().bytes(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
         assert_eq!(sum.checksum(), 0x220d);
     }
 
     #[test]
-    fn rfc1624_example_where_equation_2_fails() {
+    fn update_equals_the_example_of_rfc1624_where_equation_2_fails() {
         // Equation 2 results in 0xffff here; equation 3 must result in zero.
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
@@ -252,19 +252,25 @@ mod tests {
         }
 
         #[test]
-        fn incremental_equals_recomputed(bytes in covered(), at in 1usize..8, v16: u16, v32: u32, v128: u128) {
-            let at = at * 2;
+        fn incremental_update_equals_recomputed_checksum(
+            bytes in covered(),
+            word in 1usize..8,
+            v16: u16,
+            v32: u32,
+            v128: u128,
+        ) {
+            let offset = word * 2;
             let before = checksum(&bytes);
             let changed = |new: &[u8]| {
                 let mut after = bytes.clone();
-                after[at..at + new.len()].copy_from_slice(new);
+                after[offset..offset + new.len()].copy_from_slice(new);
                 checksum(&after)
             };
-            let old = u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap());
+            let old = u16::from_be_bytes(bytes[offset..offset + 2].try_into().unwrap());
             prop_assert_eq!(update_u16(before, old, v16), changed(&v16.to_be_bytes()));
-            let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+            let old = u32::from_be_bytes(bytes[offset..offset + 4].try_into().unwrap());
             prop_assert_eq!(update_u32(before, old, v32), changed(&v32.to_be_bytes()));
-            let old = u128::from_be_bytes(bytes[at..at + 16].try_into().unwrap());
+            let old = u128::from_be_bytes(bytes[offset..offset + 16].try_into().unwrap());
             prop_assert_eq!(update_u128(before, old, v128), changed(&v128.to_be_bytes()));
         }
 
@@ -281,11 +287,11 @@ mod tests {
 
         #[test]
         fn wrong_checksum_keeps_its_error(bytes in covered(), error in 1u16..0xffff, new: u32) {
-            let right = checksum(&bytes);
-            let wrong = !fold(u64::from(!right) + u64::from(error));
+            let correct = checksum(&bytes);
+            let wrong = !fold(u64::from(!correct) + u64::from(error));
             let old = u32::from_be_bytes(bytes[4..8].try_into().unwrap());
-            let right = update_u32(right, old, new);
-            prop_assert_eq!(update_u32(wrong, old, new), !fold(u64::from(!right) + u64::from(error)));
+            let correct = update_u32(correct, old, new);
+            prop_assert_eq!(update_u32(wrong, old, new), !fold(u64::from(!correct) + u64::from(error)));
         }
 
         #[test]

@@ -68,7 +68,7 @@ impl fmt::Display for LengthField {
     }
 }
 
-/// Why bytes could not be parsed. The error is in the received data, so retrying does not help.
+/// The reason why bytes could not be parsed. The error is in the received data, so retrying does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes end in the header.
@@ -82,7 +82,7 @@ pub enum ParseError {
         available: usize,
     },
     /// A length field is inconsistent with its header or with the following bytes.
-    #[error("{layer}: {field} is {bytes} bytes, expected {least} to {most}")]
+    #[error("{layer}: {field} is {bytes} bytes, expected {min} to {max}")]
     BadLength {
         /// The layer.
         layer: Layer,
@@ -91,12 +91,12 @@ pub enum ParseError {
         /// The field's value, in bytes.
         bytes: usize,
         /// The minimum valid value, in bytes.
-        least: usize,
+        min: usize,
         /// The maximum valid value, in bytes.
-        most: usize,
+        max: usize,
     },
     /// The version is not supported by the layer.
-    #[error("{layer}: version {version}")]
+    #[error("{layer}: unsupported version {version}")]
     BadVersion {
         /// The layer.
         layer: Layer,

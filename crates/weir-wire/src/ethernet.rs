@@ -112,11 +112,11 @@ impl<'a> EthernetView<'a> {
     pub fn tags(&self) -> impl Iterator<Item = VlanTag> + use<'a> {
         let bytes = self.bytes;
         (0..self.tag_count).map(move |index| {
-            let at = 12 + index * VlanTag::LEN;
-            let service = EtherType(u16_at(bytes, at)) == EtherType::SERVICE_VLAN;
+            let offset = 12 + index * VlanTag::LEN;
+            let service = EtherType(u16_at(bytes, offset)) == EtherType::SERVICE_VLAN;
             VlanTag {
                 service,
-                control: u16_at(bytes, at + 2),
+                control: u16_at(bytes, offset + 2),
             }
         })
     }
@@ -192,15 +192,15 @@ mod tests {
 
     #[test]
     fn headers_round_trip_with_zero_to_two_tags() {
-        let both = [
+        let tags = [
             VlanTag::service(7),
             VlanTag {
                 service: false,
                 control: 0xe00a,
             },
         ];
-        for count in 0..=both.len() {
-            let header = header(both[..count].to_vec());
+        for count in 0..=tags.len() {
+            let header = header(tags[..count].to_vec());
             let mut bytes = emitted(&header);
             assert_eq!(bytes.len(), 14 + 4 * count);
             bytes.extend(b"xyz");
@@ -208,7 +208,7 @@ mod tests {
             assert_eq!(view.header(), header);
             assert_eq!(view.payload(), b"xyz");
         }
-        assert_eq!((both[1].vlan(), both[1].priority()), (10, 7));
+        assert_eq!((tags[1].vlan(), tags[1].priority()), (10, 7));
     }
 
     #[test]

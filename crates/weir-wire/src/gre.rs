@@ -44,9 +44,9 @@ impl<'a> GreView<'a> {
         Ok(view)
     }
 
-    /// Whether the checksum is valid; `None` if there is no checksum.
+    /// Returns whether the checksum is valid; `None` if there is no checksum.
     #[must_use]
-    pub fn checksum_valid(&self) -> Option<bool> {
+    pub fn is_checksum_valid(&self) -> Option<bool> {
         self.header()
             .checksum
             .then(|| Sum::new().bytes(self.bytes).is_valid())
@@ -130,16 +130,19 @@ mod tests {
             );
             assert_eq!(view.header().header_len(), len);
             assert_eq!(view.payload(), b"inner");
-            assert_eq!(view.checksum_valid(), valid);
+            assert_eq!(view.is_checksum_valid(), valid);
         }
         let mut bytes = emitted(true);
         bytes[10] ^= 4;
-        assert_eq!(GreView::new(&bytes).unwrap().checksum_valid(), Some(false));
+        assert_eq!(
+            GreView::new(&bytes).unwrap().is_checksum_valid(),
+            Some(false)
+        );
     }
 
     #[test]
-    fn keys_sequence_numbers_and_pptp_are_rejected() {
-        for (at, bit, error) in [
+    fn key_sequence_number_and_version_1_are_rejected() {
+        for (offset, bit, error) in [
             (
                 0,
                 0x20,
@@ -166,7 +169,7 @@ mod tests {
             ),
         ] {
             let mut bytes = emitted(false);
-            bytes[at] |= bit;
+            bytes[offset] |= bit;
             assert_eq!(GreView::new(&bytes).err(), Some(error));
         }
     }

@@ -94,8 +94,8 @@ impl<'a> GueView<'a> {
                 layer: Layer::Gue,
                 field: LengthField::HeaderLength,
                 bytes: view.header_len(),
-                least: Self::MIN_HEADER_LEN + needed,
-                most: Self::MIN_HEADER_LEN + 31 * 4,
+                min: Self::MIN_HEADER_LEN + needed,
+                max: Self::MIN_HEADER_LEN + 31 * 4,
             });
         }
         Ok(view)
@@ -224,8 +224,8 @@ mod tests {
     fn packets_that_fou_rejects_are_rejected() {
         let parse_error = |changes: &[(usize, u8)]| {
             let mut bytes = emitted(Some(REMOTE));
-            for &(at, value) in changes {
-                bytes[at] = value;
+            for &(offset, value) in changes {
+                bytes[offset] = value;
             }
             GueView::new(&bytes).err()
         };
@@ -235,14 +235,14 @@ mod tests {
                 flags,
             })
         };
-        let length = |bytes, least| {
+        let length = |bytes, min| {
             let field = LengthField::HeaderLength;
             Some(ParseError::BadLength {
                 layer: Layer::Gue,
                 field,
                 bytes,
-                least,
-                most: 128,
+                min,
+                max: 128,
             })
         };
         assert_eq!(parse_error(&[]), None);

@@ -30,9 +30,9 @@ impl<'a> Icmpv4View<'a> {
         Ok(Self { bytes })
     }
 
-    /// Whether the checksum of the message is valid.
+    /// Returns whether the checksum of the message is valid.
     #[must_use]
-    pub fn checksum_valid(&self) -> bool {
+    pub fn is_checksum_valid(&self) -> bool {
         Sum::new().bytes(self.bytes).is_valid()
     }
 
@@ -147,7 +147,7 @@ impl Icmpv4Message {
         }
     }
 
-    /// Whether the message is an error that quotes a packet.
+    /// Returns whether the message is an error that quotes a packet.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 3 | 4 | 5 | 11 | 12)
@@ -213,9 +213,9 @@ mod tests {
             let view = Icmpv4View::new(&bytes).unwrap();
             assert_eq!(view.message(), message);
             assert_eq!(view.payload(), b"data");
-            assert!(view.checksum_valid());
+            assert!(view.is_checksum_valid());
             bytes[9] ^= 1;
-            assert!(!Icmpv4View::new(&bytes).unwrap().checksum_valid());
+            assert!(!Icmpv4View::new(&bytes).unwrap().is_checksum_valid());
         }
     }
 

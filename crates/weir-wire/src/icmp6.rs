@@ -28,9 +28,9 @@ impl<'a> Icmpv6View<'a> {
         Ok(Self { bytes })
     }
 
-    /// Whether the checksum is valid with this pseudo header.
+    /// Returns whether the checksum is valid with this pseudo header.
     #[must_use]
-    pub fn checksum_valid(&self, pseudo_header: Sum) -> bool {
+    pub fn is_checksum_valid(&self, pseudo_header: Sum) -> bool {
         pseudo_header.bytes(self.bytes).is_valid()
     }
 
@@ -132,7 +132,7 @@ impl Icmpv6Message {
         }
     }
 
-    /// Whether the message is an error that quotes a packet, which the four errors of RFC 4443 do.
+    /// Returns whether the message is an error that quotes a packet, which the four errors of RFC 4443 do.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 1..=4)
@@ -191,8 +191,8 @@ mod tests {
             let view = Icmpv6View::new(&bytes).unwrap();
             assert_eq!(view.message(), message);
             assert_eq!(view.payload(), b"data");
-            assert!(view.checksum_valid(Sum::new().word(5)));
-            assert!(!view.checksum_valid(Sum::new().word(6)));
+            assert!(view.is_checksum_valid(Sum::new().word(5)));
+            assert!(!view.is_checksum_valid(Sum::new().word(6)));
         }
     }
 

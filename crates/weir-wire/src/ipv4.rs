@@ -39,17 +39,17 @@ impl<'a> Ipv4View<'a> {
             layer: Layer::Ipv4,
             field: LengthField::TotalLength,
             bytes: total_len,
-            least: view.header_len,
-            most: bytes.len(),
+            min: view.header_len,
+            max: bytes.len(),
         })
     }
 
-    /// Like [`Self::new`], for a packet that an ICMP error quotes, which may be truncated: the total length may exceed
-    /// the number of bytes.
+    /// Checks the same as [`Self::new`] in a packet that an ICMP error quotes. The packet may be truncated: the total
+    /// length may exceed the number of bytes.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn of_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
+    pub fn from_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
         Self::with_header(bytes).map(|(view, _)| view)
     }
 
@@ -63,12 +63,12 @@ impl<'a> Ipv4View<'a> {
             });
         }
         let header_len = usize::from(u8_at(bytes, 0) & 0x0f) * 4;
-        let bad = |field, bytes, least, most| ParseError::BadLength {
+        let bad = |field, bytes, min, max| ParseError::BadLength {
             layer: Layer::Ipv4,
             field,
             bytes,
-            least,
-            most,
+            min,
+            max,
         };
         if header_len < Self::MIN_HEADER_LEN {
             return Err(bad(
@@ -127,15 +127,15 @@ impl<'a> Ipv4View<'a> {
         usize::from(u16_at(self.bytes, 2))
     }
 
-    /// Whether the packet is not truncated; false only for quoted packets.
+    /// Returns whether the packet is not truncated; false only for quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Whether the header's checksum is valid.
+    /// Returns whether the header's checksum is valid.
     #[must_use]
-    pub fn checksum_valid(&self) -> bool {
+    pub fn is_checksum_valid(&self) -> bool {
         Sum::new()
             .bytes(self.bytes.get(..self.header_len).unwrap_or_default())
             .is_valid()
@@ -204,13 +204,13 @@ impl Ipv4Fragment {
         self.offset_units as usize * 8
     }
 
-    /// Whether more fragments follow.
+    /// Returns whether more fragments follow.
     #[must_use]
     pub const fn more(self) -> bool {
         self.more
     }
 
-    /// Whether the packet is a fragment.
+    /// Returns whether the packet is a fragment.
     #[must_use]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset_units != 0
@@ -331,30 +331,30 @@ mod tests {
         assert_eq!(view.header(), header());
         assert_eq!((view.header_len(), view.total_len()), (28, 36));
         assert_eq!(view.payload(), [9; 8], "padding is not part of the payload");
-        assert!(view.checksum_valid());
+        assert!(view.is_checksum_valid());
     }
 
     #[test]
     fn changed_bit_invalidates_the_checksum() {
         let mut bytes = packet(0);
         bytes[8] ^= 1;
-        assert!(!Ipv4View::new(&bytes).unwrap().checksum_valid());
+        assert!(!Ipv4View::new(&bytes).unwrap().is_checksum_valid());
     }
 
     #[test]
     fn inconsistent_lengths_are_rejected() {
-        let parse_error = |at: usize, value: u8| {
+        let parse_error = |offset: usize, value: u8| {
             let mut bytes = packet(0);
-            bytes[at] = value;
+            bytes[offset] = value;
             Ipv4View::new(&bytes).err()
         };
-        let bad = |field, bytes, least, most| {
+        let bad = |field, bytes, min, max| {
             Some(ParseError::BadLength {
                 layer: Layer::Ipv4,
                 field,
                 bytes,
-                least,
-                most,
+                min,
+                max,
             })
         };
         assert_eq!(
@@ -387,9 +387,9 @@ mod tests {
     #[test]
     fn quoted_packet_may_be_truncated_after_its_header() {
         let bytes = packet(0);
-        let view = Ipv4View::of_quoted(&bytes[..30]).unwrap();
+        let view = Ipv4View::from_quoted(&bytes[..30]).unwrap();
         assert!(!view.is_complete());
         assert_eq!(view.payload(), [9; 2]);
-        assert!(Ipv4View::of_quoted(&bytes[..27]).is_err());
+        assert!(Ipv4View::from_quoted(&bytes[..27]).is_err());
     }
 }

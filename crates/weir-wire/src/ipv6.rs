@@ -26,7 +26,7 @@ impl<'a> Ipv6View<'a> {
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::BadLength`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let view = Self::of_quoted(bytes)?;
+        let view = Self::from_quoted(bytes)?;
         if view.complete {
             return Ok(view);
         }
@@ -34,17 +34,17 @@ impl<'a> Ipv6View<'a> {
             layer: Layer::Ipv6,
             field: LengthField::PayloadLength,
             bytes: view.payload_len(),
-            least: 0,
-            most: bytes.len() - Self::HEADER_LEN,
+            min: 0,
+            max: bytes.len() - Self::HEADER_LEN,
         })
     }
 
-    /// Like [`Self::new`], for a packet that an ICMP error quotes, which may be truncated: the payload length may
+    /// Checks the version of a packet that an ICMP error quotes. The packet may be truncated: the payload length may
     /// exceed the number of bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`].
-    pub fn of_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
+    pub fn from_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Ipv6, bytes, Self::HEADER_LEN)?;
         let version = u8_at(bytes, 0) >> 4;
         if version != 6 {
@@ -84,7 +84,7 @@ impl<'a> Ipv6View<'a> {
         usize::from(u16_at(self.bytes, 4))
     }
 
-    /// Whether the packet is not truncated; false only for quoted packets.
+    /// Returns whether the packet is not truncated; false only for quoted packets.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.complete
@@ -197,11 +197,11 @@ mod tests {
             layer: Layer::Ipv6,
             field: LengthField::PayloadLength,
             bytes: 4,
-            least: 0,
-            most: 3,
+            min: 0,
+            max: 3,
         };
         assert_eq!(Ipv6View::new(&bytes[..43]).err(), Some(error));
-        let quoted = Ipv6View::of_quoted(&bytes[..43]).unwrap();
+        let quoted = Ipv6View::from_quoted(&bytes[..43]).unwrap();
         assert!(!quoted.is_complete());
         assert_eq!(quoted.payload(), [1, 2, 3]);
     }

@@ -22,7 +22,7 @@
 //!     .flags(TcpFlags::SYN)
 //!     .build();
 //! let parsed = Packet::parse(&frame)?;
-//! assert!(parsed.checksums_valid());
+//! assert!(parsed.has_valid_checksums());
 //! assert_eq!(parsed.five_tuple().map(|t| t.dport), Some(80));
 //! # Ok::<(), weir_wire::ParseError>(())
 //! ```

@@ -92,13 +92,13 @@ impl NeighbourMessage {
 
     /// Appends the ICMPv6 message. `pseudo_header` must have been computed with [`Self::message_len`].
     pub fn emit(&self, pseudo_header: Sum, out: &mut Vec<u8>) {
-        let (message, body) = self.message();
+        let (message, body) = self.to_icmp();
         message.emit(&body, pseudo_header, out);
     }
 
     /// Returns the first eight bytes of the message, and the bytes after them.
-    pub(crate) fn message(&self) -> (Icmpv6Message, Vec<u8>) {
-        let (kind, flags, target, option, mac) = match *self {
+    pub(crate) fn to_icmp(self) -> (Icmpv6Message, Vec<u8>) {
+        let (kind, flags, target, option, mac) = match self {
             Self::Solicitation { target, source_mac } => {
                 (SOLICITATION, 0, target, SOURCE_LINK_ADDRESS, source_mac)
             }
@@ -136,7 +136,7 @@ impl NeighbourMessage {
     }
 }
 
-fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, ParseError> {
+fn link_address(mut options: &[u8], option_kind: u8) -> Result<Option<MacAddr>, ParseError> {
     while !options.is_empty() {
         require(Layer::Ndp, options, 2)?;
         let len = usize::from(u8_at(options, 1)) * 8;
@@ -145,11 +145,11 @@ fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Parse
                 layer: Layer::Ndp,
                 field: LengthField::OptionLength,
                 bytes: len,
-                least: 8,
-                most: options.len(),
+                min: 8,
+                max: options.len(),
             });
         }
-        if u8_at(options, 0) == wanted {
+        if u8_at(options, 0) == option_kind {
             return Ok(Some(MacAddr::new(array_at(options, 2))));
         }
         options = tail(options, len);
@@ -202,17 +202,17 @@ mod tests {
             source_mac: Some(MAC),
         };
         let mut bytes = emitted(&message);
-        let known = bytes.split_off(24);
+        let link_address_option = bytes.split_off(24);
         bytes.extend([14, 1, 0, 0, 0, 0, 0, 0]);
-        bytes.extend(&known);
+        bytes.extend(&link_address_option);
         assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
         for length in [0, 3] {
             bytes[25] = length;
             assert!(matches!(
                 NeighbourMessage::parse(&bytes),
                 Err(ParseError::BadLength {
-                    least: 8,
-                    most: 16,
+                    min: 8,
+                    max: 16,
                     ..
                 })
             ));

@@ -55,7 +55,7 @@ impl HeaderOptions {
         self.len
     }
 
-    /// Whether there are no options.
+    /// Returns whether there are no options.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -17,7 +17,7 @@ impl EtherType {
     /// 802.1ad service tag.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
 
-    /// Whether a VLAN tag follows.
+    /// Returns whether a VLAN tag follows.
     #[must_use]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
@@ -26,7 +26,7 @@ impl EtherType {
     /// Returns the EtherType of an IP packet, according to its version field, or `None` if it is not an IP packet.
     #[must_use]
     pub fn of_ip(packet: &[u8]) -> Option<Self> {
-        match packet.first().map(|b| b >> 4) {
+        match packet.first().map(|byte| byte >> 4) {
             Some(4) => Some(Self::IPV4),
             Some(6) => Some(Self::IPV6),
             _ => None,
@@ -121,13 +121,13 @@ impl TcpFlags {
     pub const ECE: Self = Self(0x40);
     pub const CWR: Self = Self(0x80);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any bit of `other` is set.
+    /// Returns whether any bit of `other` is set.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0

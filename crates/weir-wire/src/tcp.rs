@@ -31,8 +31,8 @@ impl<'a> TcpView<'a> {
                 layer: Layer::Tcp,
                 field: LengthField::DataOffset,
                 bytes: header_len,
-                least: Self::MIN_HEADER_LEN,
-                most: bytes.len().min(60),
+                min: Self::MIN_HEADER_LEN,
+                max: bytes.len().min(60),
             });
         }
         Ok(Self { bytes, header_len })
@@ -56,9 +56,9 @@ impl<'a> TcpView<'a> {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
     }
 
-    /// Whether the checksum is valid with this pseudo header.
+    /// Returns whether the checksum is valid with this pseudo header.
     #[must_use]
-    pub fn checksum_valid(&self, pseudo_header: Sum) -> bool {
+    pub fn is_checksum_valid(&self, pseudo_header: Sum) -> bool {
         pseudo_header.bytes(self.bytes).is_valid()
     }
 
@@ -183,8 +183,8 @@ mod tests {
         let view = TcpView::new(&bytes).unwrap();
         assert_eq!(view.header(), header);
         assert_eq!(view.payload(), b"abc");
-        assert!(view.checksum_valid(Sum::new().word(77)));
-        assert!(!view.checksum_valid(Sum::new().word(78)));
+        assert!(view.is_checksum_valid(Sum::new().word(77)));
+        assert!(!view.is_checksum_valid(Sum::new().word(78)));
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
                 layer: Layer::Tcp,
                 field: LengthField::DataOffset,
                 bytes: len,
-                least: 20,
-                most: bytes.len(),
+                min: 20,
+                max: bytes.len(),
             };
             assert_eq!(TcpView::new(&bytes).err(), Some(error));
         }

@@ -22,7 +22,7 @@ impl<'a> UdpView<'a> {
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadLength`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let view = Self::of_first_fragment(bytes)?;
+        let view = Self::from_first_fragment(bytes)?;
         let length = view.length();
         match bytes.get(..length) {
             Some(bytes) if length >= Self::HEADER_LEN => Ok(Self { bytes }),
@@ -30,17 +30,17 @@ impl<'a> UdpView<'a> {
                 layer: Layer::Udp,
                 field: LengthField::DatagramLength,
                 bytes: length,
-                least: Self::HEADER_LEN,
-                most: bytes.len(),
+                min: Self::HEADER_LEN,
+                max: bytes.len(),
             }),
         }
     }
 
-    /// Like [`Self::new`], for a truncated datagram, whose length may exceed the number of bytes.
+    /// Checks that the header of a truncated datagram is complete. The length field may exceed the number of bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`].
-    pub fn of_first_fragment(bytes: &'a [u8]) -> Result<Self, ParseError> {
+    pub fn from_first_fragment(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Udp, bytes, Self::HEADER_LEN)?;
         Ok(Self { bytes })
     }
@@ -69,9 +69,9 @@ impl<'a> UdpView<'a> {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
     }
 
-    /// Whether the checksum is valid with this pseudo header; `None` if there is no checksum.
+    /// Returns whether the checksum is valid with this pseudo header; `None` if there is no checksum.
     #[must_use]
-    pub fn checksum_valid(&self, pseudo_header: Sum) -> Option<bool> {
+    pub fn is_checksum_valid(&self, pseudo_header: Sum) -> Option<bool> {
         (self.checksum() != 0).then(|| pseudo_header.bytes(self.bytes).is_valid())
     }
 
@@ -141,8 +141,8 @@ mod tests {
         let view = UdpView::new(&bytes).unwrap();
         assert_eq!(view.header(), HEADER);
         assert_eq!(view.payload(), b"abc");
-        assert_eq!(view.checksum_valid(Sum::new()), Some(true));
-        assert_eq!(view.checksum_valid(Sum::new().word(1)), Some(false));
+        assert_eq!(view.is_checksum_valid(Sum::new()), Some(true));
+        assert_eq!(view.is_checksum_valid(Sum::new().word(1)), Some(false));
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(
             UdpView::new(&datagram(None))
                 .unwrap()
-                .checksum_valid(Sum::new()),
+                .is_checksum_valid(Sum::new()),
             None
         );
     }
@@ -172,13 +172,13 @@ mod tests {
                 layer: Layer::Udp,
                 field: LengthField::DatagramLength,
                 bytes: length.into(),
-                least: 8,
-                most: 11,
+                min: 8,
+                max: 11,
             };
             assert_eq!(UdpView::new(&bytes).err(), Some(error));
         }
         let mut bytes = datagram(None);
         bytes[5] = 200;
-        assert!(UdpView::of_first_fragment(&bytes).is_ok());
+        assert!(UdpView::from_first_fragment(&bytes).is_ok());
     }
 }

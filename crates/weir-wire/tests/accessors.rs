@@ -27,7 +27,7 @@ fn tuple(src: IpAddr, dst: IpAddr, sport: u16, dport: u16, protocol: IpProtocol)
 }
 
 #[test]
-fn five_tuple_is_that_of_the_outer_packet() {
+fn packet_has_the_five_tuple_of_the_outer_header() {
     let link = || Packet::ethernet(mac(1), mac(2));
     let (src, dst) = (IpAddr::from(V4_SRC), IpAddr::from(V4_DST));
     let inner = Packet::ipv4(V4_SRC, V4_DST)
@@ -95,28 +95,28 @@ fn truncated_quoted_packet_has_ports() {
 
 #[test]
 fn ipv6_faults_change_only_their_field() {
-    let right = Packet::ipv6(V6_SRC, V6_DST)
+    let valid = Packet::ipv6(V6_SRC, V6_DST)
         .ttl(9)
         .udp(1, 2)
         .payload(b"abc")
         .build();
-    assert_eq!(right[7], 9);
-    let changed = |wrong: Vec<u8>| -> Vec<usize> {
-        assert_eq!(wrong.len(), right.len());
-        (0..right.len())
-            .filter(|at| wrong[*at] != right[*at])
+    assert_eq!(valid[7], 9);
+    let differences = |changed_packet: Vec<u8>| -> Vec<usize> {
+        assert_eq!(changed_packet.len(), valid.len());
+        (0..valid.len())
+            .filter(|index| changed_packet[*index] != valid[*index])
             .collect()
     };
     let ip = || Packet::ipv6(V6_SRC, V6_DST).ttl(9);
     let version = ip().version(4).udp(1, 2).payload(b"abc").build();
-    assert_eq!((changed(version.clone()), version[0]), (vec![0], 0x40));
+    assert_eq!((differences(version.clone()), version[0]), (vec![0], 0x40));
     let length = ip()
         .payload_length(0x1234)
         .udp(1, 2)
         .payload(b"abc")
         .build();
     assert_eq!(
-        (changed(length.clone()), &length[4..6]),
+        (differences(length.clone()), &length[4..6]),
         (vec![4, 5], &[0x12, 0x34][..])
     );
     let checksum = ip().udp(1, 2).payload(b"abc").checksum(0xabcd).build();
@@ -269,13 +269,13 @@ fn protocols_flags_and_addresses_have_texts() {
     }
     let v4 = Packet::ipv4(V4_SRC, V4_DST).udp(1, 2).build();
     let v6 = Packet::ipv6(V6_SRC, V6_DST).udp(1, 2).build();
-    for (packet, carrier) in [
+    for (packet, outer_protocol) in [
         (v4.as_slice(), Some(IpProtocol::IPIP)),
         (v6.as_slice(), Some(IpProtocol::IPV6)),
         (&[0x10], None),
         (&[], None),
     ] {
-        assert_eq!(IpProtocol::of_inner(packet), carrier);
+        assert_eq!(IpProtocol::of_inner(packet), outer_protocol);
     }
     let mut flags = TcpFlags::SYN;
     flags |= TcpFlags::ACK;
@@ -291,7 +291,7 @@ fn protocols_flags_and_addresses_have_texts() {
 }
 
 #[test]
-fn errors_name_their_layer_and_field() {
+fn errors_contain_their_layer_and_field() {
     for (layer, name) in [
         (Layer::Ethernet, "ethernet"),
         (Layer::Vlan, "vlan"),
@@ -308,7 +308,7 @@ fn errors_name_their_layer_and_field() {
         (Layer::Gue, "gue"),
     ] {
         let error = ParseError::BadVersion { layer, version: 9 };
-        assert_eq!(error.to_string(), format!("{name}: version 9"));
+        assert_eq!(error.to_string(), format!("{name}: unsupported version 9"));
     }
     for (field, name) in [
         (LengthField::HeaderLength, "header length"),
@@ -323,8 +323,8 @@ fn errors_name_their_layer_and_field() {
             layer: Layer::Tcp,
             field,
             bytes: 1,
-            least: 2,
-            most: 3,
+            min: 2,
+            max: 3,
         };
         assert_eq!(
             error.to_string(),

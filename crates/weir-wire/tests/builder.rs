@@ -18,9 +18,11 @@ fn v4() -> Ipv4Builder {
 }
 
 /// Returns the offsets at which two packets of the same length differ.
-fn differences(a: &[u8], b: &[u8]) -> Vec<usize> {
-    assert_eq!(a.len(), b.len());
-    (0..a.len()).filter(|&at| a[at] != b[at]).collect()
+fn differences(first: &[u8], second: &[u8]) -> Vec<usize> {
+    assert_eq!(first.len(), second.len());
+    (0..first.len())
+        .filter(|&index| first[index] != second[index])
+        .collect()
 }
 
 #[test]
@@ -54,15 +56,15 @@ fn bytes_of_a_syn_match_the_rfcs() {
 
 #[test]
 fn ipv4_faults_change_only_their_field_and_the_checksum() {
-    let right = v4().tcp(1, 2).build();
-    for (wrong, fields) in [
+    let valid = v4().tcp(1, 2).build();
+    for (builder, fields) in [
         (v4().bad_checksum(), vec![10, 11]),
         (v4().version(5), vec![0, 10]),
         (v4().header_words(6), vec![0, 10]),
         (v4().total_length(41), vec![3, 11]),
     ] {
-        let wrong = wrong.tcp(1, 2).build();
-        let changed = differences(&right, &wrong);
+        let faulty = builder.tcp(1, 2).build();
+        let changed = differences(&valid, &faulty);
         assert_eq!(changed, fields, "{changed:?}");
     }
     let datagram = Packet::parse_ip(&v4().bad_checksum().tcp(1, 2).build()).unwrap();
@@ -102,14 +104,14 @@ fn transport_faults_are_detected() {
         state(v4().gre(&v4().udp(1, 2).build()).bad_checksum().build()),
         ChecksumState::Invalid
     );
-    let bad = |layer, field, bytes, most| {
+    let bad = |layer, field, bytes, max| {
         let min_len = if layer == Layer::Udp { 8 } else { 20 };
         Err(ParseError::BadLength {
             layer,
             field,
             bytes,
-            least: min_len,
-            most,
+            min: min_len,
+            max,
         })
     };
     let udp = v4().udp(1, 2).payload(b"x").length(99).build();
@@ -131,7 +133,7 @@ fn udp_length_below_ip_payload_is_valid() {
     packet[3] += 4;
     packet[11] -= 4;
     let datagram = Packet::parse_ip(&packet).unwrap();
-    assert!(datagram.checksums_valid());
+    assert!(datagram.has_valid_checksums());
     assert_eq!(datagram.transport_checksum, ChecksumState::Valid);
 }
 
@@ -157,7 +159,9 @@ fn fragments_of_both_families_are_distinguished() {
     assert_eq!(
         (
             later.ports(),
-            later.fragment.map(|f| (f.id, f.offset_bytes, f.more))
+            later
+                .fragment
+                .map(|fragment| (fragment.id, fragment.offset_bytes, fragment.more))
         ),
         (None, Some((9, 16, false)))
     );
@@ -189,25 +193,25 @@ fn fragments_of_both_families_are_distinguished() {
 #[test]
 fn packet_with_dont_fragment_is_rejected() {
     let big = [0; 600];
-    let refused = |layer, mtu| Err(ParseError::NotFragmentable { layer, mtu });
+    let not_fragmentable = |layer, mtu| Err(ParseError::NotFragmentable { layer, mtu });
     assert_eq!(
         fragment(
             &v4().dont_fragment().udp(1, 2).payload(&big).build(),
             500,
             1
         ),
-        refused(Layer::Ipv4, 500)
+        not_fragmentable(Layer::Ipv4, 500)
     );
     assert_eq!(
         fragment(&v4().udp(1, 2).payload(&big).build(), 27, 1),
-        refused(Layer::Ipv4, 27)
+        not_fragmentable(Layer::Ipv4, 27)
     );
     let v6 = Packet::ipv6(V6_SRC, V6_DST)
         .fragment_header(1, 0, true)
         .udp(1, 2)
         .payload(&big)
         .build();
-    assert_eq!(fragment(&v6, 500, 1), refused(Layer::Ipv6, 500));
+    assert_eq!(fragment(&v6, 500, 1), not_fragmentable(Layer::Ipv6, 500));
 }
 
 #[test]
@@ -246,14 +250,14 @@ fn mixed_addresses_are_mapped_into_ipv6() {
 
 #[test]
 fn tunnel_with_invalid_payload_parses() {
-    let rubbish = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
+    let invalid = v4().raw(IpProtocol::IPIP, &[0x45, 0, 0]).build();
     let error = Some(ParseError::TooShort {
         layer: Layer::Ipv4,
         needed: 20,
         available: 3,
     });
     assert_eq!(
-        Packet::parse_ip(&rubbish).unwrap().transport,
+        Packet::parse_ip(&invalid).unwrap().transport,
         Transport::Opaque { error }
     );
     let arp_in_gre = v4().gre(&[0; 28]).protocol(EtherType::ARP).build();
@@ -299,9 +303,9 @@ fn middle_fragment_is_split_into_middle_fragments() {
 #[test]
 fn wrong_inner_checksum_is_detected() {
     let outer = |inner: Vec<u8>| Packet::parse_ip(&v4().ipip(&inner).build()).unwrap();
-    assert!(outer(v4().tcp(1, 2).build()).checksums_valid());
-    assert!(!outer(v4().tcp(1, 2).bad_checksum().build()).checksums_valid());
-    assert!(!outer(v4().bad_checksum().tcp(1, 2).build()).checksums_valid());
+    assert!(outer(v4().tcp(1, 2).build()).has_valid_checksums());
+    assert!(!outer(v4().tcp(1, 2).bad_checksum().build()).has_valid_checksums());
+    assert!(!outer(v4().bad_checksum().tcp(1, 2).build()).has_valid_checksums());
 }
 
 #[test]
@@ -311,13 +315,13 @@ fn remote_checksum_requires_an_inner_checksum() {
             .gue(50000, GUE_PORT, inner)
             .checksum(GueChecksum::Remote)
             .build();
-        let carried = outer[outer.len() - inner.len()..] != *inner;
+        let is_changed = outer[outer.len() - inner.len()..] != *inner;
         match Packet::parse_ip(&outer).unwrap().transport {
             Transport::Tunnel {
                 header: TunnelHeader::Gue(_, header),
                 ..
             } => {
-                assert_eq!(header.remote_checksum.is_some(), carried);
+                assert_eq!(header.remote_checksum.is_some(), is_changed);
                 header
                     .remote_checksum
                     .map(|remote| (remote.start, remote.offset))

@@ -39,7 +39,7 @@ fn inner() -> Vec<u8> {
 }
 
 #[test]
-fn plain_packets() {
+fn plain_packets_are_described() {
     let tcp = v4(link().service_vlan(7).vlan(10))
         .options(&[7, 3, 4])
         .dont_fragment()
@@ -66,7 +66,7 @@ fn plain_packets() {
 }
 
 #[test]
-fn faults() {
+fn faults_are_described() {
     assert_snapshot!(
         "bad_checksums",
         describe(&v4(link()).bad_checksum().tcp(1, 2).bad_checksum().build())
@@ -83,7 +83,7 @@ fn faults() {
 }
 
 #[test]
-fn fragments() {
+fn fragments_are_described() {
     assert_snapshot!(
         "first_fragment",
         describe(&v4(link()).id(7).fragment(0, true).udp(1, 2).build())
@@ -96,7 +96,7 @@ fn fragments() {
 }
 
 #[test]
-fn tunnels() {
+fn tunnels_are_described() {
     assert_snapshot!("ipip", describe(&v6(link()).ipip(&inner()).build()));
     assert_snapshot!(
         "gre",
@@ -115,7 +115,7 @@ fn tunnels() {
 }
 
 #[test]
-fn icmp() {
+fn icmp_messages_are_described() {
     assert_snapshot!(
         "echo",
         describe(&v4(link()).echo_request(7, 1).payload(b"ping").build())
@@ -151,7 +151,7 @@ fn icmp() {
 }
 
 #[test]
-fn neighbours() {
+fn neighbour_messages_are_described() {
     let request = ArpPacket {
         operation: ArpOperation::Request,
         sender_mac: MAC,
@@ -188,7 +188,7 @@ fn neighbours() {
 }
 
 #[test]
-fn differences() {
+fn differences_are_described() {
     let packet = |ttl, payload: &[u8]| v4(link()).ttl(ttl).tcp(1, 2).payload(payload).build();
     assert_snapshot!(
         "diff",

@@ -59,13 +59,13 @@ fn parse_with_all_parsers(bytes: &[u8]) {
     let _ = EthernetView::new(bytes).map(|view| (view.header(), view.payload().len()));
     let _ = ArpPacket::parse(bytes);
     let _ = NeighbourMessage::parse(bytes);
-    for view in [Ipv4View::new(bytes), Ipv4View::of_quoted(bytes)]
+    for view in [Ipv4View::new(bytes), Ipv4View::from_quoted(bytes)]
         .into_iter()
         .flatten()
     {
-        let _ = (view.header(), view.payload(), view.checksum_valid());
+        let _ = (view.header(), view.payload(), view.is_checksum_valid());
     }
-    for view in [Ipv6View::new(bytes), Ipv6View::of_quoted(bytes)]
+    for view in [Ipv6View::new(bytes), Ipv6View::from_quoted(bytes)]
         .into_iter()
         .flatten()
     {
@@ -73,16 +73,16 @@ fn parse_with_all_parsers(bytes: &[u8]) {
     }
     let _ = TcpView::new(bytes).map(|view| (view.header(), view.payload().len()));
     let _ = UdpView::new(bytes).map(|view| (view.header(), view.payload().len()));
-    let _ = Icmpv4View::new(bytes).map(|view| (view.message(), view.checksum_valid()));
+    let _ = Icmpv4View::new(bytes).map(|view| (view.message(), view.is_checksum_valid()));
     let _ = Icmpv6View::new(bytes).map(|view| view.message());
-    let _ = GreView::new(bytes).map(|view| (view.header(), view.checksum_valid()));
+    let _ = GreView::new(bytes).map(|view| (view.header(), view.is_checksum_valid()));
     let _ = GueView::new(bytes).map(|view| (view.header(), view.payload().len()));
     for next in [
         IpProtocol::HOP_BY_HOP,
         IpProtocol::FRAGMENT,
         IpProtocol::DEST_OPTS,
     ] {
-        let _ = Ipv6Chain::walk(next, bytes);
+        let _ = Ipv6Chain::parse(next, bytes);
     }
     let _ = HeaderOptions::new(bytes);
     let _ = Packet::parse_ip(bytes);
@@ -101,14 +101,14 @@ fn assert_ranges_lie_within(datagram: &Datagram, end: usize) {
             && datagram.payload.start <= datagram.payload.end
     );
     assert!(datagram.payload.end <= datagram.range.end && datagram.range.end <= end);
-    for within in datagram.inner().into_iter().chain(datagram.quoted()) {
-        assert!(within.range.start > datagram.range.start);
-        assert_ranges_lie_within(within, datagram.range.end);
+    for nested in datagram.inner().into_iter().chain(datagram.quoted()) {
+        assert!(nested.range.start > datagram.range.start);
+        assert_ranges_lie_within(nested, datagram.range.end);
     }
 }
 
 /// Returns the IP packet that the fragments contain, without IPv6 fragment headers.
-fn reassembled(parts: &[Vec<u8>]) -> Vec<u8> {
+fn reassemble(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut content = Vec::new();
     for part in parts {
         let datagram = Packet::parse_ip(part).unwrap();
@@ -147,8 +147,8 @@ proptest! {
     ) {
         bytes[12..14].copy_from_slice(&[[8, 0], [8, 6], [0x86, 0xdd], [0x81, 0], [0x88, 0xa8]][kind]);
         let lengths: [(usize, u8); 6] = [(14, version), (16, 0), (17, 60), (18, 0), (23, protocol), (20, protocol)];
-        for (at, value) in lengths {
-            if let Some(byte) = bytes.get_mut(at) {
+        for (offset, value) in lengths {
+            if let Some(byte) = bytes.get_mut(offset) {
                 *byte = value;
             }
         }
@@ -168,9 +168,9 @@ proptest! {
             _ => Packet::ip(src, dst).port_unreachable(&packet).build(),
         };
         let mut frame = Packet::ethernet(SRC, DST).vlan(3).ip_packet(&packet);
-        for (at, value) in changes {
-            let at = at.index(frame.len());
-            frame[at] = value;
+        for (change, value) in changes {
+            let index = change.index(frame.len());
+            frame[index] = value;
         }
         parse_with_all_parsers(&frame);
         frame.truncate(cut.index(frame.len()));
@@ -185,7 +185,7 @@ proptest! {
         let datagram = parsed.ip().unwrap();
         prop_assert_eq!(&frame[datagram.range.clone()], &packet[..]);
         prop_assert_eq!(parsed.ethernet.tags.len(), tags);
-        prop_assert!(parsed.checksums_valid(), "{}", describe(&frame));
+        prop_assert!(parsed.has_valid_checksums(), "{}", describe(&frame));
         prop_assert_eq!(diff(&frame, &frame), None);
     }
 
@@ -204,7 +204,7 @@ proptest! {
             && matches!(after.ip, IpHeader::V4(_))
             && before.protocol == after.protocol
         {
-            prop_assert!(!after.checksums_valid(), "{}", describe(&changed));
+            prop_assert!(!after.has_valid_checksums(), "{}", describe(&changed));
         }
     }
 
@@ -222,7 +222,7 @@ proptest! {
             _ => gue(GueChecksum::Remote),
         };
         let datagram = Packet::parse_ip(&outer).unwrap();
-        prop_assert!(datagram.checksums_valid(), "{}", datagram);
+        prop_assert!(datagram.has_valid_checksums(), "{}", datagram);
         let inner = datagram.inner().unwrap();
         let original = Packet::parse_ip(&packet).unwrap();
         prop_assert_eq!(&inner.ip, &original.ip);
@@ -248,7 +248,7 @@ proptest! {
             Ok(parts) if parts.len() == 1 => prop_assert_eq!(&parts[0], &packet),
             Ok(parts) => {
                 prop_assert!(parts.iter().all(|part| part.len() <= mtu));
-                let complete = reassembled(&parts);
+                let complete = reassemble(&parts);
                 prop_assert_eq!(&complete, &packet);
             }
             Err(error) => prop_assert!(false, "{}", error),
@@ -293,16 +293,16 @@ proptest! {
     }
 }
 
-/// Whether packets are equal, except that a UDP checksum may be zero where the sender had all ones: the receiver of a
-/// remote checksum writes a completed checksum of zero as zero.
+/// Returns whether packets are equal, except that a UDP checksum may be zero where the sender had all ones: the
+/// receiver of a remote checksum writes a completed checksum of zero as zero.
 fn equal_but_for_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if received == packet {
         return true;
     }
-    let at = original.payload.start - 2;
+    let checksum_offset = original.payload.start - 2;
     original.protocol == IpProtocol::UDP
-        && received[at..at + 2] == [0, 0]
-        && packet[at..at + 2] == [0xff, 0xff]
-        && received[..at] == packet[..at]
-        && received[at + 2..] == packet[at + 2..]
+        && received[checksum_offset..checksum_offset + 2] == [0, 0]
+        && packet[checksum_offset..checksum_offset + 2] == [0xff, 0xff]
+        && received[..checksum_offset] == packet[..checksum_offset]
+        && received[checksum_offset + 2..] == packet[checksum_offset + 2..]
 }

@@ -254,7 +254,7 @@ impl Processes {
         let confined = supervisor.confined;
         let (first, second) = Channel::pair().map_err(io::Error::other)?;
         let (helper_end, agent_end) = (OwnedFd::from(first), OwnedFd::from(second));
-        let handover = weir_sys::shared_file("weir-vrrp").map_err(io::Error::other)?;
+        let handover = weir_sys::create_shared_file("weir-vrrp").map_err(io::Error::other)?;
         let helper = spawn_helper(
             program,
             &[],

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::net::UnixListener;
-use weir_sys::{LockFile, create_private, private_listener, replace_file};
+use weir_sys::{LockFile, create_private, create_private_listener, replace_file};
 
 use crate::api::Token;
 use crate::hex;
@@ -166,7 +166,7 @@ impl RuntimeDir {
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let temporary = self.path.join(NEW_SOCKET);
         remove(&temporary)?;
-        let listener = private_listener(&temporary, BACKLOG)
+        let listener = create_private_listener(&temporary, BACKLOG)
             .and_then(UnixListener::from_std)
             .map_err(|e| file(&temporary, e))?;
         self.access

@@ -136,7 +136,7 @@ async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let interface = |at: &weir_dataplane::Attachment| {
         Some(Interface {
             interface: name(at.ifindex),
-            mode: Mode::of(at.hook)?.as_str().to_owned(),
+            mode: Mode::from_hook(at.hook)?.as_str().to_owned(),
             reason: String::new(),
         })
     };

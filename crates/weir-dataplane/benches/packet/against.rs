@@ -10,18 +10,18 @@ use crate::Outcome;
 use crate::case::{Case, cases};
 use crate::director::Director;
 use crate::feed::{Feed, Objects};
-use crate::ground::Ground;
 use crate::measure::Effort;
+use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 use crate::stage;
 
-/// Prints the net nanoseconds of this build and of each object for every case whose row contains `only`.
+/// Prints the net nanoseconds of this build and of each object for every case whose row contains `filter`.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     others: &[PathBuf],
     effort: Effort,
-    only: &str,
+    filter: &str,
 ) -> Outcome<()> {
     println!("\n0. Builds of the data plane compared, net ns: median (least)\n");
     let names = others
@@ -34,34 +34,34 @@ pub(crate) fn run(
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let table = Table::new(&names);
-    table.head();
+    table.print_header();
     for case in cases() {
         let label = case.stream.label();
-        if !format!("{} {label}", case.name).contains(only) {
+        if !format!("{} {label}", case.name).contains(filter) {
             continue;
         }
-        let nets = measure(ground, objects, others, &case, effort)?;
+        let nets = measure(network, objects, others, &case, effort)?;
         let nets = nets
             .iter()
-            .map(|net| format!("{:.1} ({:.1})", net.median, net.least));
+            .map(|net| format!("{:.1} ({:.1})", net.median, net.min));
         let row: Vec<String> = [case.name.to_owned(), label]
             .into_iter()
             .chain(nets)
             .collect();
-        table.row(&row);
+        table.print_row(&row);
     }
     Ok(())
 }
 
 fn measure(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     others: &[PathBuf],
     case: &Case,
     effort: Effort,
 ) -> Outcome<Vec<Spread>> {
-    let ifindex = ground.director;
-    let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+    let ifindex = network.director;
+    let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
     let loaded = others
         .iter()
         .map(|object| stage::load(object, &director))
@@ -71,7 +71,7 @@ fn measure(
         targets.push(stage::program(object)?);
     }
     director.limit_syns(false)?;
-    let (plans, flows) = case.before();
+    let (plans, flows) = case.setup_plans();
     for plan in &plans {
         let mut feed = Feed::load(objects, plan)?;
         for target in &targets {
@@ -80,7 +80,7 @@ fn measure(
         }
     }
     director.limit_syns(case.stream.is_limited())?;
-    let mut feed = Feed::load(objects, &case.measured())?;
+    let mut feed = Feed::load(objects, &case.measured_plan())?;
     let null = feed.null()?;
     let packets = case.packets(effort.packets, effort.rounds);
     let mut nets = vec![Vec::new(); targets.len()];
@@ -89,9 +89,9 @@ fn measure(
         let floor = feed.run(packets, ifindex)?.ns;
         for (target, nets) in targets.iter().zip(&mut nets) {
             feed.set_target(target)?;
-            let ran = feed.run(packets, ifindex)?;
-            case.check_frame(&ran)?;
-            nets.push(ran.ns - floor);
+            let result = feed.run(packets, ifindex)?;
+            case.check_frame(&result)?;
+            nets.push(result.ns - floor);
         }
     }
     director.close()?;

@@ -5,9 +5,9 @@ use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as T
 
 use crate::Outcome;
 use crate::director::{Counts, Setup};
-use crate::feed::{Plan, Ran};
+use crate::feed::{Plan, RunResult};
 use crate::frame::{ACK, Frame, RST, SYN, Sender};
-use crate::ground::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
+use crate::network::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
@@ -30,7 +30,7 @@ pub(crate) enum Stream {
     /// SYNs that each come from a different client; more than the budget of new entries allows.
     Flood,
     /// SYNs that each come from a different client, with a sufficient budget.
-    Beginnings,
+    NewFlows,
     /// ACKs to an address that is not a VIP.
     NotOurs,
 }
@@ -52,8 +52,8 @@ const fn setup(forward: Forward) -> Setup {
         scheduler: Kind::Mh,
         servers: SERVERS,
         weighted: false,
-        others: 0,
-        places: TABLE_ENTRIES,
+        other_services: 0,
+        flow_entries: TABLE_ENTRIES,
         sampled: 0,
         sync: false,
     }
@@ -70,7 +70,7 @@ const fn tunnel(kind: Tunnel, checksum: TunnelChecksum) -> Setup {
 /// The reply of a flow must come from its server, so there is only one server; each flow takes two entries.
 const NAT: Setup = Setup {
     servers: 1,
-    places: 2 * TABLE_ENTRIES,
+    flow_entries: 2 * TABLE_ENTRIES,
     ..setup(Forward::Nat)
 };
 
@@ -147,7 +147,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ..direct
     };
     add("direct, wlc", wlc, &established[..2]);
-    add("direct, wlc", wlc, &[Stream::Beginnings]);
+    add("direct, wlc", wlc, &[Stream::NewFlows]);
     let v6 = Setup {
         family: 6,
         ..direct
@@ -160,7 +160,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::Datagrams,
             Stream::RandomDatagrams,
             Stream::Flood,
-            Stream::Beginnings,
+            Stream::NewFlows,
             Stream::NotOurs,
         ],
     );
@@ -175,14 +175,14 @@ pub(crate) fn cases() -> Vec<Case> {
         &[Stream::RandomDatagrams, Stream::Flood],
     );
     // The cost that `[sync]` adds to established packets and to a new flow, which is recorded when its handshake ends.
-    let noted = Setup {
+    let with_sync = Setup {
         sync: true,
         ..direct
     };
     let completions = Stream::Completions(1 << 20);
     add("direct", direct, &[completions]);
-    add("direct, sync", noted, &established[..2]);
-    add("direct, sync", noted, &[completions]);
+    add("direct, sync", with_sync, &established[..2]);
+    add("direct, sync", with_sync, &[completions]);
     // The default share of sampled flows under heavy traffic, and a share of 100 %.
     let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
     add("direct, latency of 1/64", some, &established[..2]);
@@ -192,11 +192,14 @@ pub(crate) fn cases() -> Vec<Case> {
         ..direct
     };
     add("direct, 10 servers", few, &[Stream::Established(1)]);
-    for (name, others) in [
+    for (name, other_services) in [
         ("direct, 100 services", 100),
         ("direct, 10 000 services", 10_000),
     ] {
-        let many = Setup { others, ..direct };
+        let many = Setup {
+            other_services,
+            ..direct
+        };
         add(
             name,
             many,
@@ -219,11 +222,11 @@ pub(crate) fn cases() -> Vec<Case> {
                 weighted: true,
                 ..direct
             };
-            add(name, pool, &[Stream::Beginnings, Stream::Established(1)]);
+            add(name, pool, &[Stream::NewFlows, Stream::Established(1)]);
         }
     }
     let full = Setup {
-        places: 1 << 14,
+        flow_entries: 1 << 14,
         ..direct
     };
     add("direct, table full", full, &[Stream::RandomDatagrams]);
@@ -254,18 +257,18 @@ impl Stream {
             Self::Datagrams => "UDP, 1 flow".to_owned(),
             Self::RandomDatagrams => "UDP, random sources".to_owned(),
             Self::Flood => "SYN flood, random sources".to_owned(),
-            Self::Beginnings => "SYN, each makes an entry".to_owned(),
+            Self::NewFlows => "SYN, each makes an entry".to_owned(),
             Self::NotOurs => "not a VIP".to_owned(),
         }
     }
 
     fn is_random(self) -> bool {
-        matches!(self, Self::RandomDatagrams | Self::Flood | Self::Beginnings)
+        matches!(self, Self::RandomDatagrams | Self::Flood | Self::NewFlows)
     }
 
     /// Returns whether the budget of new entries applies while the packets are measured.
     pub(crate) fn is_limited(self) -> bool {
-        self != Self::Beginnings
+        self != Self::NewFlows
     }
 
     fn flows(self) -> u32 {
@@ -298,19 +301,19 @@ impl Case {
     }
 
     /// Returns the plan of the measured packets.
-    pub(crate) fn measured(&self) -> Plan {
+    pub(crate) fn measured_plan(&self) -> Plan {
         let family = self.setup.family;
         self.plan(match self.stream {
             Stream::Established(_) | Stream::Completions(_) => Frame::tcp(self.client(), ACK),
             Stream::Replies(_) => Frame::tcp(self.server(), ACK),
             Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
-            Stream::Flood | Stream::Beginnings => Frame::tcp(self.client(), SYN),
+            Stream::Flood | Stream::NewFlows => Frame::tcp(self.client(), SYN),
             Stream::NotOurs => Frame::tcp(Sender::Client(server(family, 0xfff0), PORT), ACK),
         })
     }
 
     /// Returns the plan of the packet that ends the flows of the clients from `client` on.
-    pub(crate) fn ended(&self, client: u32) -> Plan {
+    pub(crate) fn reset_plan(&self, client: u32) -> Plan {
         Plan {
             client,
             ..self.plan(Frame::tcp(self.client(), RST))
@@ -318,7 +321,7 @@ impl Case {
     }
 
     /// Returns the packets that each flow sends before the measurement, and the number of flows.
-    pub(crate) fn before(&self) -> (Vec<Plan>, u32) {
+    pub(crate) fn setup_plans(&self) -> (Vec<Plan>, u32) {
         let handshake = [
             Frame::tcp(self.client(), SYN),
             Frame::tcp(self.server(), SYN | ACK),
@@ -342,12 +345,12 @@ impl Case {
 
     /// Returns the number of packets of one measured run. If each packet creates an entry, there are fewer, so that the
     /// table is at most half full after all rounds.
-    pub(crate) fn packets(&self, most: u32, rounds: u32) -> u32 {
+    pub(crate) fn packets(&self, max: u32, rounds: u32) -> u32 {
         match self.stream {
-            Stream::Beginnings => most.min(1 << 17),
+            Stream::NewFlows => max.min(1 << 17),
             // The runs of the floor consume connections too.
-            Stream::Completions(flows) => most.min(flows / rounds.max(1) / 2),
-            _ => most,
+            Stream::Completions(flows) => max.min(flows / rounds.max(1) / 2),
+            _ => max,
         }
     }
 
@@ -362,33 +365,33 @@ impl Case {
     }
 
     /// Checks the verdict, length and destination of the last packet.
-    pub(crate) fn check_frame(&self, ran: &Ran) -> Outcome<()> {
+    pub(crate) fn check_frame(&self, result: &RunResult) -> Outcome<()> {
         let expected = if self.stream == Stream::NotOurs {
             XDP_PASS
         } else {
             XDP_TX
         };
-        if ran.verdict != expected {
-            return Err(format!("the verdict is {}, not {expected}", ran.verdict).into());
+        if result.verdict != expected {
+            return Err(format!("the verdict is {}, not {expected}", result.verdict).into());
         }
         let length = Frame::length(vip(self.setup.family)) + self.growth() as usize;
-        if ran.frame.len() != length {
-            return Err(format!("the frame has {} bytes, not {length}", ran.frame.len()).into());
+        if result.frame.len() != length {
+            return Err(format!("the frame has {} bytes, not {length}", result.frame.len()).into());
         }
-        let to_server = ran.frame[..4] == server_mac(0)[..4];
-        let wanted = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
-        if to_server != wanted {
-            return Err(format!("the frame is sent to {:02x?}", &ran.frame[..6]).into());
+        let to_server = result.frame[..4] == server_mac(0)[..4];
+        let is_server_expected = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
+        if to_server != is_server_expected {
+            return Err(format!("the frame is sent to {:02x?}", &result.frame[..6]).into());
         }
         Ok(())
     }
 
     /// Returns whether the packets of a tunnel with checksum lack one; if so, the row is not printed.
-    pub(crate) fn lacks_checksum(&self, ran: &Ran) -> bool {
+    pub(crate) fn lacks_checksum(&self, result: &RunResult) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
             && self.setup.checksum == TunnelChecksum::Full
-            && ran
+            && result
                 .frame
                 .get(outer_udp_checksum..outer_udp_checksum + 2)
                 .is_none_or(|checksum| checksum == [0, 0])
@@ -410,7 +413,7 @@ impl Case {
             return check_count("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
         }
         let replies = matches!(self.stream, Stream::Replies(_));
-        let (on, back) = if replies {
+        let (expected_direction, other_direction) = if replies {
             (packets_out, packets_in)
         } else {
             (packets_in, packets_out)
@@ -422,11 +425,13 @@ impl Case {
             Reason::PassNoFlow
         });
         let nat = self.setup.forward == Forward::Nat;
-        if on + without_entry != sent {
-            let counted = counted(before, after);
-            return Err(format!("{on} of {sent} packets forwarded; {counted}").into());
+        if expected_direction + without_entry != sent {
+            let counted = counted_reasons(before, after);
+            return Err(
+                format!("{expected_direction} of {sent} packets forwarded; {counted}").into(),
+            );
         }
-        check_count("packets the other way", back, 0, 0)?;
+        check_count("packets in the other direction", other_direction, 0, 0)?;
         check_count(
             "packets of refused flows",
             without_entry,
@@ -470,7 +475,7 @@ fn check_count(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()>
 }
 
 /// Returns the reasons counted between `before` and `after`, as text.
-fn counted(before: &Counts, after: &Counts) -> String {
+fn counted_reasons(before: &Counts, after: &Counts) -> String {
     let count = |reason| after.reason(reason) - before.reason(reason);
     let counted: Vec<String> = REASONS
         .iter()

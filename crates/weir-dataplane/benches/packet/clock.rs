@@ -12,7 +12,7 @@ pub(crate) struct Clock {
     softirqs: PathBuf,
 }
 
-/// A point in time.
+/// The clocks' readings at one point in time.
 pub(crate) struct Instants {
     start: Instant,
     waited_ns: u64,
@@ -24,7 +24,7 @@ fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
     let text = std::fs::read_to_string(path)?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
-        (Some(on), Some(waiting)) => Ok([on?, waiting?]),
+        (Some(running), Some(waiting)) => Ok([running?, waiting?]),
         _ => Err(format!("{}: {text}", path.display()).into()),
     }
 }
@@ -41,7 +41,7 @@ impl Clock {
                 });
             }
         }
-        Err(format!("there is no process {}", name.trim_end()).into())
+        Err(format!("process {} not found", name.trim_end()).into())
     }
 
     /// Returns the current time.

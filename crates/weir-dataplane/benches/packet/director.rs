@@ -15,7 +15,7 @@ use weir_model::{
 use crate::Outcome;
 use crate::feed::pinned_program;
 use crate::frame::DIRECTOR_MAC;
-use crate::ground::{PORT, SERVERS, server, vip};
+use crate::network::{PORT, SERVERS, server, vip};
 use crate::support::planned::Planned;
 
 /// The default of `[node] syn_budget`.
@@ -35,9 +35,9 @@ pub(crate) struct Setup {
     /// Whether the servers have the weights 1, 2 and 3 in turn; otherwise, all have weight 1.
     pub(crate) weighted: bool,
     /// Number of other services, each with a separate address and ten servers.
-    pub(crate) others: u32,
+    pub(crate) other_services: u32,
     /// Number of entries of the flow table.
-    pub(crate) places: u32,
+    pub(crate) flow_entries: u32,
     /// The number of flows in 65536 that are sampled for the latency estimate.
     pub(crate) sampled: u32,
     /// Whether flows that change state are recorded for other directors.
@@ -54,17 +54,17 @@ impl Director {
     /// Opens a data plane in a new pin directory and writes its rows.
     pub(crate) fn open(pin_dir: PathBuf, ifindex: u32, setup: Setup) -> Outcome<Self> {
         let sizes = Sizes {
-            flows: setup.places,
-            services: Sizes::default().services.max(2 + setup.others),
+            flows: setup.flow_entries,
+            services: Sizes::default().services.max(2 + setup.other_services),
             dests: Sizes::default()
                 .dests
-                .max(1 + setup.servers + setup.others * SERVERS_PER_OTHER_SERVICE),
+                .max(1 + setup.servers + setup.other_services * SERVERS_PER_OTHER_SERVICE),
             ..Sizes::default()
         };
         let mut planned = Planned::new(sizes);
         planned.desired = desired(&setup);
         let servers = (0..setup.servers.min(SERVERS)).map(|index| server(setup.family, index));
-        planned.around.sources = servers
+        planned.surroundings.sources = servers
             .map(|server| (server, tunnel_source(setup.family)))
             .collect();
         let mut rows = planned.rows();
@@ -157,7 +157,7 @@ pub(crate) struct Counts {
     pub(crate) stateless: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
-    /// Number of entries that a walk of the table finds: under nat, two per flow.
+    /// Number of entries in the table: under nat, two per flow.
     pub(crate) entries: u64,
 }
 
@@ -181,7 +181,7 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-/// Returns the configuration of a case, including services that no packet belongs to, which lookups must skip.
+/// Returns the configuration of a case, including services to which no packet belongs and which lookups must skip.
 fn desired(setup: &Setup) -> Desired {
     let mut desired = Desired::default();
     let server = |index: u32| Server {
@@ -201,7 +201,7 @@ fn desired(setup: &Setup) -> Desired {
         setup.servers,
         &server,
     );
-    for other in 0..setup.others {
+    for other in 0..setup.other_services {
         let address = std::net::IpAddr::from([198, 18, (other >> 8) as u8, other as u8]);
         let name = format!("other {other}");
         add_service(

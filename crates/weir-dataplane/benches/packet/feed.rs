@@ -41,7 +41,8 @@ impl Objects {
         }
     }
 
-    fn of(&mut self, length: usize, section: &'static str) -> Outcome<&[u8]> {
+    /// Returns the generator for a frame length and a section; compiles it if necessary.
+    fn get(&mut self, length: usize, section: &'static str) -> Outcome<&[u8]> {
         let key = (length, section);
         if !self.bytes.contains_key(&key) {
             let object = self.directory.join(format!("feed-{length}-{section}.o"));
@@ -122,7 +123,7 @@ impl Plan {
 
 /// The result of a test run.
 #[derive(Clone, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     /// Mean nanoseconds per packet, excluding the time in which other tasks used the CPU.
     pub(crate) ns: f64,
     /// The XDP verdict for the last packet.
@@ -155,7 +156,7 @@ impl Feed {
         let length = plan.frame.bytes.len();
         let mut object = EbpfLoader::new()
             .override_global("plan", encoded.as_slice(), true)
-            .load(objects.of(length, section)?)?;
+            .load(objects.get(length, section)?)?;
         for (_, program) in object.programs_mut() {
             xdp(program)?.load()?;
         }
@@ -186,7 +187,7 @@ impl Feed {
     }
 
     /// Runs the target with the next `packets` packets, which arrive at the device `ifindex`.
-    pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Outcome<Ran> {
+    pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Outcome<RunResult> {
         let packet = vec![0; self.length];
         let mut frame = vec![0; self.length + GROWTH_MAX];
         let mut context = [0; CONTEXT_BYTES];
@@ -200,7 +201,7 @@ impl Feed {
             ..TestRunOptions::new()
         })?;
         frame.truncate(result.data_size_out as usize);
-        Ok(Ran {
+        Ok(RunResult {
             ns: result.duration.as_nanos() as f64,
             verdict: result.return_value,
             frame,

@@ -11,8 +11,8 @@ use crate::Outcome;
 use crate::case::{Case, established};
 use crate::director::Director;
 use crate::feed::{Feed, Objects};
-use crate::ground::{CLIENTS, Ground};
 use crate::measure::Effort;
+use crate::network::{CLIENTS, TestNetwork};
 use crate::report::{self, Spread};
 
 /// Number of flows that start and end together.
@@ -25,14 +25,14 @@ const FILLS: [(u32, u32); 3] = [(50, 8), (80, 13), (90, 14)];
 /// Largest ratio of the time per packet at 80 or 90 % to the time at 50 %.
 const GOAL: f64 = 1.3;
 
-/// Measures all tables and prints the results if the rows' name contains `only`.
+/// Measures all tables and prints the results if the name of the rows, `fill`, contains `filter`.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     effort: Effort,
-    only: &str,
+    filter: &str,
 ) -> Outcome<()> {
-    if !"fill".contains(only) {
+    if !"fill".contains(filter) {
         return Ok(());
     }
     println!(
@@ -40,11 +40,11 @@ pub(crate) fn run(
     );
     let mut tables = Vec::new();
     for (percent, batches) in FILLS {
-        tables.push(Table::new(ground, objects, percent, batches)?);
+        tables.push(Table::new(network, objects, percent, batches)?);
     }
     for round in 0..effort.rounds as usize {
         for turn in 0..FILLS.len() {
-            tables[(round + turn) % FILLS.len()].round(effort.packets)?;
+            tables[(round + turn) % FILLS.len()].run_round(effort.packets)?;
         }
     }
     let half = tables[0].nets.clone();
@@ -54,12 +54,12 @@ pub(crate) fn run(
         let net = Spread::of(nets.clone());
         println!(
             "table at {percent} %: {:.0} ({:.0}…{:.0})",
-            net.median, net.least, net.most
+            net.median, net.min, net.max
         );
         if percent != FILLS[0].0 {
-            let ratios = nets.iter().zip(&half).map(|(own, half)| own / half);
+            let ratios = nets.iter().zip(&half).map(|(net, half)| net / half);
             let what = format!("table at {percent} % to {} %", FILLS[0].0);
-            report::ratio(&what, Spread::of(ratios.collect()), GOAL, true);
+            report::print_ratio(&what, Spread::of(ratios.collect()), GOAL, true);
         }
     }
     Ok(())
@@ -80,21 +80,21 @@ struct Table {
 
 impl Table {
     fn new(
-        ground: &mut Ground,
+        network: &mut TestNetwork,
         objects: &mut Objects,
         percent: u32,
         batches: u32,
     ) -> Outcome<Self> {
         let mut case = established(BATCH);
-        case.setup.places = (u64::from(batches * BATCH) * 100 / u64::from(percent)) as u32;
-        let ifindex = ground.director;
-        let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+        case.setup.flow_entries = (u64::from(batches * BATCH) * 100 / u64::from(percent)) as u32;
+        let ifindex = network.director;
+        let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
         director.limit_syns(false)?;
         let maps = director.dataplane.maps();
         let mut settings = maps.settings()?;
         settings.timeouts[State::Close as usize] = u32::MAX;
         maps.set_settings(&settings)?;
-        let feed = Feed::load(objects, &case.measured())?;
+        let feed = Feed::load(objects, &case.measured_plan())?;
         let mut table = Self {
             percent,
             case,
@@ -110,7 +110,7 @@ impl Table {
             if batch >= batches {
                 table.end_oldest(objects)?;
             }
-            table.begin(objects, CLIENTS + batch * BATCH_CLIENTS)?;
+            table.begin_batch(objects, CLIENTS + batch * BATCH_CLIENTS)?;
         }
         let counts = table.director.counts()?;
         let refused = counts.reason(Reason::CountTableFull);
@@ -119,15 +119,15 @@ impl Table {
             return Err(format!("at {percent} %: {lost}, {} entries", counts.entries).into());
         }
         table.forwarded_before = counts.packets_in;
-        let mut plan = table.case.measured();
+        let mut plan = table.case.measured_plan();
         plan.client = table.batches[0];
         table.feed = Feed::load(objects, &plan)?;
         Ok(table)
     }
 
-    fn begin(&mut self, objects: &mut Objects, client: u32) -> Outcome<()> {
+    fn begin_batch(&mut self, objects: &mut Objects, client: u32) -> Outcome<()> {
         let program = self.director.program()?;
-        for mut plan in self.case.before().0 {
+        for mut plan in self.case.setup_plans().0 {
             plan.client = client;
             let mut feed = Feed::load(objects, &plan)?;
             feed.set_target(&program)?;
@@ -143,7 +143,7 @@ impl Table {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());
         };
-        let mut feed = Feed::load(objects, &self.case.ended(client))?;
+        let mut feed = Feed::load(objects, &self.case.reset_plan(client))?;
         feed.set_target(&self.director.program()?)?;
         for _ in 0..2 {
             feed.run(BATCH, self.ifindex)?;
@@ -151,15 +151,15 @@ impl Table {
         Ok(())
     }
 
-    fn round(&mut self, packets: u32) -> Outcome<()> {
+    fn run_round(&mut self, packets: u32) -> Outcome<()> {
         let null = self.feed.null()?;
         self.feed.set_target(&null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
         self.feed.set_target(&self.director.program()?)?;
-        let ran = self.feed.run(packets, self.ifindex)?;
-        self.case.check_frame(&ran)?;
+        let result = self.feed.run(packets, self.ifindex)?;
+        self.case.check_frame(&result)?;
         self.sent += u64::from(packets);
-        self.nets.push(ran.ns - floor);
+        self.nets.push(result.ns - floor);
         Ok(())
     }
 

@@ -50,36 +50,36 @@ impl Frame {
 
     /// Returns a TCP segment. Its sequence numbers are those during or directly after a handshake, so that a stateful
     /// peer accepts it.
-    pub(crate) fn tcp(from: Sender, flags: u8) -> Self {
-        let client = matches!(from, Sender::Client(..));
+    pub(crate) fn tcp(sender: Sender, flags: u8) -> Self {
+        let client = matches!(sender, Sender::Client(..));
         let (sequence, acknowledged): (u32, u32) = match (client, flags & SYN != 0) {
             (true, true) => (1000, 0),
             (false, true) => (5000, 1001),
             (true, false) => (1001, 5001),
             (false, false) => (5001, 1001),
         };
-        let mut segment = ports(from);
+        let mut segment = ports(sender);
         segment.extend(sequence.to_be_bytes());
         segment.extend(acknowledged.to_be_bytes());
         let push = if flags == ACK { PSH } else { 0 };
         segment.extend([0x50, flags | push, 0x20, 0, 0, 0, 0, 0]);
-        Self::new(from, TCP, segment, 16)
+        Self::new(sender, TCP, segment, 16)
     }
 
     /// Returns a UDP datagram.
-    pub(crate) fn udp(from: Sender) -> Self {
-        let mut segment = ports(from);
-        let address = match from {
+    pub(crate) fn udp(sender: Sender) -> Self {
+        let mut segment = ports(sender);
+        let address = match sender {
             Sender::Client(address, _) | Sender::Server(address, _) => address,
         };
         let length = (Self::length(address) - ETHERNET - ip_length(address)) as u16;
         segment.extend(length.to_be_bytes());
         segment.extend([0, 0]);
-        Self::new(from, UDP, segment, 6)
+        Self::new(sender, UDP, segment, 6)
     }
 
-    fn new(from: Sender, protocol: u8, mut segment: Vec<u8>, checksum_at: usize) -> Self {
-        let (address, client) = match from {
+    fn new(sender: Sender, protocol: u8, mut segment: Vec<u8>, checksum_at: usize) -> Self {
+        let (address, client) = match sender {
             Sender::Client(address, _) => (address, true),
             Sender::Server(address, _) => (address, false),
         };
@@ -135,8 +135,8 @@ impl Frame {
         let mut out = self.bytes.clone();
         out.extend(self.ip_sum.to_ne_bytes());
         out.extend(self.l4_sum.to_ne_bytes());
-        for at in [self.addr_at, self.port_at, self.ip_sum_at, self.l4_sum_at] {
-            out.extend(at.to_ne_bytes());
+        for offset in [self.addr_at, self.port_at, self.ip_sum_at, self.l4_sum_at] {
+            out.extend(offset.to_ne_bytes());
         }
         out
     }
@@ -153,18 +153,18 @@ fn ip_length(address: IpAddr) -> usize {
 
 fn source_and_destination<const N: usize>(
     client: bool,
-    own: [u8; N],
+    address: [u8; N],
     clients: [u8; N],
 ) -> ([u8; N], [u8; N]) {
     if client {
-        (clients, own)
+        (clients, address)
     } else {
-        (own, clients)
+        (address, clients)
     }
 }
 
-fn ports(from: Sender) -> Vec<u8> {
-    let (source, destination) = match from {
+fn ports(sender: Sender) -> Vec<u8> {
+    let (source, destination) = match sender {
         Sender::Client(_, port) => (0, port),
         Sender::Server(_, port) => (port, 0),
     };

@@ -17,7 +17,7 @@ use crate::Outcome;
 use crate::case::{Case, Stream};
 use crate::feed::{Feed, Objects};
 use crate::frame::{Frame, TCP, UDP};
-use crate::ground::{PORT, SERVERS, server, server_mac, vip};
+use crate::network::{PORT, SERVERS, server, server_mac, vip};
 use crate::report::{Row, Spread};
 
 const RING: u32 = 65_537;
@@ -77,8 +77,8 @@ impl Builds {
 
     /// Returns the build with which a case is compared.
     pub(crate) fn peer_of(&self, case: &Case) -> Option<&Build> {
-        let (_, name) = ROWS.iter().find(|(own, _)| *own == case.name)?;
-        if case.stream == Stream::Beginnings {
+        let (_, name) = ROWS.iter().find(|(row, _)| *row == case.name)?;
+        if case.stream == Stream::NewFlows {
             return None; // katran's budget is a constant
         }
         self.0.iter().find(|build| build.name == *name)
@@ -149,7 +149,7 @@ impl KatranRun {
             Stream::NotOurs => 0,
             _ => build.growth,
         };
-        let mut plan = case.measured();
+        let mut plan = case.measured_plan();
         plan.growth = growth;
         let mut feed = Feed::load_single_buffer(objects, &plan)?;
         feed.set_target(&katran.program)?;
@@ -169,24 +169,24 @@ impl KatranRun {
     }
 
     /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds.
-    pub(crate) fn round(&mut self, packets: u32) -> Outcome<f64> {
+    pub(crate) fn run_round(&mut self, packets: u32) -> Outcome<f64> {
         self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
         self.feed.set_target(&self.katran.program)?;
-        let ran = self.feed.run(packets, self.ifindex)?;
+        let result = self.feed.run(packets, self.ifindex)?;
         let verdict = match self.stream {
             Stream::NotOurs => XDP_PASS,
             _ => XDP_TX,
         };
         let expected = (verdict, Frame::length(vip(4)) + self.growth as usize);
-        let actual = (ran.verdict, ran.frame.len());
+        let actual = (result.verdict, result.frame.len());
         if actual != expected {
             return Err(format!("katran returned {actual:?}, not {expected:?}").into());
         }
         self.sent += u64::from(packets);
         self.floors.push(floor);
-        self.nets.push(ran.ns - floor);
-        Ok(ran.ns - floor)
+        self.nets.push(result.ns - floor);
+        Ok(result.ns - floor)
     }
 
     /// Returns the row, if katran's counts match the sent packets.
@@ -194,12 +194,12 @@ impl KatranRun {
         let after = self.katran.counter(LOOKUPS)?;
         let lookups = after[0] - self.before[0];
         let misses = after[1] - self.before[1];
-        let wanted = match self.stream {
+        let expected = match self.stream {
             Stream::NotOurs => 0,
             _ => self.sent,
         };
-        if lookups != wanted {
-            return Err(format!("katran counted {lookups} packets instead of {wanted}").into());
+        if lookups != expected {
+            return Err(format!("katran counted {lookups} packets instead of {expected}").into());
         }
         Ok(Row {
             name: name.to_owned(),
@@ -216,7 +216,7 @@ impl KatranRun {
 
 /// Creates the flows, no faster than katran inserts them.
 fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
-    let (plans, mut flows) = case.before();
+    let (plans, mut flows) = case.setup_plans();
     while !plans.is_empty() && flows > 0 {
         let portion = flows.min(PORTION);
         feed.run(portion, ifindex)?;
@@ -247,9 +247,9 @@ fn fill_maps(object: &mut Ebpf) -> Outcome<()> {
         key[16..18].copy_from_slice(&PORT.to_be_bytes());
         key[18] = protocol;
         vips.insert(key, [0, number as u32], 0)?;
-        for place in 0..RING {
-            let real = 1 + place.wrapping_mul(2_654_435_761) % SERVERS;
-            ring.set(number as u32 * RING + place, real, 0)?;
+        for position in 0..RING {
+            let real = 1 + position.wrapping_mul(2_654_435_761) % SERVERS;
+            ring.set(number as u32 * RING + position, real, 0)?;
         }
     }
     if let Some(map) = object.take_map("pckt_srcs") {

@@ -15,10 +15,10 @@ mod director;
 mod feed;
 mod fill;
 mod frame;
-mod ground;
 mod katran;
 mod measure;
 mod memory;
+mod network;
 mod pipeline;
 mod report;
 mod stage;
@@ -30,8 +30,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use feed::Objects;
-use ground::Ground;
 use measure::Effort;
+use network::TestNetwork;
 
 /// The result of a step. Any error is printed.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -41,7 +41,7 @@ fn last_cpu() -> usize {
     std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1)
 }
 
-fn number(name: &str, default: u32) -> Outcome<u32> {
+fn number_from_environment(name: &str, default: u32) -> Outcome<u32> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
@@ -51,7 +51,7 @@ fn number(name: &str, default: u32) -> Outcome<u32> {
 }
 
 fn run() -> Outcome<()> {
-    let (mut only, mut stages, mut others) = (String::new(), false, Vec::new());
+    let (mut filter, mut stages, mut others) = (String::new(), false, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -59,28 +59,30 @@ fn run() -> Outcome<()> {
             "--bench" => {}
             "--stages" => stages = true,
             "--against" => others.push(PathBuf::from(
-                arguments.next().ok_or("--against needs an object")?,
+                arguments
+                    .next()
+                    .ok_or("--against requires an object file")?,
             )),
-            part => only = part.to_owned(),
+            part => filter = part.to_owned(),
         }
     }
     let effort = Effort {
-        rounds: number("WEIR_BENCH_ROUNDS", 5)?.max(1),
-        packets: number("WEIR_BENCH_PACKETS", 1 << 20)?.max(1 << 10),
+        rounds: number_from_environment("WEIR_BENCH_ROUNDS", 5)?.max(1),
+        packets: number_from_environment("WEIR_BENCH_PACKETS", 1 << 20)?.max(1 << 10),
     };
     weir_sys::pin_thread(last_cpu())?;
     weir_sys::raise_memlock()?;
-    let mut ground = Ground::new()?;
+    let mut network = TestNetwork::new()?;
     let scratch = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
     let mut objects = Objects::new(&scratch);
     let measured = if stages {
-        without::run(&mut ground, &mut objects, &scratch, effort)
-            .and_then(|()| stage::run(&mut ground, &mut objects, &scratch, effort))
+        without::run(&mut network, &mut objects, &scratch, effort)
+            .and_then(|()| stage::run(&mut network, &mut objects, &scratch, effort))
     } else if others.is_empty() {
-        measure_all(&mut ground, &mut objects, effort, &only)
+        measure_all(&mut network, &mut objects, effort, &filter)
     } else {
-        against::run(&mut ground, &mut objects, &others, effort, &only)
+        against::run(&mut network, &mut objects, &others, effort, &filter)
     };
     std::fs::remove_dir_all(&scratch)?;
     measured
@@ -88,20 +90,20 @@ fn run() -> Outcome<()> {
 
 /// Measures and prints every table. A case that fails does not stop the others; the exit status reports the failure.
 fn measure_all(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     effort: Effort,
-    only: &str,
+    filter: &str,
 ) -> Outcome<()> {
-    let measured = measure::run(ground, objects, effort, only)?;
+    let measured = measure::run(network, objects, effort, filter)?;
     println!();
-    report::ratios(&measured.comparisons);
+    report::print_ratios(&measured.comparisons);
     report::print_counting_cost(&measured.nets);
     report::print_estimator_cost(&measured.nets);
     report::print_sync_cost(&measured.nets);
-    fill::run(ground, objects, effort, only)?;
-    pipeline::run(ground, objects, effort, only)?;
-    memory::run(ground, only)?;
+    fill::run(network, objects, effort, filter)?;
+    pipeline::run(network, objects, effort, filter)?;
+    memory::run(network, filter)?;
     if measured.failed > 0 {
         return Err(format!("{} cases failed", measured.failed).into());
     }

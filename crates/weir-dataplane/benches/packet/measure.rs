@@ -8,8 +8,8 @@ use crate::Outcome;
 use crate::case::{Case, Stream, cases};
 use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
-use crate::ground::Ground;
 use crate::katran::{Build, Builds, KatranRun};
+use crate::network::TestNetwork;
 use crate::report::{Comparison, Nets, Row, Spread, Table};
 
 /// The number of rounds and packets.
@@ -29,31 +29,31 @@ pub(crate) struct Measured {
     pub(crate) failed: u32,
 }
 
-/// Measures every case whose row contains `only` and prints the table.
+/// Measures every case whose row contains `filter` and prints the table.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     effort: Effort,
-    only: &str,
+    filter: &str,
 ) -> Outcome<Measured> {
     println!(
-        "\n1. Nanoseconds a packet, net of a program that only transmits ({} rounds of {} packets)\n",
+        "\n1. Nanoseconds per packet, minus those of a program that only transmits ({} rounds of {} packets)\n",
         effort.rounds, effort.packets
     );
     let builds = Builds::from_environment()?;
     let table = Table::new(&["forward", "packets", "floor", "net", "least…most", "hits"]);
-    table.head();
+    table.print_header();
     let mut all = Measured::default();
     for case in cases() {
         let label = case.stream.label();
-        if !format!("{} {label}", case.name).contains(only) {
+        if !format!("{} {label}", case.name).contains(filter) {
             continue;
         }
-        match measure(ground, objects, &case, builds.peer_of(&case), effort) {
+        match measure(network, objects, &case, builds.peer_of(&case), effort) {
             Ok(Some((row, peer))) => {
-                table.row(&row.cells());
+                table.print_row(&row.cells());
                 if let Some((peer_row, ratio)) = peer {
-                    table.row(&peer_row.cells());
+                    table.print_row(&peer_row.cells());
                     all.comparisons.push(Comparison {
                         own: row.name.clone(),
                         peer: peer_row.name,
@@ -63,9 +63,9 @@ pub(crate) fn run(
                 }
                 all.nets.insert((row.name, row.packets), row.net.median);
             }
-            Ok(None) => table.row(&[case.name, &label, "", "not built", "", ""]),
+            Ok(None) => table.print_row(&[case.name, &label, "", "not built", "", ""]),
             Err(error) => {
-                table.row(&[case.name, &label, "", "FAILED", "", ""]);
+                table.print_row(&[case.name, &label, "", "FAILED", "", ""]);
                 eprintln!("bench: {}, {label}: {error}", case.name);
                 all.failed += 1;
             }
@@ -79,17 +79,17 @@ type Rows = (Row, Option<(Row, Spread)>);
 
 /// Measures one case. Returns `None` if this build omits the outer checksum that the case measures.
 fn measure(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     case: &Case,
     peer: Option<&Build>,
     effort: Effort,
 ) -> Outcome<Option<Rows>> {
-    let mut own = WeirRun::new(ground, objects, case)?;
+    let mut weir = WeirRun::new(network, objects, case)?;
     let mut peer = match peer {
         Some(build) => Some((
             build,
-            KatranRun::new(build, objects, case, ground.director)?,
+            KatranRun::new(build, objects, case, network.director)?,
         )),
         None => None,
     };
@@ -98,22 +98,22 @@ fn measure(
     for round in 0..effort.rounds {
         // Each of the two runs first in every other round.
         let first = match &mut peer {
-            Some((_, peer)) if round % 2 == 1 => Some(peer.round(packets)?),
+            Some((_, peer)) if round % 2 == 1 => Some(peer.run_round(packets)?),
             _ => None,
         };
-        let Some(net) = own.round(packets)? else {
-            own.director.close()?;
+        let Some(net) = weir.run_round(packets)? else {
+            weir.director.close()?;
             return Ok(None);
         };
         if let Some((_, peer)) = &mut peer {
             let other = match first {
                 Some(other) => other,
-                None => peer.round(packets)?,
+                None => peer.run_round(packets)?,
             };
             ratios.push(net / other);
         }
     }
-    let row = own.row(case.name)?;
+    let row = weir.row(case.name)?;
     let peer = match peer {
         Some((build, peer)) => Some((peer.row(build.name)?, Spread::of(ratios))),
         None => None,
@@ -136,19 +136,19 @@ struct WeirRun<'a> {
 }
 
 impl<'a> WeirRun<'a> {
-    fn new(ground: &mut Ground, objects: &mut Objects, case: &'a Case) -> Outcome<Self> {
-        let ifindex = ground.director;
-        let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
+    fn new(network: &mut TestNetwork, objects: &mut Objects, case: &'a Case) -> Outcome<Self> {
+        let ifindex = network.director;
+        let director = Director::open(network.pin_dir(), ifindex, case.setup)?;
         let program = director.program()?;
         director.limit_syns(false)?;
-        let (plans, flows) = case.before();
+        let (plans, flows) = case.setup_plans();
         for plan in &plans {
             let mut feed = Feed::load(objects, plan)?;
             feed.set_target(&program)?;
             feed.run(flows, ifindex)?;
         }
         director.limit_syns(case.stream.is_limited())?;
-        let feed = Feed::load(objects, &case.measured())?;
+        let feed = Feed::load(objects, &case.measured_plan())?;
         Ok(Self {
             case,
             null: feed.null()?,
@@ -165,15 +165,15 @@ impl<'a> WeirRun<'a> {
 
     /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds, or `None` if a
     /// checksum is missing.
-    fn round(&mut self, packets: u32) -> Outcome<Option<f64>> {
+    fn run_round(&mut self, packets: u32) -> Outcome<Option<f64>> {
         self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
         self.feed.set_target(&self.program)?;
-        let ran = self.feed.run(packets, self.ifindex)?;
-        if self.case.lacks_checksum(&ran) {
+        let result = self.feed.run(packets, self.ifindex)?;
+        if self.case.lacks_checksum(&result) {
             return Ok(None);
         }
-        if let Err(error) = self.case.check_frame(&ran) {
+        if let Err(error) = self.case.check_frame(&result) {
             let counted = self
                 .case
                 .check_counts(&self.before, &self.director.counts()?, 0);
@@ -181,8 +181,8 @@ impl<'a> WeirRun<'a> {
         }
         self.sent += u64::from(packets);
         self.floors.push(floor);
-        self.nets.push(ran.ns - floor);
-        Ok(Some(ran.ns - floor))
+        self.nets.push(result.ns - floor);
+        Ok(Some(result.ns - floor))
     }
 
     /// Returns the row, if the data plane's counts match the sent packets.

@@ -7,7 +7,7 @@ use aya::maps::MapInfo;
 use weir_dataplane::{Dataplane, OpenOptions, PinKind};
 
 use crate::Outcome;
-use crate::ground::Ground;
+use crate::network::TestNetwork;
 use crate::report::Table;
 
 /// Goals: bytes per entry of the flow table, and MiB of an empty director.
@@ -18,11 +18,11 @@ const SMALL_MAP_BYTES: u64 = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Opens a data plane with the default sizes, and prints its maps and whether the goals are met.
-pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
-    if !"memory".contains(only) {
+pub(crate) fn run(network: &mut TestNetwork, filter: &str) -> Outcome<()> {
+    if !"memory".contains(filter) {
         return Ok(());
     }
-    let options = OpenOptions::new(ground.pin_dir());
+    let options = OpenOptions::new(network.pin_dir());
     let (mut dataplane, _) = Dataplane::open(&options)?;
     dataplane.activate()?;
     println!(
@@ -30,8 +30,8 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
         options.sizes.flows
     );
     let table = Table::new(&["map", "MiB"]);
-    table.head();
-    let (mut total, mut flows, mut rest) = (0, 0, 0);
+    table.print_header();
+    let (mut total, mut flows, mut small) = (0, 0, 0);
     for pinned in dataplane.pins().list()? {
         if pinned.kind != PinKind::Map {
             continue;
@@ -47,39 +47,39 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
             flows += bytes;
         }
         if bytes < SMALL_MAP_BYTES {
-            rest += bytes;
+            small += bytes;
         } else {
-            table.row(&[name.into_owned(), format!("{:.1}", bytes as f64 / MIB)]);
+            table.print_row(&[name.into_owned(), format!("{:.1}", bytes as f64 / MIB)]);
         }
     }
-    table.row(&[
-        "smaller ones".to_owned(),
-        format!("{:.1}", rest as f64 / MIB),
+    table.print_row(&[
+        "smaller maps".to_owned(),
+        format!("{:.1}", small as f64 / MIB),
     ]);
-    let places = dataplane.maps().flows.capacity();
-    let (place, total) = (flows as f64 / f64::from(places), total as f64 / MIB);
+    let flow_entries = dataplane.maps().flows.capacity();
+    let (entry_bytes, total) = (flows as f64 / f64::from(flow_entries), total as f64 / MIB);
     println!(
-        "\n{place:.1} bytes an entry (goal: under {ENTRY_BYTES_GOAL}, {}); \
-         {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",
-        met(place < ENTRY_BYTES_GOAL),
+        "\n{entry_bytes:.1} bytes per entry (goal: under {ENTRY_BYTES_GOAL}, {}); \
+         {total:.1} MiB in total (goal: under {TOTAL_GOAL_MIB}, {})",
+        met(entry_bytes < ENTRY_BYTES_GOAL),
         met(total < TOTAL_GOAL_MIB)
     );
     weir_dataplane::clean(dataplane.pins())?;
     Ok(())
 }
 
-fn met(met: bool) -> &'static str {
-    if met { "met" } else { "NOT met" }
+fn met(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "NOT met" }
 }
 
 /// Returns the `memlock` of a map: all bytes that the kernel allocated for it.
 fn allocated_bytes(path: &Path) -> Outcome<u64> {
     let map = MapInfo::from_pin(path)?.fd()?;
-    let about = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
-    let text = std::fs::read_to_string(&about)?;
+    let fdinfo = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(&fdinfo)?;
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix("memlock:"))
-        .ok_or_else(|| format!("{about} has no memlock"))?;
+        .ok_or_else(|| format!("{fdinfo} has no memlock"))?;
     Ok(value.trim().parse()?)
 }

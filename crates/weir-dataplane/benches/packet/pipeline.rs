@@ -15,12 +15,12 @@ use crate::clock::Clock;
 use crate::director::{Director, Setup};
 use crate::feed::{Feed, Objects, Plan};
 use crate::frame::{ACK, DIRECTOR_MAC, Frame, SYN, Sender};
-use crate::ground::{
-    CLIENTS, DIRECTOR_DEVICE, Ground, PORT, WORLD_DEVICE, device, mac, run_with_input, server,
+use crate::measure::Effort;
+use crate::network::{
+    CLIENTS, DIRECTOR_DEVICE, PORT, TestNetwork, WORLD_DEVICE, device, mac, run_with_input, server,
     server_mac, vip,
 };
-use crate::measure::Effort;
-use crate::report::{Spread, Table, ratio};
+use crate::report::{Spread, Table, print_ratio};
 
 const FLOWS: u32 = 1 << 14;
 const DIRECT_SERVERS: u32 = 4;
@@ -84,12 +84,12 @@ const CONTENDERS: [(&str, Traffic, Forwarder); 8] = [
 
 /// Runs all contenders in turn, once per round, and prints their times and ratios.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     effort: Effort,
-    only: &str,
+    filter: &str,
 ) -> Outcome<()> {
-    if !"pipeline".contains(only) {
+    if !"pipeline".contains(filter) {
         return Ok(());
     }
     println!(
@@ -98,7 +98,7 @@ pub(crate) fn run(
         effort.packets,
         FLOWS >> 10
     );
-    let mut wire = Wire::new(ground, objects)?;
+    let mut wire = Wire::new(network, objects)?;
     let mut times = CONTENDERS.map(|_| Vec::new());
     for _ in 0..effort.rounds {
         for ((name, traffic, forwarder), times) in CONTENDERS.into_iter().zip(&mut times) {
@@ -115,10 +115,10 @@ pub(crate) fn run(
 
 fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     let table = Table::new(&["director", "packets", "Mpps", "ns", "least…most", "net ns"]);
-    table.head();
+    table.print_header();
     for (index, ((name, traffic, _), rounds)) in CONTENDERS.into_iter().zip(times).enumerate() {
         let time = Spread::of(rounds.clone());
-        table.row(&[
+        table.print_row(&[
             name.to_owned(),
             match traffic {
                 Traffic::OneWay => "to the servers".to_owned(),
@@ -126,49 +126,55 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             },
             format!("{:.2}", 1000.0 / time.median),
             format!("{:.0}", time.median),
-            format!("{:.0}…{:.0}", time.least, time.most),
+            format!("{:.0}…{:.0}", time.min, time.max),
             format!("{:.0}", Spread::of(nets(times, index)).median),
         ]);
     }
     // Ratios are computed within each round, because its contenders ran under the same conditions.
-    let quotients = |above: Vec<f64>, below: Vec<f64>| {
-        Spread::of(above.iter().zip(&below).map(|(a, b)| a / b).collect())
+    let quotients = |numerators: Vec<f64>, denominators: Vec<f64>| {
+        Spread::of(
+            numerators
+                .iter()
+                .zip(&denominators)
+                .map(|(a, b)| a / b)
+                .collect(),
+        )
     };
     let net = |index| nets(times, index);
     println!();
-    ratio(
+    print_ratio(
         "nat to nftables DNAT, net",
         quotients(net(5), net(7)),
         0.15,
         true,
     );
-    without_goal(
+    print_ratio_without_goal(
         "nat to nftables DNAT, net, attach = \"auto\"",
         quotients(net(6), net(7)),
     );
-    ratio(
+    print_ratio(
         "direct to nftables ingress DSR, net",
         quotients(net(1), net(3)),
         0.15,
         true,
     );
-    without_goal(
+    print_ratio_without_goal(
         "direct to nftables ingress DSR, net, attach = \"auto\"",
         quotients(net(2), net(3)),
     );
-    ratio(
+    print_ratio(
         "direct to nftables ingress DSR, packets of the whole pipeline",
         quotients(times[3].clone(), times[1].clone()),
         3.5,
         false,
     );
-    without_goal(
+    print_ratio_without_goal(
         "direct to nftables ingress DSR, packets of the whole pipeline, attach = \"auto\"",
         quotients(times[3].clone(), times[2].clone()),
     );
 }
 
-fn without_goal(what: &str, ratio: Spread) {
+fn print_ratio_without_goal(what: &str, ratio: Spread) {
     println!("{what}: {}", ratio.as_ratio());
 }
 
@@ -194,12 +200,12 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(ground: &mut Ground, objects: &mut Objects) -> Outcome<Self> {
+    fn new(network: &mut TestNetwork, objects: &mut Objects) -> Outcome<Self> {
         let (client, server) = (
             Sender::Client(vip(4), PORT),
             Sender::Server(server(4, 0), PORT),
         );
-        let world = ground.world;
+        let world = network.world;
         let mut load = |frame: Frame, alternate: Option<Frame>| {
             let plan = Plan {
                 frame,
@@ -229,12 +235,12 @@ impl Wire {
                 scheduler: SchedulerKind::Wlc,
                 servers,
                 weighted: false,
-                others: 0,
-                places: Sizes::default().flows,
+                other_services: 0,
+                flow_entries: Sizes::default().flows,
                 sampled: 0,
                 sync: false,
             };
-            let director = Director::open(ground.pin_dir(), ground.director, setup)?;
+            let director = Director::open(network.pin_dir(), network.director, setup)?;
             director.limit_syns(false)?;
             Outcome::Ok(director)
         };

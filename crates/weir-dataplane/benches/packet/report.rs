@@ -23,7 +23,7 @@ impl Row {
             self.packets.clone(),
             format!("{:.0}", self.floor.median),
             format!("{:.0}", self.net.median),
-            format!("{:.0}…{:.0}", self.net.least, self.net.most),
+            format!("{:.0}…{:.0}", self.net.min, self.net.max),
             match self.hits {
                 None => "–".to_owned(),
                 Some(hits) => format!("{:.1} %", hits * 100.0),
@@ -52,7 +52,7 @@ const GOALS: [(&str, &str, f64); 7] = [
 ];
 
 /// Prints the ratios with their goals.
-pub(crate) fn ratios(measured: &[Comparison]) {
+pub(crate) fn print_ratios(measured: &[Comparison]) {
     for comparison in measured {
         let what = format!(
             "{} to {}, {}",
@@ -62,7 +62,7 @@ pub(crate) fn ratios(measured: &[Comparison]) {
             .iter()
             .find(|(own, packets, _)| *own == comparison.own && *packets == comparison.packets);
         match goal {
-            Some(&(_, _, goal)) => ratio(&what, comparison.ratio, goal, true),
+            Some(&(_, _, goal)) => print_ratio(&what, comparison.ratio, goal, true),
             None => println!("{what}: {}", comparison.ratio.as_ratio()),
         }
     }
@@ -73,20 +73,21 @@ const COUNTING_GOAL_NS: f64 = 15.0;
 
 /// Prints the additional cost of `wlc` compared with a hash scheduler.
 pub(crate) fn print_counting_cost(own: &Nets) {
-    let of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
-    let adds = |packets: &str| Some(of("direct, wlc", packets)? - of("direct", packets)?);
-    if let Some(adds) = adds("TCP, 1 flow") {
+    let net_of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
+    let added_ns =
+        |packets: &str| Some(net_of("direct, wlc", packets)? - net_of("direct", packets)?);
+    if let Some(added_ns) = added_ns("TCP, 1 flow") {
         println!(
-            "wlc to mh, an established packet: {adds:+.0} ns (goal: ≤ {COUNTING_GOAL_NS:.0}, {})",
-            if adds <= COUNTING_GOAL_NS {
+            "wlc to mh, an established packet: {added_ns:+.0} ns (goal: ≤ {COUNTING_GOAL_NS:.0}, {})",
+            if added_ns <= COUNTING_GOAL_NS {
                 "met"
             } else {
                 "NOT met"
             }
         );
     }
-    if let Some(adds) = adds("SYN, each makes an entry") {
-        println!("wlc to mh, a new flow among 100 servers: {adds:+.0} ns");
+    if let Some(added_ns) = added_ns("SYN, each makes an entry") {
+        println!("wlc to mh, a new flow among 100 servers: {added_ns:+.0} ns");
     }
 }
 
@@ -100,13 +101,13 @@ const ESTIMATOR_GOALS: [(&str, f64); 2] = [
 /// Prints the cost of the latency estimator. Its cost when it is off is in the tables of `--stages`.
 pub(crate) fn print_estimator_cost(own: &Nets) {
     for packets in ["TCP, 1 flow", "TCP, 16 K flows"] {
-        let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        let net_of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
         for (name, goal) in ESTIMATOR_GOALS {
-            if let (Some(with), Some(without)) = (of(name), of("direct")) {
-                let adds = with - without;
+            if let (Some(with), Some(without)) = (net_of(name), net_of("direct")) {
+                let added_ns = with - without;
                 println!(
-                    "{name}, {packets}: {adds:+.1} ns (goal: ≤ {goal:.0}, {})",
-                    if adds <= goal { "met" } else { "NOT met" }
+                    "{name}, {packets}: {added_ns:+.1} ns (goal: ≤ {goal:.0}, {})",
+                    if added_ns <= goal { "met" } else { "NOT met" }
                 );
             }
         }
@@ -124,19 +125,19 @@ const SYNC_GOALS: [(&str, f64); 3] = [
 /// Prints the cost of recording changed flows for other directors.
 pub(crate) fn print_sync_cost(own: &Nets) {
     for (packets, goal) in SYNC_GOALS {
-        let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
-        if let (Some(with), Some(without)) = (of("direct, sync"), of("direct")) {
-            let adds = with - without;
+        let net_of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
+        if let (Some(with), Some(without)) = (net_of("direct, sync"), net_of("direct")) {
+            let added_ns = with - without;
             println!(
-                "direct, sync, {packets}: {adds:+.1} ns (goal: ≤ {goal:.0}, {})",
-                if adds <= goal { "met" } else { "NOT met" }
+                "direct, sync, {packets}: {added_ns:+.1} ns (goal: ≤ {goal:.0}, {})",
+                if added_ns <= goal { "met" } else { "NOT met" }
             );
         }
     }
 }
 
 /// Prints a ratio with its goal, which is a maximum if `is_maximum` is set, otherwise a minimum.
-pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, is_maximum: bool) {
+pub(crate) fn print_ratio(what: &str, ratio: Spread, goal: f64, is_maximum: bool) {
     let met = if is_maximum {
         ratio.median <= goal
     } else {
@@ -154,8 +155,8 @@ pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, is_maximum: bool) {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
@@ -163,17 +164,17 @@ impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.last()) {
-            (Some(&least), Some(&most)) => Self {
+            (Some(&min), Some(&max)) => Self {
                 median: values[values.len() / 2],
-                least,
-                most,
+                min,
+                max,
             },
             _ => Self::default(),
         }
     }
 
     pub(crate) fn as_ratio(self) -> String {
-        format!("{:.2} ({:.2}…{:.2})", self.median, self.least, self.most)
+        format!("{:.2} ({:.2}…{:.2})", self.median, self.min, self.max)
     }
 }
 
@@ -195,16 +196,16 @@ impl Table {
     }
 
     /// Prints the headings.
-    pub(crate) fn head(&self) {
-        self.row(&self.columns);
+    pub(crate) fn print_header(&self) {
+        self.print_row(&self.columns);
         let rules: Vec<String> = (0..self.columns.len())
             .map(|column| "-".repeat(width(column)))
             .collect();
-        self.row(&rules);
+        self.print_row(&rules);
     }
 
     /// Prints a row.
-    pub(crate) fn row<S: AsRef<str>>(&self, cells: &[S]) {
+    pub(crate) fn print_row<S: AsRef<str>>(&self, cells: &[S]) {
         let cells: Vec<String> = cells
             .iter()
             .enumerate()

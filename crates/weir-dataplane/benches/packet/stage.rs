@@ -16,8 +16,8 @@ use crate::Outcome;
 use crate::case::{Case, established};
 use crate::director::Director;
 use crate::feed::{Feed, Objects, compile};
-use crate::ground::Ground;
 use crate::measure::Effort;
+use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 
 /// A build that returns before `before`, which occurs once in `file`: the step `done` is then complete.
@@ -90,13 +90,13 @@ const LAST_STEP: &str = "frame addresses, transmit";
 
 /// Measures the steps of `direct` with one flow and with 16 K flows.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     scratch: &Path,
     effort: Effort,
 ) -> Outcome<()> {
     println!(
-        "\n5. The same in steps: a build that ends after the stage less one that ends before it, ns\n"
+        "\n5. The same in steps: a build that ends after the stage minus one that ends before it, ns\n"
     );
     let builds = CUTS
         .iter()
@@ -107,36 +107,36 @@ pub(crate) fn run(
         })
         .collect::<Outcome<Vec<PathBuf>>>()?;
     let columns = [1, 1 << 14]
-        .map(|flows| measure_steps(ground, objects, &builds, &established(flows), effort));
+        .map(|flows| measure_steps(network, objects, &builds, &established(flows), effort));
     let [one, many] = columns;
     let (one, many) = (one?, many?);
     let table = Table::new(&["stage", "1 flow", "16 K flows"]);
-    table.head();
+    table.print_header();
     let names = CUTS.iter().map(|cut| cut.done).chain([LAST_STEP, "whole"]);
     for ((name, one), many) in names.zip(&one).zip(&many) {
-        table.row(&[name.to_owned(), format!("{one:.0}"), format!("{many:.0}")]);
+        table.print_row(&[name.to_owned(), format!("{one:.0}"), format!("{many:.0}")]);
     }
     Ok(())
 }
 
 /// Returns the net nanoseconds of each step, then of the whole program.
 fn measure_steps(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     builds: &[PathBuf],
     case: &Case,
     effort: Effort,
 ) -> Outcome<Vec<f64>> {
-    let director = Director::open(ground.pin_dir(), ground.director, case.setup)?;
+    let director = Director::open(network.pin_dir(), network.director, case.setup)?;
     director.limit_syns(false)?;
     let whole = director.program()?;
-    let (plans, flows) = case.before();
+    let (plans, flows) = case.setup_plans();
     for plan in &plans {
         let mut feed = Feed::load(objects, plan)?;
         feed.set_target(&whole)?;
-        feed.run(flows, ground.director)?;
+        feed.run(flows, network.director)?;
     }
-    let times = time(ground, objects, &director, builds, case, effort)?;
+    let times = measure_times(network, objects, &director, builds, case, effort)?;
     director.close()?;
     let medians: Vec<f64> = times.iter().map(|times| times.median).collect();
     let mut stages: Vec<f64> = medians.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -145,8 +145,8 @@ fn measure_steps(
 }
 
 /// Measures the floor, each build with the director's maps and flows, and the whole program, in alternating rounds.
-pub(crate) fn time(
-    ground: &Ground,
+pub(crate) fn measure_times(
+    network: &TestNetwork,
     objects: &mut Objects,
     director: &Director,
     builds: &[PathBuf],
@@ -157,7 +157,7 @@ pub(crate) fn time(
         .iter()
         .map(|object| load(object, director))
         .collect::<Outcome<Vec<Ebpf>>>()?;
-    let mut feed = Feed::load(objects, &case.measured())?;
+    let mut feed = Feed::load(objects, &case.measured_plan())?;
     let mut targets = vec![feed.null()?];
     for object in &loaded {
         targets.push(program(object)?);
@@ -167,11 +167,11 @@ pub(crate) fn time(
     for _ in 0..effort.rounds {
         for (target, times) in targets.iter().zip(&mut times) {
             feed.set_target(target)?;
-            let ran = feed.run(effort.packets, ground.director)?;
-            if ran.verdict != XDP_TX {
-                return Err(format!("a build returned the verdict {}", ran.verdict).into());
+            let result = feed.run(effort.packets, network.director)?;
+            if result.verdict != XDP_TX {
+                return Err(format!("a build returned the verdict {}", result.verdict).into());
             }
-            times.push(ran.ns);
+            times.push(result.ns);
         }
     }
     Ok(times.into_iter().map(Spread::of).collect())
@@ -250,7 +250,7 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
         })
         .collect();
     let (sizes, [secret0, secret1]) = (dataplane.sizes(), dataplane.secret());
-    let homes = Bucket::homes(sizes.buckets());
+    let homes = Bucket::home_count(sizes.buckets());
     let mut loader = EbpfLoader::new();
     for (name, path) in &names {
         loader.map_pin_path(name, *path);

@@ -12,8 +12,8 @@ use crate::Outcome;
 use crate::case::established;
 use crate::director::Director;
 use crate::feed::{Feed, Objects};
-use crate::ground::Ground;
 use crate::measure::Effort;
+use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 use crate::stage::{self, Edit};
 
@@ -47,11 +47,11 @@ struct KnownResults {
     hop: [u64; 3],
 }
 
-fn known(director: &Director) -> Outcome<KnownResults> {
+fn known_results(director: &Director) -> Outcome<KnownResults> {
     let maps = director.dataplane.maps();
     let flow = maps.flows.walk().next().ok_or("no flow was created")?;
     let key = weir_flow::FlowKey::new(director.dataplane.secret());
-    let hash = key.hash(&weir_flow::Tuple::of_cold(&flow.cold));
+    let hash = key.hash(&weir_flow::Tuple::from_cold(&flow.cold));
     let hop = maps.hop(flow.dest(), (hash >> 20) as u32 & 3)?;
     Ok(KnownResults {
         hash,
@@ -203,23 +203,23 @@ fn forwarding_stages(known: &KnownResults) -> Vec<Stage> {
 
 /// Measures `direct` with one flow and prints the cost that each stage adds.
 pub(crate) fn run(
-    ground: &mut Ground,
+    network: &mut TestNetwork,
     objects: &mut Objects,
     scratch: &Path,
     effort: Effort,
 ) -> Outcome<()> {
     println!(
-        "\n4. Stages of an established packet, direct, 1 flow: the whole less a build without the stage, ns\n"
+        "\n4. Stages of an established packet, direct, 1 flow: the whole minus a build without the stage, ns\n"
     );
     let case = established(1);
-    let director = Director::open(ground.pin_dir(), ground.director, case.setup)?;
+    let director = Director::open(network.pin_dir(), network.director, case.setup)?;
     let whole = director.program()?;
-    for plan in &case.before().0 {
+    for plan in &case.setup_plans().0 {
         let mut feed = Feed::load(objects, plan)?;
         feed.set_target(&whole)?;
-        feed.run(1, ground.director)?;
+        feed.run(1, network.director)?;
     }
-    let removals = removals(&known(&director)?);
+    let removals = removals(&known_results(&director)?);
     let mut builds = removals
         .iter()
         .enumerate()
@@ -233,7 +233,7 @@ pub(crate) fn run(
         .collect::<Outcome<Vec<PathBuf>>>()?;
     let none = removals.iter().flat_map(|removal| &removal.edits);
     builds.push(stage::build_edited(&scratch.join("without-all"), none)?);
-    let times = stage::time(ground, objects, &director, &builds, &case, effort)?;
+    let times = stage::measure_times(network, objects, &director, &builds, &case, effort)?;
     director.close()?;
     let [floor, without @ .., none, all] = times.as_slice() else {
         return Err("nothing was measured".into());
@@ -244,16 +244,16 @@ pub(crate) fn run(
 
 fn print(removals: &[Removal], [floor, none, all]: [&Spread; 3], without: &[Spread]) {
     let table = Table::new(&["stage", "adds"]);
-    table.head();
+    table.print_header();
     let rows = removals.iter().zip(without);
     let mut rows: Vec<(&str, f64)> = rows
-        .map(|(removal, time)| (removal.stage, all.least - time.least))
+        .map(|(removal, time)| (removal.stage, all.min - time.min))
         .collect();
-    rows.push(("entry, tuple, return", none.least - floor.least));
+    rows.push(("entry, tuple, return", none.min - floor.min));
     let sum: f64 = rows.iter().map(|(_, adds)| adds).sum();
     rows.push(("sum", sum));
-    rows.push(("whole", all.least - floor.least));
+    rows.push(("whole", all.min - floor.min));
     for (stage, adds) in rows {
-        table.row(&[stage.to_owned(), format!("{adds:.0}")]);
+        table.print_row(&[stage.to_owned(), format!("{adds:.0}")]);
     }
 }

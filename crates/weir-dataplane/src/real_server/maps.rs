@@ -16,6 +16,7 @@ use super::{COUNTS, Error, Mark, Ports, Prefix, Result, Rules, TunnelSet, Tunnel
 type AddrBytes = [u8; 16];
 type VipBytes = [u8; 8 + RANGES_MAX * 4];
 type MarkBytes = [u8; 8 + RANGES_MAX * MARK_ENTRY];
+/// Size of an entry of a mark, in bytes.
 const MARK_ENTRY: usize = 24;
 
 fn encode_address(address: IpAddr) -> AddrBytes {
@@ -57,53 +58,55 @@ fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     }
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(target) = bytes.get_mut(at..at + value.len()) {
+fn write(bytes: &mut [u8], offset: usize, value: &[u8]) {
+    if let Some(target) = bytes.get_mut(offset..offset + value.len()) {
         target.copy_from_slice(value);
     }
 }
 
-fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+fn read<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes
-        .get(at..at + N)
+        .get(offset..offset + N)
         .and_then(|part| part.try_into().ok())
         .unwrap_or([0; N])
 }
 
-fn take_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(take(bytes, at))
+fn read_u32(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(read(bytes, offset))
 }
 
-fn put_ports(bytes: &mut [u8], at: usize, ports: Ports) {
-    put(bytes, at, &ports.0.to_ne_bytes());
-    put(bytes, at + 2, &ports.1.to_ne_bytes());
+fn write_ports(bytes: &mut [u8], offset: usize, ports: Ports) {
+    write(bytes, offset, &ports.0.to_ne_bytes());
+    write(bytes, offset + 2, &ports.1.to_ne_bytes());
 }
 
-fn take_ports(bytes: &[u8], at: usize) -> Ports {
+fn read_ports(bytes: &[u8], offset: usize) -> Ports {
     (
-        u16::from_ne_bytes(take(bytes, at)),
-        u16::from_ne_bytes(take(bytes, at + 2)),
+        u16::from_ne_bytes(read(bytes, offset)),
+        u16::from_ne_bytes(read(bytes, offset + 2)),
     )
 }
 
 fn encode_vip(vip: &TunnelVip) -> VipBytes {
     let mut bytes = [0; size_of::<VipBytes>()];
-    put(&mut bytes, 0, &vip.tunnels.bits.to_ne_bytes());
-    put(&mut bytes, 4, &(vip.ports.len() as u32).to_ne_bytes());
-    for (at, ports) in vip.ports.iter().enumerate() {
-        put_ports(&mut bytes, 8 + at * 4, *ports);
+    write(&mut bytes, 0, &vip.tunnels.bits.to_ne_bytes());
+    write(&mut bytes, 4, &(vip.ports.len() as u32).to_ne_bytes());
+    for (index, ports) in vip.ports.iter().enumerate() {
+        write_ports(&mut bytes, 8 + index * 4, *ports);
     }
     bytes
 }
 
 fn decode_vip(vip: AddrBytes, bytes: &VipBytes) -> TunnelVip {
-    let len = (take_u32(bytes, 4) as usize).min(RANGES_MAX);
+    let len = (read_u32(bytes, 4) as usize).min(RANGES_MAX);
     TunnelVip {
         vip: decode_address(vip),
         tunnels: TunnelSet {
-            bits: take_u32(bytes, 0),
+            bits: read_u32(bytes, 0),
         },
-        ports: (0..len).map(|at| take_ports(bytes, 8 + at * 4)).collect(),
+        ports: (0..len)
+            .map(|index| read_ports(bytes, 8 + index * 4))
+            .collect(),
     }
 }
 
@@ -122,21 +125,21 @@ fn encode_marks<'a>(marks: impl Iterator<Item = &'a Mark>) -> MarkBytes {
     let mut bytes = [0; size_of::<MarkBytes>()];
     let mut len = 0u32;
     for mark in marks {
-        let at = 8 + len as usize * MARK_ENTRY;
-        put(&mut bytes, at, &encode_address(mark.vip));
-        put_ports(&mut bytes, at + 16, mark.ports);
+        let offset = 8 + len as usize * MARK_ENTRY;
+        write(&mut bytes, offset, &encode_address(mark.vip));
+        write_ports(&mut bytes, offset + 16, mark.ports);
         len += 1;
     }
-    put(&mut bytes, 0, &len.to_ne_bytes());
+    write(&mut bytes, 0, &len.to_ne_bytes());
     bytes
 }
 
 fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
-    let len = (take_u32(bytes, 0) as usize).min(RANGES_MAX);
-    let entry = |at: usize| Mark {
+    let len = (read_u32(bytes, 0) as usize).min(RANGES_MAX);
+    let entry = |index: usize| Mark {
         dscp: key[1],
-        vip: decode_address(take(bytes, 8 + at * MARK_ENTRY)),
-        ports: take_ports(bytes, 8 + at * MARK_ENTRY + 16),
+        vip: decode_address(read(bytes, 8 + index * MARK_ENTRY)),
+        ports: read_ports(bytes, 8 + index * MARK_ENTRY + 16),
     };
     (0..len).map(entry).collect()
 }
@@ -272,9 +275,9 @@ impl ReadMaps {
         let Some(array) = self.map::<PerCpuArray<_, u64>>("weir_rs_counts") else {
             return Ok(counts);
         };
-        for (at, count) in counts.iter_mut().enumerate().take(array.len() as usize) {
+        for (index, count) in counts.iter_mut().enumerate().take(array.len() as usize) {
             let values = array
-                .get(&(at as u32), 0)
+                .get(&(index as u32), 0)
                 .map_err(|source| Error::map("weir_rs_counts", source))?;
             *count = values.iter().sum();
         }

@@ -44,7 +44,7 @@ impl Pin {
         }
     }
 
-    fn is_of(&self, hook: &Hook) -> bool {
+    fn is_for(&self, hook: &Hook) -> bool {
         self.ifindex() == hook.ifindex && self.direction() == hook.direction
     }
 
@@ -137,8 +137,8 @@ impl Pins {
             Bpffs::NotMounted { .. } => {
                 if MountView::current()?.has_fresh_sys() && parent.starts_with("/sys") {
                     return Err(no_bpffs(
-                        "no bpffs in this mount namespace (`ip netns exec` makes one that ends with its command); \
-                         enter the network namespace alone: nsenter --net=/run/netns/NAME",
+                        "no bpffs in this mount namespace (`ip netns exec` creates a mount namespace that ends with \
+                         its command); enter only the network namespace: nsenter --net=/run/netns/NAME",
                     ));
                 }
                 mount_bpffs(parent)?;
@@ -222,11 +222,11 @@ impl Pins {
     /// the process is killed between the two calls, a filter without a pin remains.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
         // The qdisc may exist already; any other error is returned when the filter is attached.
-        let _already_there = tc::qdisc_add_clsact(&hook.interface);
-        let before: Vec<Pin> = self
+        let _already_exists = tc::qdisc_add_clsact(&hook.interface);
+        let old_pins: Vec<Pin> = self
             .list()?
             .into_iter()
-            .filter(|pin| pin.is_of(hook))
+            .filter(|pin| pin.is_for(hook))
             .collect();
         let link = program
             .attach_with_options(
@@ -252,12 +252,12 @@ impl Pins {
             .map_err(|source| Error::pin(&path, io::Error::other(source)))?;
         // The qdisc keeps the filter; dropping this handle would remove it.
         std::mem::forget(link);
-        before.iter().try_for_each(|old| self.remove(old))
+        old_pins.iter().try_for_each(|old| self.remove(old))
     }
 
     /// Removes all programs except for those at `hooks`.
     pub(super) fn keep_only(&self, hooks: &[Hook]) -> Result<()> {
-        let unwanted = |pin: &Pin| !hooks.iter().any(|hook| pin.is_of(hook));
+        let unwanted = |pin: &Pin| !hooks.iter().any(|hook| pin.is_for(hook));
         self.list()?
             .iter()
             .filter(|pin| unwanted(pin))

@@ -175,7 +175,7 @@ pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> 
         link_flags: 0,
         revision: 0,
     };
-    // SAFETY: the array has as many elements as `count` names; the other pointers are null, so that nothing is written
+    // SAFETY: the array has as many elements as `count` states; the other pointers are null, so that nothing is written
     // by them.
     unsafe { call(Command::ProgramQuery, &mut attr) }?;
     Ok(ids.into_iter().take(attr.count as usize).collect())

@@ -34,7 +34,7 @@ pub(crate) const INGRESS: u32 = 1;
 pub(crate) const OTHER_DEVICE: u32 = 77;
 
 /// Returns the MAC addresses of packets to a server.
-pub(crate) fn hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
+pub(crate) fn next_hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
     ([2, 0, 0, 1, 0, 0], [2, 0, 0, 2, 0, dest as u8])
 }
 
@@ -141,12 +141,12 @@ const TICK_LAG_NS: u64 = 20_000_000;
 
 /// Waits until no tick change is near. Budgets and lifetimes are counted in ticks: if the two sides read different
 /// ticks for a packet, a difference would appear much later.
-pub(crate) fn wait_while_tick_turns() {
-    let turns = || {
+pub(crate) fn wait_until_tick_is_stable() {
+    let is_near_change = || {
         let now = now_ns(Clock::MonotonicCoarse);
         ticks_of(now.saturating_sub(TICK_LAG_NS)) != ticks_of(now + TICK_LAG_NS)
     };
-    while turns() {
+    while is_near_change() {
         std::thread::yield_now();
     }
 }
@@ -171,15 +171,15 @@ impl Bench {
         Self::with_secret(flows, SECRET)
     }
 
-    /// Like [`Self::with_flows`], with another secret. The data plane is not opened again.
+    /// Opens both sides with a hash secret. The data plane is not opened again.
     pub(crate) fn with_secret(flows: u32, secret: [u64; 2]) -> Option<Self> {
         if !privileged() {
             return None;
         }
         let sandbox = Sandbox::new();
         // Without routes from the kernel, the programs do not change the rows that a test writes.
-        for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-            std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
+        for sysctl in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{sysctl}"), "0").unwrap();
         }
         pin_to_one_cpu();
         let sizes = sizes(flows);
@@ -198,7 +198,7 @@ impl Bench {
             next_port: 80,
             sandbox,
         };
-        bench.settings(|settings| {
+        bench.change_settings(|settings| {
             settings.timeouts = [1_000_000; 16];
             settings.syn_budget = u32::MAX;
             settings.reject_budget = u32::MAX;
@@ -208,7 +208,7 @@ impl Bench {
             settings.flags = SETTINGS_REUSE;
         });
         for ifindex in [INGRESS, OTHER_DEVICE] {
-            bench.device(ifindex, DEVICE_SEND);
+            bench.set_device(ifindex, DEVICE_SEND);
         }
         Some(bench)
     }
@@ -218,7 +218,7 @@ impl Bench {
         self.reopen_as(sizes, ABI_FLOW_LAYOUT);
     }
 
-    /// Like [`Self::reopen`], with another layout of the flow table.
+    /// Opens the pinned data plane again with another layout of the flow table.
     pub(crate) fn reopen_as(&mut self, sizes: Sizes, flow_layout: u32) {
         let options = OpenOptions {
             sizes,
@@ -231,7 +231,7 @@ impl Bench {
         self.resized = true;
     }
 
-    pub(crate) fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+    pub(crate) fn change_settings(&mut self, change: impl FnOnce(&mut Settings)) {
         let mut settings = self.model.config().settings;
         change(&mut settings);
         self.plane.maps().set_settings(&settings).unwrap();
@@ -240,7 +240,7 @@ impl Bench {
 
     /// Makes the data plane derive its random numbers from this seed.
     pub(crate) fn seed_random_numbers(&mut self, seed: u32) {
-        self.settings(|settings| settings.draw_seed = seed);
+        self.change_settings(|settings| settings.draw_seed = seed);
         self.model.scheduler_mut().seed = seed;
     }
 
@@ -264,10 +264,10 @@ impl Bench {
 
     /// Makes replies under nat leave by the path of the client's packets.
     pub(crate) fn learn_clients(&mut self) {
-        self.settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
+        self.change_settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
     }
 
-    pub(crate) fn device(&mut self, ifindex: u32, flags: u32) {
+    pub(crate) fn set_device(&mut self, ifindex: u32, flags: u32) {
         let row = Device {
             flags,
             port: ifindex,
@@ -278,11 +278,11 @@ impl Bench {
     }
 
     /// Adds a service without servers and listeners.
-    pub(crate) fn service(&mut self, kind: Kind) -> u32 {
-        self.service_with(kind, Mode::Repair, false)
+    pub(crate) fn add_service(&mut self, kind: Kind) -> u32 {
+        self.add_service_with(kind, Mode::Repair, false)
     }
 
-    pub(crate) fn service_with(&mut self, kind: Kind, mode: Mode, port: bool) -> u32 {
+    pub(crate) fn add_service_with(&mut self, kind: Kind, mode: Mode, port: bool) -> u32 {
         let desired = &mut self.planned.desired;
         let name = (desired.services.len() + 1).to_string();
         desired.pools.push(Pool::new(&name));
@@ -314,7 +314,7 @@ impl Bench {
     }
 
     /// Changes a service's row, except for `has_extent` and `spread` of the model.
-    pub(crate) fn service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
+    pub(crate) fn change_service_row(&mut self, service: u32, change: impl FnOnce(&mut Service)) {
         let maps = self.plane.maps();
         let mut row = maps.services.get(service).unwrap();
         change(&mut row);
@@ -346,18 +346,18 @@ impl Bench {
     }
 
     /// Adds an address to a service's source addresses for snat.
-    pub(crate) fn snat(&mut self, service: u32, addresses: &[&str], ports: (u16, u16)) {
+    pub(crate) fn add_snat(&mut self, service: u32, addresses: &[&str], ports: (u16, u16)) {
         let addresses: Vec<Addr> = addresses
             .iter()
             .map(|text| text.parse::<IpAddr>().unwrap().into())
             .collect();
-        let at = self.planned.write_values(&self.plane, &addresses);
-        self.service_row(service, |row| {
-            (row.snat_at, row.snat_len) = (at, addresses.len() as u16);
+        let first = self.planned.write_values(&self.plane, &addresses);
+        self.change_service_row(service, |row| {
+            (row.snat_at, row.snat_len) = (first, addresses.len() as u16);
             (row.snat_port_first, row.snat_port_last) = ports;
         });
         for address in addresses {
-            self.change_filter(|filter| filter.add_to(address));
+            self.change_filter(|filter| filter.add_destination(address));
         }
     }
 
@@ -370,9 +370,9 @@ impl Bench {
     }
 
     /// Adds a VIP.
-    pub(crate) fn vip(&mut self, address: &str, row: VipRow) {
+    pub(crate) fn add_vip(&mut self, address: &str, row: VipRow) {
         let address: Addr = address.parse::<IpAddr>().unwrap().into();
-        self.change_filter(|filter| filter.add_to(address));
+        self.change_filter(|filter| filter.add_destination(address));
         let mut ranges = row.ranges.clone();
         ranges.sort_by_key(|range| (range.protocol, range.first));
         let ranges: Vec<weir_abi::Range> = ranges
@@ -385,12 +385,12 @@ impl Bench {
                 ..weir_abi::Range::default()
             })
             .collect();
-        let at = self.planned.write_values(&self.plane, &ranges);
+        let first = self.planned.write_values(&self.plane, &ranges);
         let vip = Vip {
             flags: row.flags,
             any_tcp: row.any_tcp,
             any_udp: row.any_udp,
-            ranges_at: at,
+            ranges_at: first,
             ranges_len: ranges.len() as u32,
             ..Vip::default()
         };
@@ -406,7 +406,7 @@ impl Bench {
             .vips
             .contains_key(&address.parse::<IpAddr>().unwrap().into())
         {
-            self.vip(address, VipRow::default());
+            self.add_vip(address, VipRow::default());
         }
         let addr: Addr = address.parse::<IpAddr>().unwrap().into();
         for proto in [6, 17] {
@@ -449,7 +449,7 @@ impl Bench {
         listen: (&str, u16),
         servers: &[NewServer],
     ) -> (u32, Vec<u32>) {
-        let service = self.service(kind);
+        let service = self.add_service(kind);
         let dests = servers
             .iter()
             .map(|server| self.add(service, *server))
@@ -458,7 +458,7 @@ impl Bench {
         (service, dests)
     }
 
-    /// Like [`Self::serve`], on an unused port.
+    /// Adds a service as [`Self::serve`], on an unused port.
     pub(crate) fn serve_next(
         &mut self,
         kind: Kind,
@@ -497,7 +497,7 @@ impl Bench {
             policy: server.row.policy | POLICY_PERSISTENT,
             ..server.row
         };
-        let (smac, dmac) = hop_macs(dest);
+        let (smac, dmac) = next_hop_macs(dest);
         let hop = HopParts {
             dmac,
             smac,
@@ -514,7 +514,7 @@ impl Bench {
         }
         self.write_dest(dest, row);
         if row.forward == Forward::Nat as u8 {
-            self.change_filter(|filter| filter.add_from(row.addr));
+            self.change_filter(|filter| filter.add_source(row.addr));
         }
         let known = Server {
             dest,
@@ -535,7 +535,7 @@ impl Bench {
     }
 
     /// Changes only a server's row.
-    pub(crate) fn dest_row(&mut self, dest: u32, change: impl FnOnce(&mut Dest)) {
+    pub(crate) fn change_dest_row(&mut self, dest: u32, change: impl FnOnce(&mut Dest)) {
         let mut row = self.model.config().dests[&dest];
         change(&mut row);
         self.write_dest(dest, row);
@@ -544,13 +544,13 @@ impl Bench {
     /// Links these rows like rows that share their counts. The caller must publish the service afterwards.
     pub(crate) fn link_shared_counts(&mut self, dests: &[u32]) {
         for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
-            self.dest_row(*dest, |row| row.sibling = *next);
+            self.change_dest_row(*dest, |row| row.sibling = *next);
         }
     }
 
     /// Changes a server's weight and publishes the list.
     pub(crate) fn set_weight(&mut self, service: u32, dest: u32, weight: u32) {
-        self.dest_row(dest, |row| {
+        self.change_dest_row(dest, |row| {
             row.flags = row.flags & !DEST_USABLE | if weight > 0 { DEST_USABLE } else { 0 };
         });
         self.change(service, |schedule| schedule.edit(dest, weight));
@@ -558,7 +558,7 @@ impl Bench {
 
     /// Removes a server. Its row remains, with these flags.
     pub(crate) fn remove(&mut self, service: u32, dest: u32, flags: u8) {
-        self.dest_row(dest, |row| (row.flags, row.policy) = (flags, 0));
+        self.change_dest_row(dest, |row| (row.flags, row.policy) = (flags, 0));
         self.change(service, |schedule| schedule.remove(dest));
     }
 
@@ -571,14 +571,20 @@ impl Bench {
     /// Configures a service according to its schedule, with one more server if `new` is given.
     fn configure(&mut self, name: &str, schedule: &Schedule, new: Option<&NewServer>) {
         let desired = &mut self.planned.desired;
-        let service = desired.services.iter_mut().find(|it| it.name == name);
+        let service = desired
+            .services
+            .iter_mut()
+            .find(|configured| configured.name == name);
         service.unwrap().strict_ipvs = schedule.mode == Mode::Strict;
-        let pool = desired.pools.iter_mut().find(|it| it.name == name);
+        let pool = desired
+            .pools
+            .iter_mut()
+            .find(|configured| configured.name == name);
         let pool = pool.unwrap();
         pool.scheduler = Some(schedule.scheduler());
         let oldest_first = schedule.servers.iter().rev();
-        let known = oldest_first.map(|it| (it.address, it.port, it.weight));
-        let new = new.map(|it| (it.address, it.row.port.get(), it.weight));
+        let known = oldest_first.map(|server| (server.address, server.port, server.weight));
+        let new = new.map(|server| (server.address, server.row.port.get(), server.weight));
         pool.servers = known.chain(new).map(configured_server).collect();
     }
 
@@ -606,10 +612,10 @@ impl Bench {
             dest.shared = live.checked_sub(dests);
         }
         let schedule = &self.model.scheduler_mut().schedules[&service];
-        let (hashed, crowded) = (schedule.kind == Kind::Maglev, schedule.treeless);
-        let tables = self.planned.tables(&service.to_string(), &slot, crowded);
+        let (hashed, treeless) = (schedule.kind == Kind::Maglev, schedule.treeless);
+        let tables = self.planned.tables(&service.to_string(), &slot, treeless);
         for (dest, place) in tables.places() {
-            self.dest_row(dest, |row| row.place = place);
+            self.change_dest_row(dest, |row| row.place = place);
         }
         let spread = tables.spread().to_vec();
         self.planned.publish(&self.plane, service, tables);
@@ -658,20 +664,20 @@ impl Bench {
     /// # Errors
     /// Returns the difference and the packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
-        wait_while_tick_turns();
+        wait_until_tick_is_stable();
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
         // The tick changed meanwhile, and it is unknown which tick the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
-            if difference(&outcome, &model.packet(frame, earliest)).is_none() {
+            if difference(&outcome, &model.process(frame, earliest)).is_none() {
                 self.model = model;
                 return Ok(outcome);
             }
         }
-        let fate = self.model.packet(frame, latest);
-        match difference(&outcome, &fate) {
+        let expected = self.model.process(frame, latest);
+        match difference(&outcome, &expected) {
             None => Ok(outcome),
             Some(difference) => Err(format!(
                 "{difference}\npacket: {}\n  {frame:02x?}\ndata plane: {:?} {:?} {:?}\n  {}\nmodel: {:?} {:?}\n  {}",
@@ -680,9 +686,9 @@ impl Bench {
                 outcome.counted,
                 outcome.meta,
                 weir_wire::describe(&outcome.frame),
-                fate.verdict,
-                fate.counted,
-                weir_wire::describe(&fate.frame),
+                expected.verdict,
+                expected.counted,
+                weir_wire::describe(&expected.frame),
             )),
         }
     }
@@ -707,6 +713,6 @@ impl Bench {
     /// Asserts that flows, counts and traffic are equal on both sides, and that the counts match a walk over the table.
     #[track_caller]
     pub(crate) fn assert_same_state(&self) {
-        crate::census::compare(self);
+        crate::consistency::compare_with_model(self);
     }
 }

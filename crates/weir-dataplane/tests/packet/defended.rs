@@ -16,9 +16,9 @@ fn flows(bench: &Bench) -> [usize; 3] {
     for flow in bench.plane.maps().flows.walk() {
         let meta = flow.meta();
         let states = [State::SynRecv, State::Established, State::Udp];
-        let at = states.iter().position(|state| *state as u8 == meta.state);
-        if let (KIND_FORWARD, Some(at)) = (meta.kind, at) {
-            found[at] += 1;
+        let index = states.iter().position(|state| *state as u8 == meta.state);
+        if let (KIND_FORWARD, Some(index)) = (meta.kind, index) {
+            found[index] += 1;
         }
     }
     found
@@ -33,18 +33,18 @@ fn half_open_flows_are_removed_and_others_kept() {
     let (_, dests) = bench.serve(Kind::Rr, (VIP, 80), &[server]);
     bench.plane.activate().unwrap();
     for port in 0..300 {
-        let from = at(CLIENT, 1000 + port);
-        bench.send(&Shape::tcp(SYN).arriving(from, at(VIP, 80)));
+        let source = at(CLIENT, 1000 + port);
+        bench.send(&Shape::tcp(SYN).arriving(source, at(VIP, 80)));
         if port % 3 == 0 {
-            bench.send(&Shape::tcp(ACK).arriving(from, at(VIP, 80)));
+            bench.send(&Shape::tcp(ACK).arriving(source, at(VIP, 80)));
         }
         if port % 5 == 0 {
-            bench.send(&Shape::udp().arriving(from, at(VIP, 80)));
+            bench.send(&Shape::udp().arriving(source, at(VIP, 80)));
         }
     }
     let before = flows(&bench);
     assert_eq!(before, [200, 100, 60]);
-    bench.settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
+    bench.change_settings(|settings| settings.flags |= SETTINGS_DROP_ENTRY);
     let started = Instant::now();
     // One in 32 per second: twenty of two hundred take about three seconds.
     while flows(&bench)[0] > 180 {
@@ -53,12 +53,12 @@ fn half_open_flows_are_removed_and_others_kept() {
     }
     let after = flows(&bench);
     assert_eq!(after[1..], before[1..], "recent flows are kept");
-    bench.settings(|settings| settings.flags &= !SETTINGS_DROP_ENTRY);
-    let counted = |bench: &Bench| {
+    bench.change_settings(|settings| settings.flags &= !SETTINGS_DROP_ENTRY);
+    let counts_match = |bench: &Bench| {
         let live = bench.plane.maps().live(dests[0]).unwrap();
         live.active == flows(bench).iter().sum::<usize>() as u64
     };
-    while !counted(&bench) {
+    while !counts_match(&bench) {
         assert!(started.elapsed() < DEADLINE, "{:?}", flows(&bench));
     }
 }

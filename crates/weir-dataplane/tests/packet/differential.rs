@@ -14,7 +14,7 @@ use weir_abi::{
     SYNC_UPDATED, State, SyncFlow, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel,
 };
 use weir_flow::model::{PortRange, VipRow};
-use weir_flow::{Cold, Geometry, Layout, parse};
+use weir_flow::{Geometry, Layout, PacketClass, parse};
 use weir_model::SplitMix64;
 use weir_sched::Kind;
 use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
@@ -40,8 +40,8 @@ impl Random {
         self.0.below(end as u64) as usize
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 
     fn one_in(&mut self, times: usize) -> bool {
@@ -76,15 +76,15 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-fn tunnel(to: &str, tunnel: Tunnel, flags: u8) -> NewServer {
-    let from = if to.contains(':') {
+fn tunnel(server: &str, tunnel: Tunnel, flags: u8) -> NewServer {
+    let source = if server.contains(':') {
         "fd00:9::1"
     } else {
         "10.9.9.1"
     };
-    NewServer::new(Forward::Tunnel, to).row(|row| {
+    NewServer::new(Forward::Tunnel, server).row(|row| {
         (row.tunnel, row.tunnel_flags) = (tunnel as u8, flags);
-        row.tunnel_source = from.parse::<IpAddr>().unwrap().into();
+        row.tunnel_source = source.parse::<IpAddr>().unwrap().into();
         row.tunnel_port = Be16::new(6080);
     })
 }
@@ -151,7 +151,7 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
 
 /// Adds the services of one family on ports 80 to 88, on a range and on "any port". Returns the services whose servers
 /// may be changed, with their servers.
-fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
+fn add_services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
     let mut all = Vec::new();
     for (port, (kind, servers)) in (80..).zip(server_sets(family)) {
@@ -161,9 +161,9 @@ fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
         }
         all.push(service);
     }
-    bench.snat(all[4], &[family.snat], (20_000, 20_400));
-    bench.service_row(all[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
-    bench.vip(
+    bench.add_snat(all[4], &[family.snat], (20_000, 20_400));
+    bench.change_service_row(all[8], |row| row.flags |= SERVICE_DROP_NO_SERVER);
+    bench.add_vip(
         family.vip,
         VipRow {
             any_udp: all[2],
@@ -180,7 +180,7 @@ fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
 }
 
 /// Returns a packet as a client or server might send it.
-fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
+fn random_packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     static DATA: [u8; 1480] = [0x5a; 1480];
     let family = &FAMILIES[random.below(2)];
     let shape = Shape {
@@ -201,14 +201,14 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
         ..shape
     };
     if random.one_in(4) && !replies.is_empty() {
-        let to = replies[random.below(replies.len())];
+        let reply = replies[random.below(replies.len())];
         let shape = Shape {
-            udp: to.protocol == IpProtocol::UDP,
+            udp: reply.protocol == IpProtocol::UDP,
             ..shape
         };
         let ends = (
-            SocketAddr::new(to.dst, to.dport),
-            SocketAddr::new(to.src, to.sport),
+            SocketAddr::new(reply.dst, reply.dport),
+            SocketAddr::new(reply.src, reply.sport),
         );
         return shape.build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), ends.0, ends.1);
     }
@@ -230,7 +230,7 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
 }
 
 /// Returns a record as another director might send it, of a client's flow or of another flow.
-fn record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
+fn random_record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
     let (_, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     let row = bench.model.config().dests[&dest];
@@ -286,19 +286,21 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
 }
 
 /// Changes weights, rows and settings, as a daemon does between packets.
-fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) {
+fn apply_random_change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) {
     let (service, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     match random.below(8) {
         0..=2 => bench.set_weight(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
         3 => {
             let removed = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
-            bench.dest_row(dest, |row| {
+            bench.change_dest_row(dest, |row| {
                 row.flags = row.flags & !(DEST_RESET | DEST_RESCHEDULE) | DEST_LIVE | removed
             });
         }
-        4 => bench.dest_row(dest, |row| row.flags |= DEST_LIVE),
-        5 => bench.settings(|settings| settings.syn_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
+        4 => bench.change_dest_row(dest, |row| row.flags |= DEST_LIVE),
+        5 => bench.change_settings(|settings| {
+            settings.syn_budget = random.pick(&[u32::MAX, u32::MAX, 0])
+        }),
         6 => {
             let state = random.pick(&[
                 State::SynRecv,
@@ -307,18 +309,23 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
                 State::Established,
             ]);
             let ticks = random.pick(&[1_000_000, 1_000_000, u32::MAX]);
-            bench.settings(|settings| settings.timeouts[state as usize] = ticks);
+            bench.change_settings(|settings| settings.timeouts[state as usize] = ticks);
         }
-        _ => bench
-            .settings(|settings| settings.reject_budget = random.pick(&[u32::MAX, u32::MAX, 0])),
+        _ => bench.change_settings(|settings| {
+            settings.reject_budget = random.pick(&[u32::MAX, u32::MAX, 0])
+        }),
     }
 }
 
 /// Returns whether a packet must be skipped: packets with separate stages, and clients to which the kernel routes
 /// replies even with forwarding off, because it always has a route to ff00::/8.
-fn not_compared(layout: &Layout) -> bool {
+fn is_not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
-    multicast || !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)
+    multicast
+        || !matches!(
+            layout.class,
+            PacketClass::Plain | PacketClass::OtherProtocol
+        )
 }
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -329,22 +336,22 @@ fn from_environment(name: &str) -> Option<u64> {
 
 #[test]
 fn random_packets_have_the_models_outcome_at_length() {
-    let usual = match std::env::var_os("WEIR_SOAK") {
+    let default_count = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,
     };
-    let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(usual);
+    let count = from_environment("WEIR_DIFFERENTIAL_PACKETS").unwrap_or(default_count);
     let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
-    let mut left = count;
+    let mut remaining = count;
     for table in 0.. {
         run_stream(
             seed.wrapping_add(table),
-            left.min(TABLE_PACKETS),
+            remaining.min(TABLE_PACKETS),
             LARGE_TABLE_FLOWS,
         );
-        left = left.saturating_sub(TABLE_PACKETS);
-        if left == 0 {
+        remaining = remaining.saturating_sub(TABLE_PACKETS);
+        if remaining == 0 {
             break;
         }
     }
@@ -368,9 +375,9 @@ fn full_tables_have_the_models_outcome() {
         .unwrap_or_else(|| weir_sys::now_ns(weir_sys::Clock::Monotonic));
     let (mut refused, mut stashed) = (0, 0);
     for buckets in [4, 20, 35, 70] {
-        let ended = run_stream(seed, 6_000, 7 * buckets);
-        refused += ended.refused;
-        stashed += ended.stashed;
+        let state = run_stream(seed, 6_000, 7 * buckets);
+        refused += state.refused;
+        stashed += state.stashed;
     }
     assert!(
         refused > 0 && stashed > 0,
@@ -400,19 +407,22 @@ fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
         SYNC_CONFLICT,
         SYNC_GONE,
     ];
-    assert!(all.iter().all(|it| results.contains(it)), "{results:?}");
+    assert!(
+        all.iter().all(|result| results.contains(result)),
+        "{results:?}"
+    );
 }
 
 fn run_stream(seed: u64, count: u64, flows: u32) -> FinalState {
     let Some(mut bench) = Bench::with_flows(flows) else {
         return FinalState::default();
     };
-    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, room for {flows} flows");
+    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, {flows} entries");
     let mut random = Random(SplitMix64::new(seed));
     bench.learn_clients();
     let services: Vec<(u32, Vec<u32>)> = FAMILIES
         .iter()
-        .flat_map(|family| services(&mut bench, family))
+        .flat_map(|family| add_services(&mut bench, family))
         .collect();
     let mut replies = VecDeque::new();
     let mut reasons = BTreeMap::<u32, u64>::new();
@@ -420,17 +430,17 @@ fn run_stream(seed: u64, count: u64, flows: u32) -> FinalState {
     let mut sent = 0;
     while sent < count {
         if sent % PACKETS_PER_CHANGE == 0 {
-            change(&mut random, &mut bench, &services);
+            apply_random_change(&mut random, &mut bench, &services);
         }
         if random.one_in(12) {
-            let record = record(&mut random, &bench, &services);
+            let record = random_record(&mut random, &bench, &services);
             results.insert(bench.synchronize(record));
         }
-        let mut frame = packet(&mut random, &replies);
+        let mut frame = random_packet(&mut random, &replies);
         if random.one_in(5) {
             mutate(&mut random, &mut frame);
         }
-        if parse(&frame).is_ok_and(|layout| not_compared(&layout)) {
+        if parse(&frame).is_ok_and(|layout| is_not_compared(&layout)) {
             continue;
         }
         sent += 1;
@@ -459,12 +469,12 @@ fn run_stream(seed: u64, count: u64, flows: u32) -> FinalState {
     if count >= PACKETS {
         assert_variety(&reasons, &results);
     }
-    let of = |reason: Reason| reasons.get(&reason.number()).copied().unwrap_or(0);
+    let count_of = |reason: Reason| reasons.get(&reason.number()).copied().unwrap_or(0);
     let flows = &bench.plane.maps().flows;
-    let homes = Geometry::of(flows.buckets()).homes();
+    let homes = Geometry::new(flows.buckets()).home_count();
     let in_stash = |flow: &weir_dataplane::Flow| flow.index / BUCKET_SLOTS >= homes;
     FinalState {
-        refused: of(Reason::DropNoPlace) + of(Reason::CountTableFull),
+        refused: count_of(Reason::DropNoPlace) + count_of(Reason::CountTableFull),
         stashed: flows.walk().filter(in_stash).count(),
     }
 }

@@ -2,8 +2,8 @@
 
 use weir_abi::Forward;
 
-use crate::bench::{Bench, NewServer, hop_macs};
-use crate::route::{families, run};
+use crate::bench::{Bench, NewServer, next_hop_macs};
+use crate::route::{families, run_flow};
 use crate::wire::{Shape, at};
 
 #[test]
@@ -13,15 +13,15 @@ fn direct_changes_only_the_frame_header() {
     };
     for (family, vip, client, server) in families() {
         let row = NewServer::new(Forward::Direct, server);
-        run(
+        run_flow(
             &mut bench,
             &format!("direct {family}"),
             (vip, client),
             row,
             |shape, ends| {
                 shape
-                    .hopped()
-                    .build(hop_macs(ends.dest), ends.from, ends.to)
+                    .forwarded()
+                    .build(next_hop_macs(ends.dest), ends.src, ends.dst)
             },
         );
     }
@@ -36,16 +36,16 @@ fn nat_rewrites_the_destination() {
     for (family, vip, client, server) in families() {
         for port in [0, 8080] {
             let row = NewServer::new(Forward::Nat, server).port(port);
-            run(
+            run_flow(
                 &mut bench,
                 &format!("nat {family} port {port}"),
                 (vip, client),
                 row,
                 |shape, ends| {
-                    let port = if port == 0 { ends.to.port() } else { port };
+                    let port = if port == 0 { ends.dst.port() } else { port };
                     shape
-                        .hopped()
-                        .build(hop_macs(ends.dest), ends.from, at(server, port))
+                        .forwarded()
+                        .build(next_hop_macs(ends.dest), ends.src, at(server, port))
                 },
             );
         }
@@ -54,7 +54,7 @@ fn nat_rewrites_the_destination() {
 }
 
 #[test]
-fn l3dsr_rewrites_the_address_and_marks() {
+fn l3dsr_rewrites_the_address_and_the_dscp() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -64,7 +64,7 @@ fn l3dsr_rewrites_the_address_and_marks() {
             let row = NewServer::new(Forward::L3dsr, server)
                 .port(8080)
                 .row(|row| row.dscp = dscp);
-            run(
+            run_flow(
                 &mut bench,
                 &format!("l3dsr {family} dscp {dscp}"),
                 (vip, client),
@@ -77,12 +77,12 @@ fn l3dsr_rewrites_the_address_and_marks() {
                     };
                     Shape {
                         tos,
-                        ..shape.hopped()
+                        ..shape.forwarded()
                     }
                     .build(
-                        hop_macs(ends.dest),
-                        ends.from,
-                        at(server, ends.to.port()),
+                        next_hop_macs(ends.dest),
+                        ends.src,
+                        at(server, ends.dst.port()),
                     )
                 },
             );

@@ -71,8 +71,8 @@ impl Random {
         self.0.below(end)
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
     }
 
     fn one_in(&mut self, times: u64) -> bool {
@@ -80,9 +80,9 @@ impl Random {
     }
 }
 
-/// Returns the next packet of a client, `passed_ns` after the previous packet of any client.
-fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> Segment {
-    let advance = passed_ns as f64 / MS as f64 * f64::from(client.rate);
+/// Returns the next packet of a client, `elapsed_ns` after the previous packet of any client.
+fn next_segment(random: &mut Random, port: u16, client: &mut Client, elapsed_ns: u64) -> Segment {
+    let advance = elapsed_ns as f64 / MS as f64 * f64::from(client.rate);
     client.clock = client.clock.wrapping_add(advance as u32);
     let mut segment = Segment {
         port,
@@ -139,14 +139,14 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
     segment
 }
 
-fn taken(bench: &Bench, positions: &mut RingPositions) -> Vec<weir_latency::Sample> {
+fn take_samples(bench: &Bench, positions: &mut RingPositions) -> Vec<weir_latency::Sample> {
     let mut samples = Vec::new();
     let maps = bench.plane.maps();
     maps.latency_samples(positions, &mut samples).unwrap();
-    let sample = |it: weir_abi::LatencySample| weir_latency::Sample {
-        dest: it.dest,
-        ns: it.ns,
-        method: if it.method == weir_abi::LATENCY_METHOD_GAPS {
+    let sample = |sample: weir_abi::LatencySample| weir_latency::Sample {
+        dest: sample.dest,
+        ns: sample.ns,
+        method: if sample.method == weir_abi::LATENCY_METHOD_GAPS {
             Method::Gaps
         } else {
             Method::Timestamps
@@ -180,15 +180,16 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 /// A data plane with a server of each family, and the model that must agree with it.
-struct Both {
+struct DataplaneAndModel {
     dests: [u32; 2],
     model: Table,
     positions: RingPositions,
 }
 
-impl Both {
+impl DataplaneAndModel {
     fn new(bench: &mut Bench) -> Self {
-        let servers = ["10.0.0.1", "fd00::1"].map(|it| NewServer::new(Forward::Direct, it));
+        let servers =
+            ["10.0.0.1", "fd00::1"].map(|address| NewServer::new(Forward::Direct, address));
         let dests = [0, 1].map(|family| {
             let listen = (VIPS[family], 80);
             bench.serve(Kind::Rr, listen, &servers[family..=family]).1[0]
@@ -209,7 +210,7 @@ impl Both {
         now: u64,
         context: &str,
     ) -> usize {
-        bench.settings(|settings| {
+        bench.change_settings(|settings| {
             settings.latency_sample = ALL_FLOWS;
             settings.latency_clock = now;
         });
@@ -227,13 +228,13 @@ impl Both {
             };
             self.model.packet(&packet, now);
         }
-        let got = taken(bench, &mut self.positions);
-        assert_eq!(got, self.model.take_samples(), "{context}");
-        got.len()
+        let samples = take_samples(bench, &mut self.positions);
+        assert_eq!(samples, self.model.take_samples(), "{context}");
+        samples.len()
     }
 
-    /// Compares the counters.
-    fn finish(self, bench: &Bench) -> Table {
+    /// Asserts that both have counted the same reasons, and returns the model.
+    fn assert_same_counts(self, bench: &Bench) -> Table {
         let counted = bench.plane.maps().latency_reasons().unwrap();
         assert_eq!(counted, *self.model.counts());
         self.model
@@ -290,16 +291,16 @@ fn recorded_clients_yield_the_models_samples() {
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
-    let most = match std::env::var_os("WEIR_SOAK") {
+    let max_lines = match std::env::var_os("WEIR_SOAK") {
         Some(_) => usize::MAX,
         None => 600,
     };
-    let mut both = Both::new(&mut bench);
+    let mut both = DataplaneAndModel::new(&mut bench);
     let mut now = 1_000 * MS;
     for (number, file) in files.iter().enumerate() {
         let text = std::fs::read_to_string(file).unwrap();
         let (family, start, mut yielded) = (number % 2, now, 0);
-        for (time, segments) in text.lines().filter_map(recorded).take(most) {
+        for (time, segments) in text.lines().filter_map(recorded).take(max_lines) {
             now = start + time * 1_000;
             for segment in segments {
                 let context = format!("{}, at {time}: {segment:?}", file.display());
@@ -310,7 +311,7 @@ fn recorded_clients_yield_the_models_samples() {
         // Slots in use are not taken by the flows of the next file.
         now += 2_000 * MS;
     }
-    both.finish(&bench);
+    both.assert_same_counts(&bench);
 }
 
 #[test]
@@ -318,30 +319,30 @@ fn random_clients_yield_the_models_samples_at_length() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let usual = match std::env::var_os("WEIR_SOAK") {
+    let default_count = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,
     };
-    let count = from_environment("WEIR_LATENCY_PACKETS").unwrap_or(usual);
+    let count = from_environment("WEIR_LATENCY_PACKETS").unwrap_or(default_count);
     let clock = || weir_sys::now_ns(weir_sys::Clock::Monotonic);
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     println!("WEIR_SEED={seed} WEIR_LATENCY_PACKETS={count}");
     let mut random = Random(SplitMix64::new(seed));
-    let mut both = Both::new(&mut bench);
+    let mut both = DataplaneAndModel::new(&mut bench);
     let mut clients = [[Client::default(); 24]; 2];
     let mut now = 1_000 * MS;
     for sent in 0..count {
-        let passed = random.pick(&[10_000, 100_000, 300_000, MS, 2 * MS, 7 * MS])
+        let elapsed = random.pick(&[10_000, 100_000, 300_000, MS, 2 * MS, 7 * MS])
             + if random.one_in(100) { 300 * MS } else { 0 }
             + if random.one_in(2_000) { 9_000 * MS } else { 0 };
-        now += passed;
+        now += elapsed;
         let (family, index) = (random.below(2) as usize, random.below(24) as usize);
         let client = &mut clients[family][index];
-        let segment = next(&mut random, 1_000 + index as u16, client, passed);
+        let segment = next_segment(&mut random, 1_000 + index as u16, client, elapsed);
         let context = format!("WEIR_SEED={seed}, packet {sent}: {segment:?}");
         both.send(&mut bench, &segment, family, now, &context);
     }
-    let model = both.finish(&bench);
+    let model = both.assert_same_counts(&bench);
     let counted = model.counts();
     if count >= PACKETS {
         let rare = [
@@ -350,8 +351,8 @@ fn random_clients_yield_the_models_samples_at_length() {
             LatencyReason::Rescheduled,
         ];
         for (reason, label, _) in LATENCY_REASONS {
-            let met = model.count(reason) > 0 || rare.contains(&reason);
-            assert!(met, "the packets never cause {label}: {counted:?}");
+            let is_covered = model.count(reason) > 0 || rare.contains(&reason);
+            assert!(is_covered, "the packets do not cause {label}: {counted:?}");
         }
     }
 }
@@ -410,7 +411,7 @@ fn least_time_chooses_like_weir_sched() {
         let picked = least_time::pick(&members, &share, &counts, weir_abi::COST_EXPLORE, &mut draw);
         let before: Vec<u64> = dests
             .iter()
-            .map(|it| maps.live(*it).unwrap().total)
+            .map(|dest| maps.live(*dest).unwrap().total)
             .collect();
         let segment = Segment {
             port: 1_000 + port,
@@ -421,15 +422,15 @@ fn least_time_chooses_like_weir_sched() {
         let chosen = dests
             .iter()
             .zip(before)
-            .position(|(it, before)| maps.live(*it).unwrap().total > before);
+            .position(|(dest, before)| maps.live(*dest).unwrap().total > before);
         let expected = picked.map(|index| members[index].dest);
-        assert_eq!(chosen.map(|at| dests[at]), expected, "flow {port}");
+        assert_eq!(chosen.map(|index| dests[index]), expected, "flow {port}");
         assert_eq!(maps.cursors.get(service).unwrap().draws, draws);
     }
 }
 
 #[test]
-fn least_time_without_daemon_is_lc() {
+fn least_time_behaves_as_lc_with_stale_costs() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

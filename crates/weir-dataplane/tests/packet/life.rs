@@ -126,8 +126,8 @@ fn syn_starts_a_new_flow_only_after_the_end() {
 }
 
 #[test]
-fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
-    for (name, packets, strict, down, leaves) in [
+fn syn_leaves_a_quiesced_server_if_half_open_or_down() {
+    for (name, packets, strict, down, moves) in [
         ("half open", vec![SYN], false, false, true),
         (
             "half open, as the kernel does",
@@ -160,13 +160,13 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
         });
         assert!(dests.contains(&first), "{name}");
         bench.set_weight(service, first, 0);
-        bench.dest_row(first, |row| {
+        bench.change_dest_row(first, |row| {
             row.flags |= if strict { DEST_STRICT } else { 0 };
             row.policy = if down { POLICY_DOWN } else { row.policy };
         });
         assert_eq!(
             bench.send_to_server(&client_tcp(1000, SYN)) != first,
-            leaves,
+            moves,
             "{name}"
         );
         bench.assert_same_state();
@@ -175,7 +175,7 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
 
 /// Expires all flows in a state: the data plane compares signed numbers, and this timeout is -1 ticks.
 fn expire(bench: &mut Bench, state: State) {
-    bench.settings(|settings| settings.timeouts[state as usize] = u32::MAX);
+    bench.change_settings(|settings| settings.timeouts[state as usize] = u32::MAX);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn sweep_removes_only_expired_entries() {
 }
 
 #[test]
-fn flows_above_syn_budget_are_hashed() {
+fn flows_above_syn_budget_use_the_spread_table() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -314,7 +314,7 @@ fn flows_above_syn_budget_are_hashed() {
             NewServer::direct(3),
         ],
     );
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     for port in 1000..1032 {
         let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
@@ -346,7 +346,7 @@ fn empty_service_above_syn_budget_rejects() {
     for port in 81..85 {
         bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(NewServer::direct));
     }
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     for port in 1000..1032 {
         let outcome = bench.send(&client_tcp(port, SYN));
         assert!(outcome.counted.contains(&Reason::RejectNoServer));
@@ -365,14 +365,14 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
         NewServer::direct(3),
     ];
     let (service, dests) = bench.serve(Kind::Maglev, (VIP, 80), &servers);
-    let entered: Vec<u8> = (1000..1032)
+    let servers_with_entry: Vec<u8> = (1000..1032)
         .map(|port| bench.send(&client_tcp(port, SYN)).frame[5])
         .collect();
-    bench.settings(|settings| settings.syn_budget = 0);
-    for (port, server) in (1000..1032).zip(&entered) {
-        let again = bench.send(&client_tcp(port, SYN));
+    bench.change_settings(|settings| settings.syn_budget = 0);
+    for (port, server) in (1000..1032).zip(&servers_with_entry) {
+        let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
-            (again.counted, again.frame[5]),
+            (outcome.counted, outcome.frame[5]),
             (
                 vec![Reason::CountSynBudget, Reason::CountUntracked],
                 *server
@@ -380,10 +380,13 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
             "port {port}"
         );
     }
-    assert_eq!(bench.plane.maps().flows.walk().count(), entered.len());
+    assert_eq!(
+        bench.plane.maps().flows.walk().count(),
+        servers_with_entry.len()
+    );
     // A flow with an entry keeps its server, whatever the table contains now.
     bench.set_weight(service, dests[0], 0);
-    for (port, server) in (1000..1032).zip(&entered) {
+    for (port, server) in (1000..1032).zip(&servers_with_entry) {
         let outcome = bench.send(&client_tcp(port, ACK));
         assert_eq!((outcome.counted, outcome.frame[5]), (vec![], *server));
     }
@@ -403,10 +406,10 @@ fn directors_with_other_secrets_select_the_same_maglev_server() {
             return;
         };
         bench.serve(Kind::Maglev, (VIP, 80), &servers);
-        let to: Vec<u8> = (1000..1064)
+        let servers: Vec<u8> = (1000..1064)
             .map(|port| bench.send(&client_tcp(port, flags)).frame[5])
             .collect();
-        chosen.push(to);
+        chosen.push(servers);
         bench.assert_same_state();
     }
     // The first service received the flows from their start, the other service in the middle.
@@ -427,22 +430,22 @@ fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
             NewServer::direct(3),
         ],
     );
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     let datagram = |port| Shape::udp().arriving(at(CLIENT, port), at(VIP, 80));
     let mut servers = Vec::new();
     for port in 1000..1032 {
-        let begin = bench.send(&datagram(port));
+        let first = bench.send(&datagram(port));
         assert_eq!(
-            begin.counted,
+            first.counted,
             [Reason::CountSynBudget, Reason::CountUntracked]
         );
-        servers.push(begin.frame[5]);
+        servers.push(first.frame[5]);
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 0);
-    bench.settings(|settings| settings.syn_budget = u32::MAX);
+    bench.change_settings(|settings| settings.syn_budget = u32::MAX);
     for (port, server) in (1000..1032).zip(servers) {
-        let entered = bench.send(&datagram(port));
-        assert_eq!((entered.counted, entered.frame[5]), (vec![], server));
+        let outcome = bench.send(&datagram(port));
+        assert_eq!((outcome.counted, outcome.frame[5]), (vec![], server));
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 32);
     bench.assert_same_state();
@@ -470,10 +473,10 @@ fn existing_entries_are_found_above_the_budget() {
         .iter()
         .map(|frame| bench.send(frame).frame[5])
         .collect();
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     for (frame, server) in frames.iter().zip(first) {
-        let again = bench.send(frame);
-        assert_eq!((again.counted, again.frame[5]), (vec![], server));
+        let outcome = bench.send(frame);
+        assert_eq!((outcome.counted, outcome.frame[5]), (vec![], server));
     }
     bench.assert_same_state();
 }
@@ -488,7 +491,7 @@ fn datagrams_under_nat_create_entries_without_a_budget() {
         (VIP, 80),
         &[NewServer::new(Forward::Nat, "10.0.0.9")],
     );
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     let outcome = bench.send(&Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80)));
     assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
     bench.assert_same_state();
@@ -502,17 +505,17 @@ fn budget_decreases_by_one_per_packet() {
             return;
         };
         bench.serve(Kind::Rr, (VIP, 80), &[NewServer::direct(1)]);
-        bench.settings(|settings| settings.syn_budget = 3);
+        bench.change_settings(|settings| settings.syn_budget = 3);
         let before = tick();
-        let over = (1000..1008).filter(|port| {
+        let over_budget = (1000..1008).filter(|port| {
             bench
                 .run(&client_tcp(*port, SYN))
                 .counted
                 .contains(&Reason::CountSynBudget)
         });
-        let over = over.count();
+        let over_budget = over_budget.count();
         if tick() == before {
-            assert_eq!(over, 5);
+            assert_eq!(over_budget, 5);
             return;
         }
     }
@@ -529,7 +532,7 @@ fn nat_over_the_budget_is_dropped() {
         (VIP, 80),
         &[NewServer::new(Forward::Nat, "10.0.0.9")],
     );
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     let outcome = bench.send(&client_tcp(1000, SYN));
     assert_eq!(
         (outcome.verdict, outcome.counted),

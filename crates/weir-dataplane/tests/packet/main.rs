@@ -5,7 +5,7 @@
 mod support;
 
 mod bench;
-mod census;
+mod consistency;
 mod outcome;
 mod reference;
 mod route;
@@ -16,6 +16,7 @@ mod differential;
 mod forward;
 mod latency;
 mod life;
+mod long_list;
 mod malformed;
 mod marked;
 mod persistent;
@@ -34,4 +35,3 @@ mod table;
 mod transmit;
 mod tunnel;
 mod two_cpus;
-mod walked;

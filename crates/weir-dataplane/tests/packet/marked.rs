@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_abi::{Forward, MARK_MAC, Reason};
 use weir_sched::Kind;
 
-use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
+use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, next_hop_macs};
 use crate::route::families;
 use crate::wire::{ACK, SYN, Shape, at};
 
@@ -25,7 +25,7 @@ fn family_number(address: &str) -> u16 {
 
 fn open_bench() -> Option<Bench> {
     let mut bench = Bench::open()?;
-    bench.settings(|settings| settings.mark_exit = INGRESS);
+    bench.change_settings(|settings| settings.mark_exit = INGRESS);
     Some(bench)
 }
 
@@ -35,16 +35,17 @@ fn mark_selects_its_service() {
         return;
     };
     for (_, vip, client, server) in families() {
-        let service = bench.service(Kind::Rr);
+        let service = bench.add_service(Kind::Rr);
         let dest = bench.add(service, NewServer::new(Forward::Direct, server));
         bench.listen_to_mark(service, 7, family_number(vip));
         for shape in [Shape::tcp(SYN), Shape::tcp(ACK), Shape::udp()] {
             let frame = shape.arriving(at(client, 1000), at(vip, 80));
             let outcome = bench.send(&marked(frame, 7, 3));
             assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
-            let expected = shape
-                .hopped()
-                .build(hop_macs(dest), at(client, 1000), at(vip, 80));
+            let expected =
+                shape
+                    .forwarded()
+                    .build(next_hop_macs(dest), at(client, 1000), at(vip, 80));
             assert_eq!(outcome.frame, expected);
         }
         let other = Shape::tcp(SYN).arriving(at(client, 1001), at(vip, 80));
@@ -57,23 +58,23 @@ fn mark_selects_its_service() {
     bench.assert_same_state();
 }
 
-/// A frame to this MAC address that arrives on another device is not treated as marked.
+/// Tests that a frame to this MAC address that arrives on another device is not treated as marked.
 #[test]
 fn mark_is_ignored_on_other_devices() {
     let Some(mut bench) = open_bench() else {
         return;
     };
     let (_, vip, client, server) = families()[0];
-    let service = bench.service(Kind::Rr);
+    let service = bench.add_service(Kind::Rr);
     bench.add(service, NewServer::new(Forward::Direct, server));
     bench.listen_to_mark(service, 7, 4);
     let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
     for exit in [0, OTHER_DEVICE] {
-        bench.settings(|settings| settings.mark_exit = exit);
+        bench.change_settings(|settings| settings.mark_exit = exit);
         let outcome = bench.send(&marked(frame.clone(), 7, 3));
         assert_eq!(outcome.counted, [Reason::PassNotOurs], "{exit}");
     }
-    bench.settings(|settings| settings.mark_exit = INGRESS);
+    bench.change_settings(|settings| settings.mark_exit = INGRESS);
     assert_eq!(
         bench.send(&frame).counted,
         [Reason::PassNotOurs],
@@ -82,14 +83,14 @@ fn mark_is_ignored_on_other_devices() {
     bench.assert_same_state();
 }
 
-/// The reply leaves through the stack, by the device named in the frame.
+/// Tests that the reply leaves through the stack and the device that the frame states.
 #[test]
 fn reject_leaves_by_the_ingress_device() {
     let Some(mut bench) = open_bench() else {
         return;
     };
     for (_, vip, client, _) in families() {
-        let service = bench.service(Kind::Rr);
+        let service = bench.add_service(Kind::Rr);
         bench.listen_to_mark(service, 9, family_number(vip));
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
         let outcome = bench.send(&marked(frame, 9, 41));

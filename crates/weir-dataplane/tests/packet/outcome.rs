@@ -38,7 +38,7 @@ impl Xdp {
 
 /// Reads the metadata in front of a frame that is passed to the tc program.
 pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
-    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    let word = |offset: usize| u32::from_ne_bytes(bytes[offset..offset + 4].try_into().unwrap());
     if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {
         assert!(bytes.is_empty(), "metadata {bytes:02x?}");
         return None;
@@ -69,19 +69,19 @@ pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<S
     counted.sort_by_key(|reason| reason.number());
     if outcome.counted != counted {
         return Some(format!(
-            "reasons: {:?}, the model {counted:?}",
+            "reasons: {:?}, model: {counted:?}",
             outcome.counted
         ));
     }
     if outcome.verdict != verdict {
         return Some(format!(
-            "verdict: {:?}, the model {verdict:?}",
+            "verdict: {:?}, model: {verdict:?}",
             outcome.verdict
         ));
     }
     if outcome.meta != meta {
-        return Some(format!("metadata: {:?}, the model {meta:?}", outcome.meta));
+        return Some(format!("metadata: {:?}, model: {meta:?}", outcome.meta));
     }
     weir_wire::diff(&expected.frame, &outcome.frame)
-        .map(|text| format!("frame, the model's first:\n{text}"))
+        .map(|text| format!("frame, that of the model first:\n{text}"))
 }

@@ -12,7 +12,7 @@ use weir_flow::model::VipRow;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, tick};
-use crate::census::assert_invariants;
+use crate::consistency::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, SYN, Shape, VIP, at};
 
@@ -31,7 +31,7 @@ fn direct(last: u8) -> NewServer {
 }
 
 fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scope: u8) {
-    bench.service_row(service, |row| {
+    bench.change_service_row(service, |row| {
         row.template_ticks = ticks;
         (row.template_prefix4, row.template_prefix6) = prefixes;
         row.template_scope = scope;
@@ -86,22 +86,23 @@ fn mask_treats_network_as_one_client() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (four, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
-    persist(&mut bench, four, LONG_TICKS, (26, 64), TEMPLATE_PORT);
-    let mut go = |client: &str| bench.send_to_server(&tcp(client, 1000, SYN));
-    let first = go("198.51.100.1");
-    assert_eq!(go("198.51.100.63"), first);
-    assert_ne!(go("198.51.100.64"), first);
-    let six = [11, 12, 13].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
-    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
+    let (service_v4, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
+    persist(&mut bench, service_v4, LONG_TICKS, (26, 64), TEMPLATE_PORT);
+    let mut server_of = |client: &str| bench.send_to_server(&tcp(client, 1000, SYN));
+    let first = server_of("198.51.100.1");
+    assert_eq!(server_of("198.51.100.63"), first);
+    assert_ne!(server_of("198.51.100.64"), first);
+    let servers_v6 =
+        [11, 12, 13].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
+    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &servers_v6);
     persist(&mut bench, service, LONG_TICKS, (32, 60), TEMPLATE_PORT);
-    let mut go = |client: &str| {
+    let mut server_of = |client: &str| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, 80));
         bench.send_to_server(&frame)
     };
-    let first = go("2001:db8:1:10::1");
-    assert_eq!(go("2001:db8:1:1f:ffff::9"), first);
-    assert_ne!(go("2001:db8:1:20::1"), first);
+    let first = server_of("2001:db8:1:10::1");
+    assert_eq!(server_of("2001:db8:1:1f:ffff::9"), first);
+    assert_ne!(server_of("2001:db8:1:20::1"), first);
     bench.assert_same_state();
 }
 
@@ -122,13 +123,13 @@ fn scope_determines_which_ports_and_addresses_share_a_template() {
                 return;
             };
             let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-            let rest = VipRow {
+            let all_ports = VipRow {
                 any_tcp: service,
                 any_udp: service,
                 ..VipRow::default()
             };
-            bench.vip(VIP, rest.clone());
-            bench.vip(OTHER_VIP, rest);
+            bench.add_vip(VIP, all_ports.clone());
+            bench.add_vip(OTHER_VIP, all_ports);
             persist(&mut bench, service, LONG_TICKS, (32, 128), scope);
             let first = bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
             let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
@@ -148,16 +149,16 @@ fn service_wide_template_works_for_ipv6() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let six = [11, 12].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
-    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
+    let servers_v6 = [11, 12].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
+    let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &servers_v6);
     bench.listen(service, VIP6, 443);
     persist(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_SERVICE);
     let client = "2001:db8:1::7";
-    let mut go = |port| {
+    let mut server_of = |port| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, port));
         bench.send_to_server(&frame)
     };
-    assert_eq!(go(80), go(443));
+    assert_eq!(server_of(80), server_of(443));
     bench.assert_same_state();
 }
 
@@ -174,7 +175,7 @@ fn template_stays_while_its_flows_live() {
         first,
         "kept by the first flow"
     );
-    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
+    bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
     for port in [1000, 1001] {
         assert_eq!(
             bench.send(&tcp(client, port, ACK)).counted,
@@ -198,7 +199,7 @@ fn sweep_extends_used_template_by_a_minute_and_removes_idle_one() {
     bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
     bench.send_to_server(&tcp("198.51.100.2", 1000, SYN));
     bench.send_to_server(&tcp("198.51.100.2", 1000, ACK));
-    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
+    bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
     assert_eq!(
         bench.send(&tcp("198.51.100.1", 1000, ACK)).counted,
         [Reason::PassNoFlow]
@@ -255,7 +256,7 @@ fn server_of_weight_0_keeps_clients_unless_expired() {
         let client = "198.51.100.1";
         let first = bench.send_to_server(&tcp(client, 1000, SYN));
         bench.set_weight(service, first, 0);
-        bench.dest_row(first, |row| row.policy = policy);
+        bench.change_dest_row(first, |row| row.policy = policy);
         let other = dests.iter().find(|dest| **dest != first).unwrap();
         let expected = if policy == 0 { *other } else { first };
         assert_eq!(bench.send_to_server(&tcp(client, 1001, SYN)), expected);
@@ -288,7 +289,8 @@ fn clients_of_removed_server_move_once() {
     }
     assert_eq!(bench.send_to_server(&tcp(client, 1000, ACK)), first);
     // The first flow belongs to a removed template: its end must not reduce the new template's count.
-    bench.settings(|settings| settings.timeouts[State::Established as usize] = EXPIRED_TICKS);
+    bench
+        .change_settings(|settings| settings.timeouts[State::Established as usize] = EXPIRED_TICKS);
     assert_eq!(
         bench.send(&tcp(client, 1000, ACK)).counted,
         [Reason::PassNoFlow]
@@ -376,10 +378,14 @@ fn one_packet_services_schedule_every_datagram() {
         };
         let servers = [1, 2, 3].map(|last| server(forward, last).port(5353));
         let (service, dests) = bench.serve(Kind::Rr, (vip, 53), &servers);
-        bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+        bench.change_service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
         let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(vip, 53));
-        let turns: Vec<u32> = (0..6).map(|_| bench.send_to_server(&frame)).collect();
-        assert_eq!(turns[..3], turns[3..], "servers are used in turn");
+        let servers_in_turn: Vec<u32> = (0..6).map(|_| bench.send_to_server(&frame)).collect();
+        assert_eq!(
+            servers_in_turn[..3],
+            servers_in_turn[3..],
+            "servers are used in turn"
+        );
         assert_eq!(bench.plane.maps().flows.walk().count(), 0);
         for dest in dests {
             let live = bench.plane.maps().live(dest).unwrap();
@@ -396,12 +402,12 @@ fn one_packet_applies_only_to_udp_without_snat() {
         return;
     };
     let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2)]);
-    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    bench.change_service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
     assert_eq!(bench.plane.maps().flows.walk().count(), 1);
     let snat = server(Forward::Nat, 9).row(|row| row.flags |= DEST_SNAT);
     let (service, _) = bench.serve(Kind::Rr, (OTHER_VIP, 53), &[snat]);
-    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    bench.change_service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(OTHER_VIP, 53));
     assert_eq!(bench.send(&frame).counted, [Reason::DropNoPlace]);
     bench.assert_same_state();
@@ -413,7 +419,7 @@ fn persistent_one_packet_service_creates_no_entries() {
         return;
     };
     let (service, _) = serve(&mut bench, LONG_TICKS, &[direct(1), direct(2)]);
-    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    bench.change_service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let frame = |port| Shape::udp().arriving(at("198.51.100.1", port), at(VIP, 80));
     let first = bench.send_to_server(&frame(1000));
     for port in 1000..1005 {
@@ -465,7 +471,7 @@ fn two_cpus_create_one_template() {
         missed <= 50 && (1000 - missed..=1000).contains(&templates),
         "{templates} choices, {missed} locks missed"
     );
-    let mut astray = 0;
+    let mut misplaced = 0;
     for template in flows
         .values()
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
@@ -473,12 +479,12 @@ fn two_cpus_create_one_template() {
         let of_client = flows
             .values()
             .filter(|flow| flow.meta().kind != KIND_TEMPLATE && flow.cold.src == template.cold.src);
-        astray += of_client
+        misplaced += of_client
             .filter(|flow| flow.dest() != template.dest())
             .count();
     }
     assert!(
-        astray <= missed,
-        "{astray} flows went elsewhere, {missed} locks missed"
+        misplaced <= missed,
+        "{misplaced} flows reached another server, {missed} locks missed"
     );
 }

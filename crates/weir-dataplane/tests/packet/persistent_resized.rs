@@ -5,7 +5,7 @@ use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::assert_invariants;
+use crate::consistency::assert_invariants;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -26,13 +26,13 @@ fn templates(bench: &Bench) -> usize {
         .count()
 }
 
-fn resized(from: u32, to: u32) {
-    let Some(mut bench) = Bench::with_flows(from) else {
+fn resize_with_templates(old_flows: u32, new_flows: u32) {
+    let Some(mut bench) = Bench::with_flows(old_flows) else {
         return;
     };
     let servers = [1, 2, 3].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
     let (service, _) = bench.serve(Kind::Rr, (VIP, 80), &servers);
-    bench.service_row(service, |row| {
+    bench.change_service_row(service, |row| {
         (row.template_ticks, row.template_scope) = (1_000_000, TEMPLATE_PORT);
         (row.template_prefix4, row.template_prefix6) = (32, 128);
     });
@@ -42,7 +42,7 @@ fn resized(from: u32, to: u32) {
         .clone()
         .map(|client| server_of(&mut bench, client, 1000, SYN))
         .collect();
-    bench.reopen(sizes(to));
+    bench.reopen(sizes(new_flows));
     bench.plane.activate().unwrap();
     // Both tables are searched: for old flows, and for new flows of clients with a template.
     for (client, server) in clients.clone().zip(&chosen) {
@@ -67,10 +67,10 @@ fn resized(from: u32, to: u32) {
 
 #[test]
 fn templates_move_to_a_bigger_table() {
-    resized(SMALL, LARGE);
+    resize_with_templates(SMALL, LARGE);
 }
 
 #[test]
 fn templates_move_to_a_smaller_table() {
-    resized(LARGE, SMALL);
+    resize_with_templates(LARGE, SMALL);
 }

@@ -61,7 +61,7 @@ pub(crate) struct Schedule {
     draws: u32,
     cache: Cache,
     walk: Option<reference::Service>,
-    /// Walk numbers by dest.
+    /// Server numbers of the walk, by dest.
     numbers: HashMap<u32, u32>,
 }
 
@@ -165,10 +165,12 @@ impl Schedule {
                 inactive: load.inactive as u32,
             }
         };
-        let known = known(arrival);
+        let choice_arrival = choice_arrival(arrival);
         if matches!(self.kind, Kind::Lblc | Kind::Lblcr) {
             let now = arrival.now;
-            let picked = self.cache.pick(&members, &counts, known.destination, now);
+            let picked = self
+                .cache
+                .pick(&members, &counts, choice_arrival.destination, now);
             return picked.map(|index| members[index].dest);
         }
         let entries: Vec<_> = self.servers.iter().map(Server::entry).collect();
@@ -190,11 +192,11 @@ impl Schedule {
             *draws += 1;
             hash::seeded_draw(seed, *draws - 1)
         };
-        service.choose(&known, &counts, &mut draw)
+        service.choose(&choice_arrival, &counts, &mut draw)
     }
 }
 
-fn known(arrival: &Arrival<'_>) -> choice::Arrival {
+fn choice_arrival(arrival: &Arrival<'_>) -> choice::Arrival {
     let tuple = arrival.tuple;
     let address = |addr: weir_abi::Addr| match tuple.family {
         Family::V4 => addr.to_ip(),

@@ -1,4 +1,4 @@
-//! Tests packets that cannot be sent and are quoted in an ICMP error.
+//! Tests packets that cannot be forwarded and are quoted in an ICMP error.
 
 use weir_abi::{Forward, Reason, Tunnel};
 use weir_sched::Kind;
@@ -6,23 +6,27 @@ use weir_wire::Packet;
 
 use crate::bench::{Bench, CLIENT_MAC, NewServer, Xdp};
 use crate::route::{CLIENT4, SERVER4, SERVER6, VIP4, families};
-use crate::tunnel::tunnelled;
+use crate::tunnel::tunnel_server;
 use crate::wire::{ACK, SYN, Shape, at};
 
 /// Asserts that the packet is quoted in an ICMP error to its sender.
 #[track_caller]
-fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
+fn assert_rejected(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
     let outcome = bench.send(frame);
     assert_eq!(outcome.counted, [reason], "{name}");
     assert_eq!(outcome.verdict, Xdp::Tx, "{name}");
-    let (sent, back) = (
+    let (sent, reply) = (
         Packet::parse(frame).unwrap(),
         Packet::parse(&outcome.frame).unwrap(),
     );
-    assert!(back.checksums_valid(), "{name}");
-    let (sent, back) = (sent.ip().unwrap(), back.ip().unwrap());
-    assert_eq!((back.src(), back.dst()), (sent.dst(), sent.src()), "{name}");
-    let quoted = back.quoted().expect("parse the ICMP error");
+    assert!(reply.has_valid_checksums(), "{name}");
+    let (sent, reply) = (sent.ip().unwrap(), reply.ip().unwrap());
+    assert_eq!(
+        (reply.src(), reply.dst()),
+        (sent.dst(), sent.src()),
+        "{name}"
+    );
+    let quoted = reply.quoted().expect("parse the ICMP error");
     assert_eq!(
         (quoted.src(), quoted.ports()),
         (sent.src(), sent.ports()),
@@ -44,7 +48,7 @@ fn expired_ttl_is_rejected() {
             Forward::Tunnel,
         ] {
             let server = match forward {
-                Forward::Tunnel => tunnelled(server, Tunnel::Ipip),
+                Forward::Tunnel => tunnel_server(server, Tunnel::Ipip),
                 _ => NewServer::new(forward, server),
             };
             let (port, _) = bench.serve_next(Kind::Rr, vip, &[server]);
@@ -54,7 +58,7 @@ fn expired_ttl_is_rejected() {
                     ..Shape::tcp(SYN)
                 };
                 let frame = shape.arriving(at(client, 2000), at(vip, port));
-                refused(
+                assert_rejected(
                     &mut bench,
                     &format!("{forward:?} {family} ttl {ttl}"),
                     &frame,
@@ -69,14 +73,14 @@ fn expired_ttl_is_rejected() {
 #[test]
 fn packet_above_path_mtu_is_rejected() {
     static LONG: [u8; 1400] = [0xa5; 1400];
-    let gue = |mtu: u16| tunnelled(SERVER4, Tunnel::Gue).hop(move |hop| hop.mtu = mtu);
-    let ipip = |mtu: u16| tunnelled(SERVER6, Tunnel::Ipip).hop(move |hop| hop.mtu = mtu);
+    let gue = |mtu: u16| tunnel_server(SERVER4, Tunnel::Gue).hop(move |hop| hop.mtu = mtu);
+    let ipip = |mtu: u16| tunnel_server(SERVER6, Tunnel::Ipip).hop(move |hop| hop.mtu = mtu);
     let direct = |mtu: u16| NewServer::new(Forward::Direct, SERVER4).hop(move |hop| hop.mtu = mtu);
     let Some(mut bench) = Bench::open() else {
         return;
     };
     // The packet has 1440 bytes; GUE adds 20 + 8 + 4, IP in IPv6 adds 40.
-    for (name, server, fits) in [
+    for (name, server, is_forwarded) in [
         ("direct exact", direct(1440), true),
         ("direct short", direct(1439), false),
         ("direct unknown", direct(0), true),
@@ -93,10 +97,10 @@ fn packet_above_path_mtu_is_rejected() {
             ..Shape::tcp(ACK)
         }
         .arriving(at(CLIENT4, 2000), to);
-        if fits {
+        if is_forwarded {
             assert_eq!(bench.send(&frame).verdict, Xdp::Tx, "{name}");
         } else {
-            refused(&mut bench, name, &frame, Reason::DropTooBig);
+            assert_rejected(&mut bench, name, &frame, Reason::DropTooBig);
         }
     }
     bench.assert_same_state();

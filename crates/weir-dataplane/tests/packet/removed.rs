@@ -8,7 +8,7 @@ use weir_wire::{Packet, TcpFlags};
 
 use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, NewServer, Xdp};
 use crate::route::{CLIENT4, SERVER4, VIP4, families};
-use crate::tunnel::tunnelled;
+use crate::tunnel::tunnel_server;
 use crate::wire::{ACK, Case, FIN, RST, SYN, Shape, at};
 
 const DATA: &[u8] = b"three words of data";
@@ -25,7 +25,7 @@ fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) 
 
 /// Starts a flow to a server, which is then removed and replaced with another server. Returns the port and the new
 /// server's row.
-fn replaced(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) -> (u16, u32) {
+fn replace_server(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) -> (u16, u32) {
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     for frame in first {
         assert_eq!(bench.send(frame).verdict, Xdp::Tx);
@@ -44,19 +44,19 @@ fn assert_reset(bench: &mut Bench, name: &str, frame: &[u8], seq: u32, ack: Opti
     let outcome = bench.send(frame);
     assert_eq!(outcome.counted, [Reason::RejectRemoved], "{name}");
     assert_eq!(outcome.verdict, Xdp::Tx, "{name}");
-    let (sent, back) = (
+    let (sent, reply) = (
         Packet::parse(frame).unwrap(),
         Packet::parse(&outcome.frame).unwrap(),
     );
-    assert!(back.checksums_valid(), "{name}");
-    let (sent, back) = (sent.five_tuple().unwrap(), back);
-    let answer = back.five_tuple().unwrap();
+    assert!(reply.has_valid_checksums(), "{name}");
+    let (sent, reply) = (sent.five_tuple().unwrap(), reply);
+    let answer = reply.five_tuple().unwrap();
     assert_eq!(
         (answer.src, answer.sport, answer.dst, answer.dport),
         (sent.dst, sent.dport, sent.src, sent.sport),
         "{name}"
     );
-    let tcp = back.tcp().unwrap();
+    let tcp = reply.tcp().unwrap();
     let flags = match ack {
         Some(_) => TcpFlags::RST | TcpFlags::ACK,
         None => TcpFlags::RST,
@@ -74,7 +74,7 @@ fn servers(server: &str) -> [NewServer; 4] {
         NewServer::new(Forward::Direct, server),
         NewServer::new(Forward::Nat, server).port(8080),
         NewServer::new(Forward::L3dsr, server),
-        tunnelled(server, Tunnel::Ipip),
+        tunnel_server(server, Tunnel::Ipip),
     ]
 }
 
@@ -88,16 +88,16 @@ fn every_segment_gets_a_reset() {
             let name = |step: &str| format!("{:?} {family}: {step}", server.row.forward);
             let ends = (at(client, 1000), at(vip, 80));
             let syn = segment(ends, SYN, 100, 0);
-            let (port, other) = replaced(&mut bench, server, vip, &[&syn]);
+            let (port, other) = replace_server(&mut bench, server, vip, &[&syn]);
             assert_eq!(port, ends.1.port());
             let data = DATA.len() as u32;
             for (step, flags, expected) in [
-                ("syn again", SYN, (0, Some(101 + data))),
+                ("retransmitted syn", SYN, (0, Some(101 + data))),
                 ("data", ACK, (7777, None)),
                 ("data again", ACK, (7777, None)),
                 ("fin", FIN, (7777, None)),
                 ("fin alone", TcpFlags::FIN, (0, Some(101 + data))),
-                ("nothing", TcpFlags::NONE, (0, Some(100 + data))),
+                ("no flags", TcpFlags::NONE, (0, Some(100 + data))),
             ] {
                 let frame = segment(ends, flags, 100, 7777);
                 assert_reset(&mut bench, &name(step), &frame, expected.0, expected.1);
@@ -116,7 +116,7 @@ fn every_segment_gets_a_reset() {
             assert_eq!(meta.state, State::Close as u8, "{}", name("state"));
             assert_eq!(meta.flags & FLOW_ACTIVE, 0, "{}", name("inactive"));
             bench.assert_same_state();
-            assert_eq!(bench.send(&syn).counted, [], "{}", name("a new one"));
+            assert_eq!(bench.send(&syn).counted, [], "{}", name("new flow"));
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1);
             bench.assert_same_state();
         }
@@ -132,19 +132,19 @@ fn datagrams_get_port_unreachable() {
             };
             let name = format!("{:?} {family}", server.row.forward);
             let frame = Shape::udp().arriving(at(client, 1000), at(vip, 80));
-            let (_, other) = replaced(&mut bench, server, vip, &[&frame]);
+            let (_, other) = replace_server(&mut bench, server, vip, &[&frame]);
             for _ in 0..2 {
                 let outcome = bench.send(&frame);
                 assert_eq!(outcome.counted, [Reason::RejectRemoved], "{name}");
                 assert_eq!(outcome.verdict, Xdp::Tx, "{name}");
-                let back = Packet::parse(&outcome.frame).unwrap();
-                assert!(back.checksums_valid(), "{name}");
-                let quoted = back.quoted().expect("parse the ICMP error");
+                let reply = Packet::parse(&outcome.frame).unwrap();
+                assert!(reply.has_valid_checksums(), "{name}");
+                let quoted = reply.quoted().expect("parse the ICMP error");
                 assert_eq!(quoted.ports(), Some((1000, 80)), "{name}");
             }
             bench.assert_same_state();
             // After its entry has expired, the client is assigned to another server.
-            bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
+            bench.change_settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
             assert_eq!(bench.send(&frame).counted, [], "{name}");
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1, "{name}");
             bench.assert_same_state();
@@ -153,19 +153,25 @@ fn datagrams_get_port_unreachable() {
 }
 
 #[test]
-fn resets_are_limited() {
+fn resets_are_limited_by_the_reject_budget() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     let ends = (at(CLIENT4, 1000), at(VIP4, 80));
     let server = NewServer::new(Forward::Direct, SERVER4);
-    replaced(&mut bench, server, VIP4, &[&segment(ends, SYN, 1, 0)]);
-    bench.settings(|settings| settings.reject_budget = 0);
+    replace_server(&mut bench, server, VIP4, &[&segment(ends, SYN, 1, 0)]);
+    bench.change_settings(|settings| settings.reject_budget = 0);
     Case::new("over the budget", segment(ends, ACK, 1, 2))
         .drops(Reason::DropRemoved)
         .check(&mut bench);
-    bench.settings(|settings| settings.reject_budget = u32::MAX);
-    assert_reset(&mut bench, "later", &segment(ends, ACK, 1, 2), 2, None);
+    bench.change_settings(|settings| settings.reject_budget = u32::MAX);
+    assert_reset(
+        &mut bench,
+        "within the budget",
+        &segment(ends, ACK, 1, 2),
+        2,
+        None,
+    );
     bench.assert_same_state();
 }
 
@@ -177,7 +183,7 @@ fn options_are_not_copied_to_the_reply() {
     for (family, vip, client, server) in families() {
         let server = NewServer::new(Forward::Direct, server);
         let ends = (at(client, 1000), at(vip, 80));
-        replaced(&mut bench, server, vip, &[&segment(ends, SYN, 1, 0)]);
+        replace_server(&mut bench, server, vip, &[&segment(ends, SYN, 1, 0)]);
         let shape = Shape {
             ip_options: true,
             tags: &[5],

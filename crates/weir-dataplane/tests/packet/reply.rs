@@ -4,7 +4,7 @@ use weir_abi::{DEST_SNAT, Forward, HOP_READY, Reason, State};
 use weir_flow::PacketMeta;
 use weir_sched::Kind;
 
-use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, INGRESS, NewServer, Xdp, hop_macs};
+use crate::bench::{Bench, CLIENT_MAC, DIRECTOR_MAC, INGRESS, NewServer, Xdp, next_hop_macs};
 use crate::wire::{ACK, Case, FIN, RST, SYN, SYN_ACK, Shape, at};
 
 const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
@@ -15,8 +15,8 @@ const FAMILIES: [[&str; 4]; 2] = [
     ["2001:db8::10", "2001:db8:1::7", "fd00::5", "fd00::1"],
 ];
 
-fn from_server(shape: &Shape, from: std::net::SocketAddr, to: std::net::SocketAddr) -> Vec<u8> {
-    shape.build((SERVER_MAC, DIRECTOR_MAC), from, to)
+fn from_server(shape: &Shape, src: std::net::SocketAddr, dst: std::net::SocketAddr) -> Vec<u8> {
+    shape.build((SERVER_MAC, DIRECTOR_MAC), src, dst)
 }
 
 /// Returns the packets of a connection: whether the client sends it, its flags, and the resulting state.
@@ -24,17 +24,17 @@ fn dialogue() -> [(bool, Shape, State); 9] {
     let ack = Shape::tcp(ACK);
     let mut syn_ack = Shape::tcp(SYN_ACK);
     syn_ack.tcp_options = &[2, 4, 5, 180];
-    let (mut data, mut options, mut wrong) = (ack, ack, ack);
+    let (mut data, mut options, mut wrong_checksum) = (ack, ack, ack);
     (data.payload, data.tos) = (b"hello", 2);
     options.ip_options = true;
-    wrong.bad_checksum = true;
+    wrong_checksum.bad_checksum = true;
     [
         (true, Shape::tcp(SYN), State::SynRecv),
         (false, syn_ack, State::SynRecv),
         (true, ack, State::Established),
         (false, data, State::Established),
         (false, options, State::Established),
-        (false, wrong, State::Established),
+        (false, wrong_checksum, State::Established),
         (false, Shape::tcp(FIN), State::FinWait),
         (true, Shape::tcp(FIN), State::TimeWait),
         (false, ack, State::TimeWait),
@@ -50,15 +50,19 @@ fn replies_come_from_the_vip() {
     for [vip, client, server, _] in FAMILIES {
         let row = NewServer::new(Forward::Nat, server).port(8080);
         let (_, dests) = bench.serve(Kind::Rr, (vip, 80), &[row]);
-        let (from, to, via) = (at(client, 1000), at(vip, 80), at(server, 8080));
+        let (client, vip, server) = (at(client, 1000), at(vip, 80), at(server, 8080));
         for (step, (request, shape, state)) in dialogue().into_iter().enumerate() {
             let name = format!("step {step} {vip}");
             let case = if request {
-                let out = shape.hopped().build(hop_macs(dests[0]), from, via);
-                Case::new(name, shape.arriving(from, to)).sends(out)
+                let out = shape
+                    .forwarded()
+                    .build(next_hop_macs(dests[0]), client, server);
+                Case::new(name, shape.arriving(client, vip)).sends(out)
             } else {
-                let out = shape.hopped().build((DIRECTOR_MAC, CLIENT_MAC), to, from);
-                Case::new(name, from_server(&shape, via, from)).sends(out)
+                let out = shape
+                    .forwarded()
+                    .build((DIRECTOR_MAC, CLIENT_MAC), vip, client);
+                Case::new(name, from_server(&shape, server, client)).sends(out)
             };
             case.check(&mut bench);
             assert_eq!(state_of(&bench), state, "step {step} {vip}");
@@ -76,13 +80,15 @@ fn udp_replies_without_checksum_stay_without() {
     for [vip, client, server, _] in FAMILIES {
         let row = NewServer::new(Forward::Nat, server).port(8080);
         bench.serve(Kind::Rr, (vip, 80), &[row]);
-        let (from, to, via) = (at(client, 1001), at(vip, 80), at(server, 8080));
+        let (client, vip, server) = (at(client, 1001), at(vip, 80), at(server, 8080));
         for no_checksum in [false, true] {
             let mut shape = Shape::udp();
             shape.no_checksum = no_checksum;
-            bench.send(&shape.arriving(from, to));
-            let out = shape.hopped().build((DIRECTOR_MAC, CLIENT_MAC), to, from);
-            let frame = from_server(&shape, via, from);
+            bench.send(&shape.arriving(client, vip));
+            let out = shape
+                .forwarded()
+                .build((DIRECTOR_MAC, CLIENT_MAC), vip, client);
+            let frame = from_server(&shape, server, client);
             let case = Case::new(format!("udp {vip}"), frame).sends(out);
             case.check(&mut bench);
         }
@@ -110,7 +116,7 @@ fn snat_hides_the_client() {
             .port(8080)
             .row(|row| row.flags |= DEST_SNAT);
         let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server_row]);
-        bench.snat(service, &[source], (20_000, 20_063));
+        bench.add_snat(service, &[source], (20_000, 20_063));
         let mut used = std::collections::BTreeSet::new();
         for port in 1000..1040 {
             let shape = Shape {
@@ -130,21 +136,25 @@ fn snat_hides_the_client() {
                 "port {}",
                 tuple.sport
             );
-            assert!(used.insert(tuple.sport), "port {} twice", tuple.sport);
-            let expected = shape.hopped().build(
-                hop_macs(dests[0]),
+            assert!(
+                used.insert(tuple.sport),
+                "port {} is used twice",
+                tuple.sport
+            );
+            let expected = shape.forwarded().build(
+                next_hop_macs(dests[0]),
                 at(source, tuple.sport),
                 at(server, 8080),
             );
             assert_eq!(out, expected, "only addresses and ports differ");
             let reply = Shape::tcp(SYN_ACK);
-            let back =
+            let forwarded_reply =
                 reply
-                    .hopped()
+                    .forwarded()
                     .build((DIRECTOR_MAC, CLIENT_MAC), at(vip, 80), at(client, port));
             let frame = from_server(&reply, at(server, 8080), at(source, tuple.sport));
             Case::new(format!("reply to {port} {vip}"), frame)
-                .sends(back)
+                .sends(forwarded_reply)
                 .check(&mut bench);
             let again = bench
                 .send(&Shape::tcp(ACK).arriving(at(client, port), at(vip, 80)))
@@ -174,7 +184,7 @@ fn snat_without_free_ports_is_exhausted() {
     Case::new("no address", syn(999))
         .drops(Reason::DropNoPlace)
         .check(&mut bench);
-    bench.snat(service, &[source], (20_000, 20_001));
+    bench.add_snat(service, &[source], (20_000, 20_001));
     let mut exhausted = 0;
     for port in 1000..1020 {
         let outcome = bench.send(&syn(port));
@@ -190,24 +200,27 @@ fn two_services_do_not_share_a_reverse_tuple() {
         return;
     };
     let [_, client, server, _] = FAMILIES[0];
-    let one = NewServer::new(Forward::Nat, server).port(8080);
-    bench.serve(Kind::Rr, ("192.0.2.10", 80), &[one]);
-    bench.serve(Kind::Rr, ("192.0.2.11", 80), &[one]);
-    let two = [one, NewServer::new(Forward::Nat, "10.0.0.6").port(8080)];
-    bench.serve(Kind::Sh, ("192.0.2.12", 80), &two);
+    let first_server = NewServer::new(Forward::Nat, server).port(8080);
+    bench.serve(Kind::Rr, ("192.0.2.10", 80), &[first_server]);
+    bench.serve(Kind::Rr, ("192.0.2.11", 80), &[first_server]);
+    let servers = [
+        first_server,
+        NewServer::new(Forward::Nat, "10.0.0.6").port(8080),
+    ];
+    bench.serve(Kind::Sh, ("192.0.2.12", 80), &servers);
     let syn = |vip: &str| Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
     assert_eq!(bench.send(&syn("192.0.2.10")).counted, []);
-    Case::new("taken", syn("192.0.2.11"))
+    Case::new("reverse tuple in use", syn("192.0.2.11"))
         .drops(Reason::DropNatConflict)
         .check(&mut bench);
     let out = bench.send(&syn("192.0.2.12"));
     if out.verdict == Xdp::Tx {
-        let to = weir_wire::Packet::parse(&out.frame)
+        let dst = weir_wire::Packet::parse(&out.frame)
             .unwrap()
             .five_tuple()
             .unwrap()
             .dst;
-        assert_eq!(to.to_string(), "10.0.0.6", "the server with a free tuple");
+        assert_eq!(dst.to_string(), "10.0.0.6", "the server with a free tuple");
     }
     bench.assert_same_state();
 }
@@ -218,13 +231,13 @@ fn reverse_tuple_conflict_selects_another_nat_server() {
         return;
     };
     let [vip, client, server, _] = FAMILIES[0];
-    let taken = NewServer::new(Forward::Nat, server).port(8080);
+    let conflicting = NewServer::new(Forward::Nat, server).port(8080);
     let other = NewServer::new(Forward::Nat, "10.0.0.6").port(8080);
     let [third, fourth] =
         ["10.0.0.7", "10.0.0.8"].map(|address| NewServer::new(Forward::Direct, address));
-    bench.serve(Kind::Rr, ("192.0.2.11", 80), &[taken]);
-    let mixed = [taken, other, third, fourth];
-    bench.serve(Kind::Rr, (vip, 80), &mixed);
+    bench.serve(Kind::Rr, ("192.0.2.11", 80), &[conflicting]);
+    let servers = [conflicting, other, third, fourth];
+    bench.serve(Kind::Rr, (vip, 80), &servers);
     for port in 1000..1064 {
         bench.send(&Shape::tcp(SYN).arriving(at(client, port), at("192.0.2.11", 80)));
         bench.send(&Shape::tcp(SYN).arriving(at(client, port), at(vip, 80)));
@@ -255,7 +268,7 @@ fn foreign_packets_of_a_server_pass() {
         &[NewServer::new(Forward::Nat, server).port(8080)],
     );
     bench.send(&Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80)));
-    for (name, from, to) in [
+    for (name, src, dst) in [
         (
             "another port of the server",
             at(server, 8081),
@@ -268,7 +281,7 @@ fn foreign_packets_of_a_server_pass() {
         ),
         ("another client", at(server, 8080), at("198.51.100.8", 1000)),
     ] {
-        let frame = from_server(&Shape::tcp(SYN_ACK), from, to);
+        let frame = from_server(&Shape::tcp(SYN_ACK), src, dst);
         Case::new(name, frame)
             .passes(Reason::PassNotOurs)
             .check(&mut bench);
@@ -296,24 +309,24 @@ fn reply_without_known_next_hop_passes() {
     assert_eq!(outcome.counted, [Reason::PassToTc]);
     assert_eq!(
         outcome.frame,
-        from_server(&reply.hopped(), at(vip, 80), at(client, 1000))
+        from_server(&reply.forwarded(), at(vip, 80), at(client, 1000))
     );
     bench.assert_same_state();
 }
 
 #[test]
-fn replies_are_rejected_like_requests() {
+fn reply_with_expired_ttl_is_rejected() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     let [vip, client, server, _] = FAMILIES[0];
     bench.serve(Kind::Rr, (vip, 80), &[NewServer::new(Forward::Nat, server)]);
     bench.send(&Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80)));
-    let used_up = Shape {
+    let expiring = Shape {
         ttl: 1,
         ..Shape::tcp(SYN_ACK)
     };
-    let outcome = bench.send(&from_server(&used_up, at(server, 80), at(client, 1000)));
+    let outcome = bench.send(&from_server(&expiring, at(server, 80), at(client, 1000)));
     assert_eq!(outcome.counted, [Reason::DropTtl]);
     bench.assert_same_state();
 }

@@ -15,20 +15,20 @@ fn flows() -> std::ops::Range<u16> {
     1000..1040
 }
 
-fn services(bench: &mut Bench) {
+fn add_services(bench: &mut Bench) {
     bench.learn_clients();
     let direct = [1, 2].map(|last| NewServer::new(Forward::Direct, &format!("10.0.0.{last}")));
     let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
     let nat6 = NewServer::new(Forward::Nat, "fd00::5").port(8080);
-    let hidden = NewServer::new(Forward::Nat, "10.0.0.6").row(|row| row.flags |= DEST_SNAT);
+    let snat_server = NewServer::new(Forward::Nat, "10.0.0.6").row(|row| row.flags |= DEST_SNAT);
     bench.serve(Kind::Rr, (VIP, 80), &direct);
     bench.serve(Kind::Rr, (VIP, 81), &[nat]);
     bench.serve(Kind::Rr, (VIP6, 81), &[nat6]);
-    let (service, _) = bench.serve(Kind::Rr, (VIP, 82), &[hidden]);
-    bench.snat(service, &["10.9.9.9"], (20_000, 20_400));
+    let (service, _) = bench.serve(Kind::Rr, (VIP, 82), &[snat_server]);
+    bench.add_snat(service, &["10.9.9.9"], (20_000, 20_400));
 }
 
-fn from_clients(bench: &mut Bench, flags: weir_wire::TcpFlags) -> Vec<weir_wire::FiveTuple> {
+fn send_from_clients(bench: &mut Bench, flags: weir_wire::TcpFlags) -> Vec<weir_wire::FiveTuple> {
     let mut translated = Vec::new();
     for port in flows() {
         for (client, vip) in [
@@ -49,35 +49,39 @@ fn from_clients(bench: &mut Bench, flags: weir_wire::TcpFlags) -> Vec<weir_wire:
     translated
 }
 
-fn from_servers(bench: &mut Bench, flows: &[weir_wire::FiveTuple], flags: weir_wire::TcpFlags) {
+fn send_from_servers(
+    bench: &mut Bench,
+    flows: &[weir_wire::FiveTuple],
+    flags: weir_wire::TcpFlags,
+) {
     for flow in flows {
-        let (from, to) = (
+        let (src, dst) = (
             std::net::SocketAddr::new(flow.dst, flow.dport),
             std::net::SocketAddr::new(flow.src, flow.sport),
         );
-        let frame = Shape::tcp(flags).build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), from, to);
+        let frame = Shape::tcp(flags).build(([2, 0, 0, 0, 9, 9], DIRECTOR_MAC), src, dst);
         assert_eq!(bench.send(&frame).verdict, Xdp::Tx, "reply {flow:?}");
     }
 }
 
 /// Migrates flows from a table of this layout and size to a table of the current layout and another size.
-fn resized(from: (u32, u32), to: u32) {
-    let Some(mut bench) = Bench::with_flows(from.1) else {
+fn resize((old_layout, old_flows): (u32, u32), new_flows: u32) {
+    let Some(mut bench) = Bench::with_flows(old_flows) else {
         return;
     };
-    services(&mut bench);
+    add_services(&mut bench);
     bench.plane.activate().unwrap();
-    if from.0 != ABI_FLOW_LAYOUT {
-        bench.reopen_as(sizes(from.1), from.0);
+    if old_layout != ABI_FLOW_LAYOUT {
+        bench.reopen_as(sizes(old_flows), old_layout);
         bench.plane.activate().unwrap();
         bench.plane.migrate_flows().unwrap();
     }
-    let translated = from_clients(&mut bench, SYN);
-    from_servers(&mut bench, &translated, SYN_ACK);
-    bench.reopen(sizes(to));
+    let translated = send_from_clients(&mut bench, SYN);
+    send_from_servers(&mut bench, &translated, SYN_ACK);
+    bench.reopen(sizes(new_flows));
     bench.plane.activate().unwrap();
-    from_clients(&mut bench, ACK);
-    from_servers(&mut bench, &translated, ACK);
+    send_from_clients(&mut bench, ACK);
+    send_from_servers(&mut bench, &translated, ACK);
     // The tuples of client and server are both in use, whichever table contains them.
     let vip2 = "192.0.2.11";
     let nat = NewServer::new(Forward::Nat, "10.0.0.5").port(8080);
@@ -88,41 +92,41 @@ fn resized(from: (u32, u32), to: u32) {
     assert_eq!((moved.moved, moved.lost), (4 * 40, 0));
     assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
     bench.assert_same_state();
-    from_servers(&mut bench, &translated, ACK);
-    assert_eq!(from_clients(&mut bench, ACK), translated);
-    from_clients(&mut bench, FIN);
-    from_servers(&mut bench, &translated, FIN);
+    send_from_servers(&mut bench, &translated, ACK);
+    assert_eq!(send_from_clients(&mut bench, ACK), translated);
+    send_from_clients(&mut bench, FIN);
+    send_from_servers(&mut bench, &translated, FIN);
     bench.assert_same_state();
 }
 
 #[test]
 fn flows_of_every_kind_move_to_a_bigger_table() {
-    resized((ABI_FLOW_LAYOUT, 7 * 128), 7 * 4096);
+    resize((ABI_FLOW_LAYOUT, 7 * 128), 7 * 4096);
 }
 
 #[test]
 fn flows_of_every_kind_move_to_a_smaller_table() {
-    resized((ABI_FLOW_LAYOUT, 7 * 4096), 7 * 128);
+    resize((ABI_FLOW_LAYOUT, 7 * 4096), 7 * 128);
 }
 
 #[test]
 fn flows_of_every_kind_move_from_the_previous_layout() {
-    resized((ABI_FLOW_LAYOUT - 1, 7 * 1024), 7 * 1024);
+    resize((ABI_FLOW_LAYOUT - 1, 7 * 1024), 7 * 1024);
 }
 
 #[test]
 fn flows_of_every_kind_move_from_a_bigger_table_of_the_previous_layout() {
-    resized((ABI_FLOW_LAYOUT - 1, 7 * 4096), 7 * 128);
+    resize((ABI_FLOW_LAYOUT - 1, 7 * 4096), 7 * 128);
 }
 
 #[test]
-fn flows_without_an_entry_are_found_by_their_buckets() {
+fn flows_without_an_entry_keep_their_server_during_a_migration() {
     let Some(mut bench) = Bench::with_flows(7 * 64) else {
         return;
     };
-    services(&mut bench);
+    add_services(&mut bench);
     bench.plane.activate().unwrap();
-    bench.settings(|settings| settings.syn_budget = 0);
+    bench.change_settings(|settings| settings.syn_budget = 0);
     let send = |bench: &mut Bench, flags| -> Vec<u8> {
         flows()
             .map(|port| {

@@ -19,9 +19,9 @@ pub(crate) const OUTER6: &str = "fd00::1";
 
 /// Returns TCP packets from SYN to RST with unusual flags in between, then UDP with and without checksum: step, client
 /// port, packet.
-pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
+pub(crate) fn flow_packets() -> Vec<(&'static str, u16, Shape)> {
     let (ack, udp) = (Shape::tcp(ACK), Shape::udp());
-    let rich = Shape {
+    let with_options = Shape {
         tos: 0xb9,
         ip_options: true,
         payload: b"odd",
@@ -33,12 +33,12 @@ pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
         change(&mut shape);
         shape
     };
-    let classed = |shape: &mut Shape| (shape.tos, shape.ip_options) = (1, true);
+    let set_tos_and_options = |shape: &mut Shape| (shape.tos, shape.ip_options) = (1, true);
     vec![
         ("syn", 1000, Shape::tcp(SYN)),
         ("syn again", 1000, Shape::tcp(SYN)),
         ("ack", 1000, ack),
-        ("options and data", 1000, rich),
+        ("options and data", 1000, with_options),
         (
             "padded frame",
             1000,
@@ -56,14 +56,14 @@ pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
         ("rst", 1001, Shape::tcp(RST)),
         ("syn after rst", 1001, Shape::tcp(SYN)),
         ("udp", 1002, udp),
-        ("udp again", 1002, changed(udp, classed)),
+        ("udp again", 1002, changed(udp, set_tos_and_options)),
         (
             "no checksum",
             1002,
             changed(udp, |shape| shape.no_checksum = true),
         ),
         (
-            "wrong one",
+            "wrong checksum",
             1003,
             changed(udp, |shape| shape.bad_checksum = true),
         ),
@@ -73,13 +73,13 @@ pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
 
 /// Source and destination of one packet, and the server's row.
 pub(crate) struct Ends {
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
+    pub(crate) src: SocketAddr,
+    pub(crate) dst: SocketAddr,
     pub(crate) dest: u32,
 }
 
 /// Sends the packets of flows through a service with one server; `expected` builds the packet that must leave.
-pub(crate) fn run(
+pub(crate) fn run_flow(
     bench: &mut Bench,
     name: &str,
     ends: (&str, &str),
@@ -88,14 +88,14 @@ pub(crate) fn run(
 ) {
     let (vip, client) = ends;
     let (port, dests) = bench.serve_next(Kind::Rr, vip, &[server]);
-    let to = at(vip, port);
-    for (step, port, shape) in life() {
+    let dst = at(vip, port);
+    for (step, port, shape) in flow_packets() {
         let ends = Ends {
-            from: at(client, port),
-            to,
+            src: at(client, port),
+            dst,
             dest: dests[0],
         };
-        let frame = shape.arriving(ends.from, to);
+        let frame = shape.arriving(ends.src, dst);
         Case::new(format!("{name}: {step}"), frame)
             .sends(expected(&shape, &ends))
             .check(bench);

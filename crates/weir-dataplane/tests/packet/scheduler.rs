@@ -44,7 +44,7 @@ impl<'a> Script<'a> {
         by_port: bool,
         vip: &'static str,
     ) -> Self {
-        let service = bench.service_with(kind, mode, by_port);
+        let service = bench.add_service_with(kind, mode, by_port);
         let port = bench.next_port();
         bench.listen(service, vip, port);
         Self {
@@ -250,72 +250,72 @@ fn run_all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
 }
 
 #[test]
-fn rr() {
+fn rr_has_the_models_choices() {
     run_scripts(Kind::Rr, Mode::Repair, false);
 }
 
 #[test]
-fn wrr() {
+fn wrr_has_the_models_choices() {
     run_scripts(Kind::Wrr, Mode::Repair, false);
 }
 
 #[test]
-fn lc() {
+fn lc_has_the_models_choices() {
     run_scripts(Kind::Lc, Mode::Repair, false);
 }
 
 #[test]
-fn wlc() {
+fn wlc_has_the_models_choices() {
     run_scripts(Kind::Wlc, Mode::Repair, false);
 }
 
 #[test]
-fn sed() {
+fn sed_has_the_models_choices() {
     run_scripts(Kind::Sed, Mode::Repair, false);
 }
 
 #[test]
-fn nq() {
+fn nq_has_the_models_choices() {
     run_scripts(Kind::Nq, Mode::Repair, false);
 }
 
 #[test]
-fn fo() {
+fn fo_has_the_models_choices() {
     run_scripts(Kind::Fo, Mode::Repair, false);
 }
 
 #[test]
-fn ovf() {
+fn ovf_has_the_models_choices() {
     run_scripts(Kind::Ovf, Mode::Repair, false);
 }
 
 #[test]
-fn twos() {
+fn twos_has_the_models_choices() {
     run_scripts(Kind::Twos, Mode::Repair, false);
 }
 
 #[test]
-fn p2c() {
+fn p2c_has_the_models_choices() {
     run_scripts(Kind::P2c, Mode::Repair, false);
 }
 
 #[test]
-fn maglev() {
+fn maglev_has_the_models_choices() {
     run_scripts(Kind::Maglev, Mode::Repair, false);
 }
 
 #[test]
-fn lblc() {
+fn lblc_has_the_models_choices() {
     run_scripts(Kind::Lblc, Mode::Repair, false);
 }
 
 #[test]
-fn lblcr() {
+fn lblcr_has_the_models_choices() {
     run_scripts(Kind::Lblcr, Mode::Repair, false);
 }
 
 #[test]
-fn bounded_load() {
+fn bounded_load_has_the_models_choices() {
     for (kind, mode) in [
         (Kind::Sh, Mode::Repair),
         (Kind::Dh, Mode::Repair),
@@ -327,14 +327,14 @@ fn bounded_load() {
 }
 
 #[test]
-fn dh() {
+fn dh_has_the_models_choices() {
     for mode in [Mode::Repair, Mode::Strict] {
         run_scripts(Kind::Dh, mode, false);
     }
 }
 
 #[test]
-fn sh() {
+fn sh_has_the_models_choices() {
     for (mode, port) in [
         (Mode::Repair, false),
         (Mode::Strict, true),
@@ -345,7 +345,7 @@ fn sh() {
 }
 
 #[test]
-fn mh() {
+fn mh_has_the_models_choices() {
     for (mode, port) in [
         (Mode::Repair, false),
         (Mode::Strict, true),
@@ -434,7 +434,7 @@ fn hashing_schedulers_use_the_source() {
 }
 
 /// Schedulers that use a tree or a table for long lists, and the bound on a server's load.
-pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
+pub(crate) const TREE_SCHEDULERS: [(Kind, Option<u32>); 14] = [
     (Kind::Rr, None),
     (Kind::Wrr, None),
     (Kind::Lc, None),
@@ -451,11 +451,11 @@ pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
     (Kind::Maglev, Some(125)),
 ];
 
-/// Tests lists that are too long to be walked, with counts, changes, removals and thresholds in between. The model
-/// walks the list.
+/// Tests lists that are too long to be searched, with counts, changes, removals and thresholds in between. The model
+/// searches the list.
 #[test]
 fn long_lists_have_the_models_choices() {
-    for (kind, max_load) in NOT_WALKED {
+    for (kind, max_load) in TREE_SCHEDULERS {
         let Some(mut bench) = Bench::open() else {
             return;
         };
@@ -464,7 +464,9 @@ fn long_lists_have_the_models_choices() {
         script.set_max_load(max_load);
         script.run(&[Add(1); 20]);
         let weights = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
-        let edits: Vec<Step> = (1..=10).map(|at| Weigh(at, weights[at - 1])).collect();
+        let edits: Vec<Step> = (1..=10)
+            .map(|number| Weigh(number, weights[number - 1]))
+            .collect();
         script.run(&edits);
         for round in 0..4 {
             script.run(&[Flows(30)]);
@@ -493,7 +495,7 @@ fn full_servers_are_removed_from_the_tree_and_added_again() {
         return;
     };
     for kind in [Kind::Wrr, Kind::Wlc, Kind::Fo] {
-        bench.settings(|settings| settings.timeouts[State::TimeWait as usize] = 60);
+        bench.change_settings(|settings| settings.timeouts[State::TimeWait as usize] = 60);
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
         script.run(&[Add(1); 20]);
         for dest in script.dests.clone() {
@@ -507,7 +509,7 @@ fn full_servers_are_removed_from_the_tree_and_added_again() {
         // A flow that a FIN has closed ends with the next packet.
         script
             .bench
-            .settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
+            .change_settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
         for flow in [40, 7, 21] {
             script.run(&[End(flow)]);
             let after = script.frame(flow, ACK);
@@ -537,7 +539,7 @@ impl Sharing {
         first_row: u32,
         numbers: impl Iterator<Item = u32>,
     ) -> Self {
-        let service = bench.service(kind);
+        let service = bench.add_service(kind);
         let port = bench.next_port();
         bench.listen(service, VIP, port);
         let mut dests = std::collections::BTreeMap::new();
@@ -566,7 +568,7 @@ impl Sharing {
     }
 }
 
-/// Counts of a pool that several services use are updated in the trees of all these services.
+/// Tests that counts of a pool that several services use are updated in the trees of all these services.
 #[test]
 fn counts_of_shared_pool_update_all_services() {
     const SERVERS: u32 = 24;
@@ -576,44 +578,48 @@ fn counts_of_shared_pool_update_all_services() {
         };
         bench.seed_random_numbers(4711);
         let first_row = bench.plane.sizes().dests;
-        let there = Sharing::new(&mut bench, kind, first_row, 0..SERVERS);
-        let back = Sharing::new(&mut bench, kind, first_row, (0..SERVERS).rev());
+        let first = Sharing::new(&mut bench, kind, first_row, 0..SERVERS);
+        let reversed = Sharing::new(&mut bench, kind, first_row, (0..SERVERS).rev());
         let short = Sharing::new(&mut bench, kind, first_row, 0..5);
         for number in 0..SERVERS as usize {
-            let ring = [&there, &back, &short];
+            let ring = [&first, &reversed, &short];
             let rows: Vec<u32> = ring
                 .iter()
-                .filter_map(|it| it.dests.get(number).copied())
+                .filter_map(|service| service.dests.get(number).copied())
                 .collect();
             bench.link_shared_counts(&rows);
         }
-        for it in [&there, &back, &short] {
-            let last = 1 + (it.dests.len() as u32 - 1) % 3;
-            bench.set_weight(it.service, it.dests[it.dests.len() - 1], last);
+        for service in [&first, &reversed, &short] {
+            let last = 1 + (service.dests.len() as u32 - 1) % 3;
+            bench.set_weight(
+                service.service,
+                service.dests[service.dests.len() - 1],
+                last,
+            );
         }
         for flow in 1..100 {
-            let service = [&there, &back, &short][flow as usize % 3];
+            let service = [&first, &reversed, &short][flow as usize % 3];
             service.send(&mut bench, flow, SYN);
             if flow % 4 == 0 {
                 let ended = flow - 3;
-                let service = [&there, &back, &short][ended as usize % 3];
+                let service = [&first, &reversed, &short][ended as usize % 3];
                 service.send(&mut bench, ended, FIN);
             }
-            assert!(bench.has_matching_tree(there.service), "{kind}");
-            assert!(bench.has_matching_tree(back.service), "{kind}");
+            assert!(bench.has_matching_tree(first.service), "{kind}");
+            assert!(bench.has_matching_tree(reversed.service), "{kind}");
         }
         // A server was removed from one service: the other services still count its last flows.
-        bench.remove(there.service, there.dests[3], weir_abi::DEST_LIVE);
+        bench.remove(first.service, first.dests[3], weir_abi::DEST_LIVE);
         for flow in (2..99).step_by(5) {
-            let service = [&there, &back, &short][flow as usize % 3];
+            let service = [&first, &reversed, &short][flow as usize % 3];
             service.send(&mut bench, flow, FIN);
-            assert!(bench.has_matching_tree(back.service), "{kind}");
+            assert!(bench.has_matching_tree(reversed.service), "{kind}");
         }
         bench.assert_same_state();
     }
 }
 
-/// A server at its threshold under one service is removed from the trees of all.
+/// Tests that a server at its threshold under one service is removed from the trees of all services.
 #[test]
 fn shared_threshold_applies_to_all_services() {
     const SERVERS: u32 = 20;
@@ -621,21 +627,21 @@ fn shared_threshold_applies_to_all_services() {
         return;
     };
     let first_row = bench.plane.sizes().dests;
-    let one = Sharing::new(&mut bench, Kind::Wlc, first_row, 0..SERVERS);
-    let two = Sharing::new(&mut bench, Kind::Rr, first_row, 0..SERVERS);
+    let wlc = Sharing::new(&mut bench, Kind::Wlc, first_row, 0..SERVERS);
+    let rr = Sharing::new(&mut bench, Kind::Rr, first_row, 0..SERVERS);
     for number in 0..SERVERS as usize {
-        bench.link_shared_counts(&[one.dests[number], two.dests[number]]);
-        bench.set_thresholds(one.dests[number], 2, 0);
+        bench.link_shared_counts(&[wlc.dests[number], rr.dests[number]]);
+        bench.set_thresholds(wlc.dests[number], 2, 0);
     }
-    bench.set_weight(one.service, one.dests[0], 1);
-    bench.set_weight(two.service, two.dests[0], 1);
+    bench.set_weight(wlc.service, wlc.dests[0], 1);
+    bench.set_weight(rr.service, rr.dests[0], 1);
     for flow in 0..2 * SERVERS as u16 {
-        let service = if flow % 3 == 0 { &two } else { &one };
+        let service = if flow % 3 == 0 { &rr } else { &wlc };
         let chosen = service.send(&mut bench, flow, SYN);
         assert!(service.dests.contains(&chosen), "{flow}");
-        assert!(bench.has_matching_tree(one.service) && bench.has_matching_tree(two.service));
+        assert!(bench.has_matching_tree(wlc.service) && bench.has_matching_tree(rr.service));
     }
-    for service in [&one, &two] {
+    for service in [&wlc, &rr] {
         let chosen = service.send(&mut bench, 900 + service.port, SYN);
         assert_eq!(chosen, 0, "all servers are full");
     }

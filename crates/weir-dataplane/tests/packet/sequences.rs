@@ -1,9 +1,9 @@
 //! Tests sequences of choices that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
 //!
-//! A line is `steps | chosen servers, - for rejected | why`. Servers are numbered from 1 in the order in which they are
-//! added. Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes it, `!S` puts
-//! server S at its upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes 192.0.2.V
-//! (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F
+//! A line is `steps | chosen servers, - for rejected | reason`. Servers are numbered from 1 in the order in which they
+//! are added. Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes server S,
+//! `!S` puts server S at its upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes
+//! 192.0.2.V (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F
 //! (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125`
 //! (`max_load = 1.25`).
 //!
@@ -40,7 +40,7 @@ impl<'a> Case<'a> {
             (true, _) => Mode::Strict,
             _ => Mode::Repair,
         };
-        let service = bench.service_with(kind, mode, has("port"));
+        let service = bench.add_service_with(kind, mode, has("port"));
         let bound = words.iter().find_map(|word| word.strip_prefix("load"));
         let schedules = &mut bench.model.scheduler_mut().schedules;
         schedules.get_mut(&service).unwrap().max_load = bound.map(|word| word.parse().unwrap());
@@ -86,27 +86,27 @@ impl<'a> Case<'a> {
         shape.arriving(at(&client, 1000 + flow as u16), at(&vip, self.port))
     }
 
-    fn step(&mut self, step: &str) {
-        let (kind, rest) = step.split_at(1);
+    fn apply_step(&mut self, step: &str) {
+        let (kind, argument) = step.split_at(1);
         let number = |text: &str| text.parse::<u32>().unwrap();
         let dest = |text: &str| self.dests[number(text) as usize - 1];
         match kind {
-            "+" => self.add(number(rest)),
-            "*" => (0..number(rest)).for_each(|_| self.arrive()),
-            "@" => self.vip = rest.to_owned(),
-            "-" => self.bench.remove(self.service, dest(rest), DEST_LIVE),
-            "!" => self.bench.set_overloaded(dest(rest), true),
-            "." => self.bench.set_overloaded(dest(rest), false),
+            "+" => self.add(number(argument)),
+            "*" => (0..number(argument)).for_each(|_| self.start_flow()),
+            "@" => self.vip = argument.to_owned(),
+            "-" => self.bench.remove(self.service, dest(argument), DEST_LIVE),
+            "!" => self.bench.set_overloaded(dest(argument), true),
+            "." => self.bench.set_overloaded(dest(argument), false),
             "~" => {
-                let frame = self.frame(number(rest) as usize, FIN);
+                let frame = self.frame(number(argument) as usize, FIN);
                 self.bench.send(&frame);
             }
             "=" => {
-                let (server, weight) = rest.split_once(':').unwrap();
+                let (server, weight) = argument.split_once(':').unwrap();
                 self.bench
                     .set_weight(self.service, dest(server), number(weight));
             }
-            _ => panic!("{step} is no step"),
+            _ => panic!("unknown step {step}"),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Case<'a> {
         self.dests.push(self.bench.add(self.service, server));
     }
 
-    fn arrive(&mut self) {
+    fn start_flow(&mut self) {
         self.flows.push(self.vip.clone());
         let outcome = self.bench.send(&self.frame(self.flows.len(), SYN));
         let dest = u32::from(outcome.frame[5]);
@@ -137,7 +137,7 @@ impl<'a> Case<'a> {
     }
 }
 
-fn follow(kind: Kind, text: &str) {
+fn check_sequences(kind: Kind, text: &str) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -147,25 +147,25 @@ fn follow(kind: Kind, text: &str) {
     let mut wrong = Vec::new();
     for line in lines {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [script, expected, why] = parts[..] else {
-            panic!("{line}: not three parts");
+        let [script, expected, reason] = parts[..] else {
+            panic!("{line}: expected three parts");
         };
-        assert!(!why.is_empty(), "{line}: why?");
+        assert!(!reason.is_empty(), "{line}: the reason is missing");
         let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
         let words: Vec<&str> = script.split(' ').take_while(is_word).collect();
         let mut case = Case::new(&mut bench, kind, &words);
         for step in script.split(' ').skip(words.len()) {
-            case.step(step);
+            case.apply_step(step);
         }
         let chosen = case.chosen.join(" ");
         if chosen != expected {
-            wrong.push(format!("{script} | {chosen} | {why}"));
+            wrong.push(format!("{script} | {chosen} | {reason}"));
         }
     }
     bench.assert_same_state();
     assert!(
         wrong.is_empty(),
-        "{kind} chose otherwise:\n{}",
+        "{kind} made other choices:\n{}",
         wrong.join("\n")
     );
 }
@@ -174,7 +174,7 @@ macro_rules! sequences {
     ($($name:ident $kind:ident)*) => { $(
         #[test]
         fn $name() {
-            follow(
+            check_sequences(
                 Kind::$kind,
                 include_str!(concat!("sequences/", stringify!($name), ".txt")),
             );

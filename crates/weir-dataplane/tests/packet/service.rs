@@ -1,31 +1,31 @@
-//! Tests the selection of the service for a packet, and services without servers.
+//! Tests service lookup, services without usable servers, and weight 0.
 
 use weir_abi::{Reason, SERVICE_DROP_NO_SERVER};
 use weir_flow::model::{PortRange, VipRow};
 use weir_sched::Kind;
 
-use crate::bench::{Bench, NewServer, Xdp, hop_macs};
+use crate::bench::{Bench, NewServer, Xdp, next_hop_macs};
 use crate::wire::{ACK, CLIENT, Case, SYN, Shape, VIP, at, check_all};
 
 #[test]
-fn exact_port_precedes_range_and_any() {
+fn exact_port_takes_precedence_over_range_and_wildcard() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     let services: Vec<u32> = (1..=5)
         .map(|last| {
-            let service = bench.service(Kind::Rr);
+            let service = bench.add_service(Kind::Rr);
             bench.add(service, NewServer::direct(last));
             service
         })
         .collect();
-    let range = |first, last, protocol, at: usize| PortRange {
+    let range = |first, last, protocol, index: usize| PortRange {
         first,
         last,
         protocol,
-        service: services[at],
+        service: services[index],
     };
-    bench.vip(
+    bench.add_vip(
         VIP,
         VipRow {
             any_tcp: services[3],
@@ -57,11 +57,14 @@ fn exact_port_precedes_range_and_any() {
     ];
     for (udp, port, dest) in cases {
         let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
-        let (from, to) = (at(CLIENT, 1000), at(VIP, port));
-        let out = shape.hopped().build(hop_macs(dest), from, to);
-        Case::new(format!("udp {udp} port {port}"), shape.arriving(from, to))
-            .sends(out)
-            .check(&mut bench);
+        let (client, vip) = (at(CLIENT, 1000), at(VIP, port));
+        let out = shape.forwarded().build(next_hop_macs(dest), client, vip);
+        Case::new(
+            format!("udp {udp} port {port}"),
+            shape.arriving(client, vip),
+        )
+        .sends(out)
+        .check(&mut bench);
     }
     bench.assert_same_state();
 }
@@ -72,10 +75,10 @@ fn service_without_servers_rejects_or_drops() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        let never = bench.service(Kind::Rr);
-        bench.listen(never, VIP, 80);
-        let (gone, dests) = bench.serve(Kind::Rr, (VIP, 81), &[NewServer::direct(1)]);
-        bench.remove(gone, dests[0], 0);
+        let empty = bench.add_service(Kind::Rr);
+        bench.listen(empty, VIP, 80);
+        let (emptied, dests) = bench.serve(Kind::Rr, (VIP, 81), &[NewServer::direct(1)]);
+        bench.remove(emptied, dests[0], 0);
         let (quiesced, dests) = bench.serve(
             Kind::Wlc,
             (VIP, 82),
@@ -85,8 +88,8 @@ fn service_without_servers_rejects_or_drops() {
             .iter()
             .for_each(|dest| bench.set_weight(quiesced, *dest, 0));
         if drop {
-            for service in [never, gone, quiesced] {
-                bench.service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
+            for service in [empty, emptied, quiesced] {
+                bench.change_service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
             }
         }
         for port in 80..=82 {
@@ -112,9 +115,9 @@ fn reject_responses_are_rate_limited() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let service = bench.service(Kind::Rr);
+    let service = bench.add_service(Kind::Rr);
     bench.listen(service, VIP, 80);
-    bench.settings(|settings| settings.reject_budget = 0);
+    bench.change_settings(|settings| settings.reject_budget = 0);
     let frame = Shape::tcp(SYN).arriving(at(CLIENT, 1000), at(VIP, 80));
     check_all(
         &mut bench,
@@ -127,7 +130,7 @@ fn no_reject_response_is_sent_to_invalid_sources() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let service = bench.service(Kind::Rr);
+    let service = bench.add_service(Kind::Rr);
     bench.listen(service, VIP, 80);
     for source in [
         "0.0.0.0",
@@ -161,11 +164,11 @@ fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
     let frame = |port, flags| Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80));
     let selected_server =
         |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
-    let old: Vec<u32> = (1000..1004)
+    let servers: Vec<u32> = (1000..1004)
         .map(|port| selected_server(&mut bench, port, SYN))
         .collect();
     bench.set_weight(service, dests[0], 0);
-    for (port, server) in (1000..).zip(&old) {
+    for (port, server) in (1000..).zip(&servers) {
         assert_eq!(
             selected_server(&mut bench, port, ACK),
             *server,
@@ -176,9 +179,13 @@ fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
         assert_eq!(selected_server(&mut bench, port, SYN), dests[1]);
     }
     bench.set_weight(service, dests[0], 1);
-    let back: std::collections::BTreeSet<u32> = (3000..3004)
+    let servers_after_restore: std::collections::BTreeSet<u32> = (3000..3004)
         .map(|port| selected_server(&mut bench, port, SYN))
         .collect();
-    assert_eq!(back.len(), 2, "both servers are used again");
+    assert_eq!(
+        servers_after_restore.len(),
+        2,
+        "both servers are used again"
+    );
     bench.assert_same_state();
 }

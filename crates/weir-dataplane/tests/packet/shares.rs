@@ -33,8 +33,8 @@ fn shares(
     unavailable: usize,
     exclusion: Exclusion,
 ) -> Vec<u64> {
-    let service = bench.service_with(kind, Mode::Fallback, false);
-    bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
+    let service = bench.add_service_with(kind, Mode::Fallback, false);
+    bench.change_service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let port = bench.next_port();
     bench.listen(service, VIP, port);
     let servers: Vec<u32> = (1..)
@@ -70,7 +70,7 @@ fn shares(
 
 /// Runs a scheduler with both kinds of exclusion and all numbers of unavailable servers, and compares the shares with
 /// those that `expected` computes from the usable servers' weights.
-fn check(
+fn check_shares(
     kind: Kind,
     weights: &[u32],
     unavailable_counts: &[usize],
@@ -86,7 +86,8 @@ fn check(
             usable[..*unavailable].fill(0);
             let count = shares(&mut bench, kind, weights, *unavailable, exclusion);
             let p = p_value(&count, &expected(&usable));
-            let name = format!("{kind} {weights:?}, {unavailable} out, {exclusion:?}: {count:?}");
+            let name =
+                format!("{kind} {weights:?}, {unavailable} unavailable, {exclusion:?}: {count:?}");
             assert!(p > SIGNIFICANCE, "{name}, p = {p:e}");
         }
     }
@@ -100,8 +101,8 @@ fn by_weight(weights: &[u32]) -> Vec<f64> {
 #[test]
 fn random_schedulers_share_by_weight() {
     for weights in [[1; 4], [3, 1, 4, 2]] {
-        check(Kind::P2c, &weights, &[0, 1, 2], by_weight);
-        check(Kind::Twos, &weights, &[0, 1, 2], |usable| {
+        check_shares(Kind::P2c, &weights, &[0, 1, 2], by_weight);
+        check_shares(Kind::Twos, &weights, &[0, 1, 2], |usable| {
             let mut shares = by_weight(usable);
             // The kernel draws from 0 to the total, inclusive, so the first server in the list has one extra unit of
             // weight.
@@ -111,47 +112,57 @@ fn random_schedulers_share_by_weight() {
     }
 }
 
-/// Most servers in a list with a tree are unavailable: random choices fail, and the tree of sums decides.
+/// Tests a list with a tree in which most servers are unavailable: random choices fail, and the tree of sums decides.
 #[test]
 fn random_schedulers_share_by_weight_in_a_long_list() {
-    let weights: Vec<u32> = (0..24).map(|at| 1 + at % 3).collect();
-    check(Kind::P2c, &[1; 24], &[21, 22], by_weight);
-    check(Kind::P2c, &weights, &[21], by_weight);
+    let weights: Vec<u32> = (0..24).map(|index| 1 + index % 3).collect();
+    check_shares(Kind::P2c, &[1; 24], &[21, 22], by_weight);
+    check_shares(Kind::P2c, &weights, &[21], by_weight);
 }
 
 #[test]
 fn round_robin_shares_are_exact() {
-    let equal = |usable: &[u32]| usable.iter().map(|it| f64::from((*it).min(1))).collect();
-    check(Kind::Rr, &[3, 1, 4, 2], &[0, 1, 2], equal);
-    check(Kind::Wrr, &[3, 1, 4, 2], &[0, 1, 2], by_weight);
+    let equal = |usable: &[u32]| {
+        usable
+            .iter()
+            .map(|weight| f64::from((*weight).min(1)))
+            .collect()
+    };
+    check_shares(Kind::Rr, &[3, 1, 4, 2], &[0, 1, 2], equal);
+    check_shares(Kind::Wrr, &[3, 1, 4, 2], &[0, 1, 2], by_weight);
 }
 
 #[test]
 fn hashing_schedulers_share_by_weight() {
-    let equal = |usable: &[u32]| usable.iter().map(|it| f64::from((*it).min(1))).collect();
-    check(Kind::Sh, &[3, 1, 4, 2], &[0], by_weight);
-    check(Kind::Maglev, &[3, 1, 4, 2], &[0, 1], by_weight);
-    check(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
+    let equal = |usable: &[u32]| {
+        usable
+            .iter()
+            .map(|weight| f64::from((*weight).min(1)))
+            .collect()
+    };
+    check_shares(Kind::Sh, &[3, 1, 4, 2], &[0], by_weight);
+    check_shares(Kind::Maglev, &[3, 1, 4, 2], &[0, 1], by_weight);
+    check_shares(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// No flows are counted, so the order of the list decides: all datagrams go to the newest, or the heaviest, usable
-/// server.
+/// Tests schedulers without counts: the order of the list decides: all datagrams go to the newest, or the heaviest,
+/// usable server.
 #[test]
 fn least_connection_schedulers_use_one_idle_server() {
     let newest = |usable: &[u32]| {
         (0..usable.len())
-            .map(|at| f64::from(u8::from(at == 3)))
+            .map(|index| f64::from(u8::from(index == 3)))
             .collect()
     };
     for kind in [Kind::Lc, Kind::Wlc, Kind::Nq] {
-        check(kind, &[3, 1, 4, 2], &[0, 2], newest);
+        check_shares(kind, &[3, 1, 4, 2], &[0, 2], newest);
     }
     let heaviest = |usable: &[u32]| {
         (0..usable.len())
-            .map(|at| f64::from(u8::from(at == 2)))
+            .map(|index| f64::from(u8::from(index == 2)))
             .collect()
     };
     for kind in [Kind::Sed, Kind::Fo, Kind::Ovf] {
-        check(kind, &[3, 1, 4, 2], &[0, 2], heaviest);
+        check_shares(kind, &[3, 1, 4, 2], &[0, 2], heaviest);
     }
 }

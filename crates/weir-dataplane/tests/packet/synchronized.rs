@@ -7,7 +7,7 @@ use weir_abi::{
 };
 use weir_sched::Kind;
 
-use crate::bench::{Bench, NewServer, tick, wait_while_tick_turns};
+use crate::bench::{Bench, NewServer, tick, wait_until_tick_is_stable};
 use crate::wire::{ACK, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
@@ -18,28 +18,29 @@ impl Bench {
     /// Inserts a record into both, and asserts that the results are equal. Returns `SYNC_*`.
     #[track_caller]
     pub(crate) fn synchronize(&mut self, record: SyncFlow) -> u8 {
-        wait_while_tick_turns();
+        wait_until_tick_is_stable();
         let earliest = tick();
-        let mut done = [record];
-        self.plane.insert_flows(&mut done).unwrap();
+        let mut flows = [record];
+        self.plane.insert_flows(&mut flows).unwrap();
         let latest = tick();
-        let [done] = done;
-        let slot = matches!(done.result, SYNC_INSERTED | SYNC_UPDATED).then_some(done.entry_index);
+        let [inserted] = flows;
+        let slot =
+            matches!(inserted.result, SYNC_INSERTED | SYNC_UPDATED).then_some(inserted.entry_index);
         let slot = slot.filter(|_| !self.resized);
         let mut expected = None;
         for now in [earliest, latest] {
             let mut model = self.model.clone();
             let (result, index) = model.synchronize(&record, now);
             let index = index.filter(|_| !self.resized);
-            if (result, index) == (done.result, slot) {
+            if (result, index) == (inserted.result, slot) {
                 self.model = model;
                 return result;
             }
             expected = Some((result, index));
         }
         panic!(
-            "result {} in slot {slot:?}, the model has {expected:?}: {record:?}",
-            done.result
+            "result {} in slot {slot:?}, model: {expected:?}: {record:?}",
+            inserted.result
         );
     }
 
@@ -83,7 +84,7 @@ fn flow_of_a_peer_continues_under_each_forward() {
         bench.learn_clients();
         let servers = [server(forward, 1), server(forward, 2)];
         let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
-        // A second server, so that the scheduler would choose another one.
+        // The record's server is not the one that the scheduler would choose.
         let record = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
         let before = bench.send(&ack(1000));
         assert_eq!(bench.synchronize(record), SYNC_INSERTED);
@@ -130,7 +131,7 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     let servers = [server(Forward::Nat, 1).row(|row| row.flags |= DEST_SNAT)];
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
     // One port, which the peer's flow has.
-    bench.snat(service, &[SNAT], (20_000, 20_000));
+    bench.add_snat(service, &[SNAT], (20_000, 20_000));
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_GONE, "no free tuple");
     let record = SyncFlow {
@@ -145,8 +146,8 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     };
     assert_eq!(bench.synchronize(other), SYNC_CONFLICT);
     let shape = Shape::tcp(SYN);
-    let refused = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
-    assert_eq!(refused.counted, [weir_abi::Reason::DropSnatExhausted]);
+    let outcome = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
+    assert_eq!(outcome.counted, [weir_abi::Reason::DropSnatExhausted]);
     bench.assert_same_state();
 }
 
@@ -157,7 +158,7 @@ fn template_of_a_peer_selects_the_server() {
     };
     let servers = [server(Forward::Direct, 1), server(Forward::Direct, 2)];
     let (service, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
-    bench.service_row(service, |row| {
+    bench.change_service_row(service, |row| {
         row.template_ticks = 1_000;
         row.template_prefix4 = 32;
         row.template_prefix6 = 128;
@@ -191,7 +192,10 @@ fn full_table_rejects_flows_of_a_peer() {
     let results: Vec<u8> = (1000..1060)
         .map(|port| bench.synchronize(bench.record(dests[0], (CLIENT, port), (VIP, 80))))
         .collect();
-    let of = |result| results.iter().filter(|it| **it == result).count();
-    assert!(of(SYNC_INSERTED) > 0 && of(SYNC_FULL) > 0, "{results:?}");
+    let count = |expected| results.iter().filter(|result| **result == expected).count();
+    assert!(
+        count(SYNC_INSERTED) > 0 && count(SYNC_FULL) > 0,
+        "{results:?}"
+    );
     bench.assert_same_state();
 }

@@ -24,7 +24,7 @@ fn sloppy_tcp_allows_any_packet_except_reset_to_start_a_flow() {
         bench.send(&client_tcp(1000, ACK)).counted,
         [Reason::PassNoFlow]
     );
-    bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
+    bench.change_settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
     let first = bench.send_to_server(&client_tcp(1000, ACK));
     assert_ne!(bench.send_to_server(&client_tcp(1001, FIN)), first);
     assert_eq!(
@@ -41,7 +41,7 @@ fn sloppy_tcp_allows_any_packet_except_reset_to_start_a_flow() {
 }
 
 /// Returns whether a SYN on a flow in this state starts a new flow.
-fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
+fn starts_new_flow(settings: u32, later_flags: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
     };
@@ -50,17 +50,17 @@ fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> b
         (VIP, 80),
         &[NewServer::direct(1), NewServer::direct(2)],
     );
-    bench.settings(|row| row.flags = settings);
+    bench.change_settings(|row| row.flags = settings);
     let first = bench.send_to_server(&client_tcp(1000, SYN));
-    for flags in far {
+    for flags in later_flags {
         bench.send_to_server(&client_tcp(1000, *flags));
     }
     if weight == 0 {
         bench.set_weight(service, first, 0);
     }
-    let again = bench.send_to_server(&client_tcp(1000, SYN));
+    let second = bench.send_to_server(&client_tcp(1000, SYN));
     bench.assert_same_state();
-    again != first
+    second != first
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
         (SETTINGS_EXPIRE_NODEST, &[ACK], 0, false),
         (SETTINGS_REUSE, &[FIN], 1, true),
     ];
-    for (settings, far, weight, expected) in cases {
+    for (settings, later_flags, weight, expected) in cases {
         assert_eq!(
-            starts_new_flow(settings, far, weight),
+            starts_new_flow(settings, later_flags, weight),
             expected,
-            "{settings:x} {far:?} weight {weight}"
+            "{settings:x} {later_flags:?} weight {weight}"
         );
     }
 }
@@ -103,20 +103,20 @@ fn expire_nodest_conn_ends_flows_unless_a_packet_starts_a_new_one() {
         bench.send_to_server(&client_tcp(port, SYN));
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESCHEDULE);
-    bench.dest_row(dests[0], |row| row.policy = POLICY_EXPIRE);
+    bench.change_dest_row(dests[0], |row| row.policy = POLICY_EXPIRE);
     let next = bench.add(service, NewServer::direct(2));
     assert_eq!(
         bench.send(&client_tcp(1000, ACK)).counted,
         [Reason::PassNoFlow]
     );
     assert_eq!(bench.send_to_server(&client_tcp(1001, SYN)), next);
-    bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
+    bench.change_settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
     assert_eq!(bench.send_to_server(&client_tcp(1002, ACK)), next);
     bench.assert_same_state();
 }
 
 #[test]
-fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back() {
+fn packets_to_a_removed_server_are_dropped_until_it_is_added_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -124,7 +124,7 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
     bench.send_to_server(&client_tcp(1000, SYN));
     let before = bench.plane.maps().dests.get(dests[0]).unwrap();
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
-    bench.dest_row(dests[0], |row| row.policy = POLICY_SILENT);
+    bench.change_dest_row(dests[0], |row| row.policy = POLICY_SILENT);
     for _ in 0..3 {
         let outcome = bench.send(&client_tcp(1000, ACK));
         assert_eq!(
@@ -132,7 +132,7 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
             (Xdp::Drop, vec![Reason::DropServerGone])
         );
     }
-    bench.dest_row(dests[0], |row| *row = before);
+    bench.change_dest_row(dests[0], |row| *row = before);
     assert_eq!(bench.send_to_server(&client_tcp(1000, ACK)), dests[0]);
     bench.assert_same_state();
 }
@@ -153,13 +153,15 @@ fn server_is_full_at_upper_and_open_below_lower_threshold() {
             bench.send_to_server(&client_tcp(port, SYN));
         }
         assert_eq!(overloaded(&bench), 1, "at {upper}");
-        bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
-        for left in (0..upper).rev() {
+        bench.change_settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
+        for remaining in (0..upper).rev() {
             // A FIN before the ACK closes the flow, and a closed flow ends with the next packet.
-            let port = (left + 1) as u16;
+            let port = (remaining + 1) as u16;
             bench.send_to_server(&client_tcp(port, FIN));
-            if left < upper {
-                bench.settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
+            if remaining < upper {
+                bench.change_settings(|settings| {
+                    settings.timeouts[State::TimeWait as usize] = u32::MAX
+                });
                 assert_eq!(
                     bench.send(&client_tcp(port, ACK)).counted,
                     [Reason::PassNoFlow]
@@ -167,8 +169,8 @@ fn server_is_full_at_upper_and_open_below_lower_threshold() {
             }
             assert_eq!(
                 overloaded(&bench),
-                u32::from(left >= opens_below),
-                "{left} of {upper}, lower {lower}"
+                u32::from(remaining >= opens_below),
+                "{remaining} of {upper}, lower {lower}"
             );
         }
         bench.assert_same_state();
@@ -184,21 +186,25 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     let shared = bench.plane.sizes().dests;
     let of_pool = |last: u8, row: u32| NewServer::direct(last).row(|dest| dest.live = row);
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];
-    let (_, one) = bench.serve(Kind::Rr, (VIP, 80), &pool);
-    let (_, two) = bench.serve(Kind::Wlc, ("192.0.2.11", 80), &pool);
-    one.iter()
+    let (_, rr_dests) = bench.serve(Kind::Rr, (VIP, 80), &pool);
+    let (_, wlc_dests) = bench.serve(Kind::Wlc, ("192.0.2.11", 80), &pool);
+    rr_dests
+        .iter()
         .for_each(|dest| bench.set_thresholds(*dest, 2, 0));
     let other = |port| Shape::tcp(SYN).arriving(at(CLIENT, port), at("192.0.2.11", 80));
     let first = [
         bench.send_to_server(&client_tcp(1, SYN)),
         bench.send_to_server(&client_tcp(2, SYN)),
     ];
-    assert_eq!(first.iter().filter(|dest| **dest == one[0]).count(), 1);
+    assert_eq!(first.iter().filter(|dest| **dest == rr_dests[0]).count(), 1);
     let second = [
         bench.send_to_server(&other(1)),
         bench.send_to_server(&other(2)),
     ];
-    assert_eq!(second.iter().filter(|dest| **dest == two[0]).count(), 1);
+    assert_eq!(
+        second.iter().filter(|dest| **dest == wlc_dests[0]).count(),
+        1
+    );
     for frame in [client_tcp(3, SYN), other(3)] {
         assert_eq!(bench.send(&frame).counted, [Reason::RejectNoServer]);
     }
@@ -242,12 +248,12 @@ fn two_cpus_exceed_a_threshold_by_at_most_one() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    crate::census::assert_invariants(plane);
+    crate::consistency::assert_invariants(plane);
     for dest in dests {
         let live = plane.maps().live(dest).unwrap();
         let flows = live.active + live.inactive;
-        let most = u64::from(UPPER) + 1;
-        assert!((u64::from(UPPER)..=most).contains(&flows), "{flows}");
+        let max = u64::from(UPPER) + 1;
+        assert!((u64::from(UPPER)..=max).contains(&flows), "{flows}");
         assert_eq!(live.overloaded, 1);
     }
 }

@@ -9,7 +9,7 @@ use weir_flow::Geometry;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::assert_invariants;
+use crate::consistency::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, VIP, client_tcp};
 
@@ -33,15 +33,15 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
         );
     }
     for port in 1007..1030 {
-        let begin = bench.send(&client_tcp(port, SYN));
+        let first = bench.send(&client_tcp(port, SYN));
         assert_eq!(
-            begin.counted,
+            first.counted,
             [Reason::CountTableFull, Reason::CountUntracked]
         );
         for _ in 0..3 {
-            let continues = bench.send(&client_tcp(port, ACK));
-            assert_eq!(continues.counted, [Reason::CountUntracked]);
-            assert_eq!(continues.frame[5], begin.frame[5], "port {port}");
+            let later = bench.send(&client_tcp(port, ACK));
+            assert_eq!(later.counted, [Reason::CountUntracked]);
+            assert_eq!(later.frame[5], first.frame[5], "port {port}");
         }
     }
     assert_eq!(assert_invariants(&bench.plane).len(), 7);
@@ -72,11 +72,11 @@ fn full_home_bucket_spills_and_reclaims() {
         assert_eq!(
             (outcome.counted, u32::from(outcome.frame[5])),
             (vec![], flow.dest()),
-            "found in its bucket"
+            "the entry is found"
         );
     }
     // All flows are established. With a lifetime of 0, the next SYN of each flow frees the entry and uses it again.
-    bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
+    bench.change_settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
         bench.send(&client_tcp(flow.cold.sport.get(), SYN));
         assert_invariants(&bench.plane);
@@ -107,7 +107,7 @@ const SMALL_TABLE_FLOWS: u32 = BUCKET_SLOTS * 150;
 const NAT_FLOWS: u16 = (SMALL_TABLE_FLOWS * 9 / 20) as u16;
 
 /// Starts nat flows and asserts that each gets its entries.
-fn begin_all(bench: &mut Bench, ports: Range<u16>) {
+fn start_flows(bench: &mut Bench, ports: Range<u16>) {
     for port in ports {
         assert_eq!(
             bench.send(&client_tcp(port, SYN)).counted,
@@ -118,21 +118,21 @@ fn begin_all(bench: &mut Bench, ports: Range<u16>) {
 }
 
 /// Ends flows, so that they expire at once. No later packet starts another flow.
-fn end_all(bench: &mut Bench, ports: Range<u16>) {
-    let after = |bench: &mut Bench, ticks| {
-        bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
+fn end_flows(bench: &mut Bench, ports: Range<u16>) {
+    let set_syn_timeout = |bench: &mut Bench, ticks| {
+        bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
     };
-    after(bench, u32::MAX);
+    set_syn_timeout(bench, u32::MAX);
     for port in ports {
         let outcome = bench.send(&client_tcp(port, ACK));
         assert_eq!(outcome.counted, [Reason::PassNoFlow], "port {port}");
     }
-    after(bench, 1_000_000);
+    set_syn_timeout(bench, 1_000_000);
 }
 
-fn stashed(bench: &Bench) -> usize {
+fn count_stashed(bench: &Bench) -> usize {
     let flows = &bench.plane.maps().flows;
-    let homes = Geometry::of(flows.buckets()).homes();
+    let homes = Geometry::new(flows.buckets()).home_count();
     let in_stash = |flow: &weir_dataplane::Flow| flow.index / BUCKET_SLOTS >= homes;
     flows.walk().filter(in_stash).count()
 }
@@ -142,19 +142,19 @@ fn nat_rejects_no_flow_at_90_percent_through_ten_turnovers() {
     let Some(mut bench) = bench(SMALL_TABLE_FLOWS, Forward::Nat) else {
         return;
     };
-    begin_all(&mut bench, 1000..1000 + NAT_FLOWS);
+    start_flows(&mut bench, 1000..1000 + NAT_FLOWS);
     assert_eq!(
         assert_invariants(&bench.plane).len(),
         2 * usize::from(NAT_FLOWS)
     );
-    let (step, mut oldest, mut most) = (NAT_FLOWS / 10, 1000, 0);
+    let (step, mut oldest, mut max_stashed) = (NAT_FLOWS / 10, 1000, 0);
     for _ in 0..100 {
-        end_all(&mut bench, oldest..oldest + step);
-        begin_all(&mut bench, oldest + NAT_FLOWS..oldest + NAT_FLOWS + step);
+        end_flows(&mut bench, oldest..oldest + step);
+        start_flows(&mut bench, oldest + NAT_FLOWS..oldest + NAT_FLOWS + step);
         oldest += step;
-        most = most.max(stashed(&bench));
+        max_stashed = max_stashed.max(count_stashed(&bench));
     }
-    assert!(most > 0, "the stash was never used");
+    assert!(max_stashed > 0, "the stash was never used");
     bench.assert_same_state();
     // An entry in another bucket is found there in both directions, and its removal leaves no mark.
     for port in oldest..oldest + NAT_FLOWS {
@@ -164,7 +164,7 @@ fn nat_rejects_no_flow_at_90_percent_through_ten_turnovers() {
             "port {port}"
         );
     }
-    bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
+    bench.change_settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for port in oldest..oldest + NAT_FLOWS {
         bench.send(&client_tcp(port, ACK));
     }
@@ -177,13 +177,13 @@ fn nat_rejects_no_flow_at_90_percent_across_a_resize() {
         return;
     };
     bench.plane.activate().unwrap();
-    begin_all(&mut bench, 1000..1000 + NAT_FLOWS - 20);
+    start_flows(&mut bench, 1000..1000 + NAT_FLOWS - 20);
     for (table, buckets) in (0..).zip([300, 150, 200]) {
         bench.reopen(sizes(BUCKET_SLOTS * buckets));
         bench.plane.activate().unwrap();
         // During the migration, flows are inserted into a table that programs of both kinds search.
         let first = 1000 + NAT_FLOWS - 20 + table * 5;
-        begin_all(&mut bench, first..first + 5);
+        start_flows(&mut bench, first..first + 5);
         let moved = bench.plane.migrate_flows().unwrap();
         let flows = usize::from(NAT_FLOWS - 20 + (table + 1) * 5);
         assert_eq!((moved.moved, moved.lost), (flows as u64, 0));
@@ -215,13 +215,13 @@ fn nat_rejects_no_flow_at_90_percent_on_two_cpus() {
         for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
             // If a CPU is preempted while it holds a lock, the other CPU rejects the flow: the client's next SYN must
             // get an entry.
-            let began = (0..4).any(|_| {
+            let has_entry = (0..4).any(|_| {
                 let run = plane
                     .test_run("weir_xdp", &TestInput::xdp(&client_tcp(port, SYN)))
                     .unwrap();
                 Xdp::from_number(run.verdict) == Xdp::Tx
             });
-            assert!(began, "port {port}");
+            assert!(has_entry, "port {port}");
         }
     };
     std::thread::scope(|scope| {

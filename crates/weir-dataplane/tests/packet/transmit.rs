@@ -6,19 +6,19 @@ use weir_abi::{DEST_LOCAL, Dest, Forward, HOP_READY, Reason};
 use weir_flow::PacketMeta;
 use weir_sched::Kind;
 
-use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
+use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, next_hop_macs};
 use crate::route::{CLIENT4, SERVER4, VIP4, VIP6};
 use crate::wire::{ACK, Case, FIN, SYN, Shape, at, check_all};
 
 /// Adds a service with one server on port 80 of its family's VIP. Returns the service and the server.
-pub(crate) fn single(bench: &mut Bench, server: NewServer) -> (u32, u32) {
+pub(crate) fn add_single_server(bench: &mut Bench, server: NewServer) -> (u32, u32) {
     let vip = if server.address.is_ipv4() { VIP4 } else { VIP6 };
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     (service, dests[0])
 }
 
-/// Returns a SYN to this port from the IPv4 client.
-pub(crate) fn syn(name: &str, shape: Shape) -> Case {
+/// Returns a case with a packet from the IPv4 client to port 80 of the IPv4 VIP.
+pub(crate) fn case(name: &str, shape: Shape) -> Case {
     Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, 80)))
 }
 
@@ -28,7 +28,7 @@ fn vlan_tags_follow_the_next_hop() {
         return;
     };
     let tags: [&'static [u16]; 3] = [&[], &[7], &[7, 8]];
-    for (hop_tag, leaving) in [
+    for (hop_tag, tags_out) in [
         (weir_abi::HOP_VLAN_KEEP, None),
         (0, Some(&[] as &'static [u16])),
         (9, Some(&[9u16] as &'static [u16])),
@@ -36,23 +36,23 @@ fn vlan_tags_follow_the_next_hop() {
         for forward in [Forward::Direct, Forward::Nat, Forward::L3dsr] {
             let server = NewServer::new(forward, SERVER4).hop(|hop| hop.vlan = hop_tag);
             let (port, dests) = bench.serve_next(Kind::Rr, VIP4, &[server]);
-            for arriving in tags {
+            for tags_in in tags {
                 let shape = Shape {
-                    tags: arriving,
+                    tags: tags_in,
                     payload: b"tagged",
                     ..Shape::tcp(SYN)
                 };
                 let out = Shape {
-                    tags: leaving.unwrap_or(arriving),
-                    ..shape.hopped()
+                    tags: tags_out.unwrap_or(tags_in),
+                    ..shape.forwarded()
                 };
-                let to = if forward == Forward::Direct {
+                let dst = if forward == Forward::Direct {
                     VIP4
                 } else {
                     SERVER4
                 };
-                let out = out.build(hop_macs(dests[0]), at(CLIENT4, 2000), at(to, port));
-                let name = format!("{} tags, hop tag {hop_tag}, {forward:?}", arriving.len());
+                let out = out.build(next_hop_macs(dests[0]), at(CLIENT4, 2000), at(dst, port));
+                let name = format!("{} tags, hop tag {hop_tag}, {forward:?}", tags_in.len());
                 Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, port)))
                     .sends(out)
                     .check(&mut bench);
@@ -67,17 +67,17 @@ fn packets_to_another_device_are_redirected() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    single(
+    add_single_server(
         &mut bench,
         NewServer::new(Forward::Direct, SERVER4).hop(|hop| hop.ifindex = OTHER_DEVICE),
     );
     let shape = Shape::tcp(SYN);
     let out = shape
-        .hopped()
-        .build(hop_macs(1), at(CLIENT4, 2000), at(VIP4, 80));
+        .forwarded()
+        .build(next_hop_macs(1), at(CLIENT4, 2000), at(VIP4, 80));
     let case = Case {
         verdict: Xdp::Redirect,
-        ..syn("redirect", shape).sends(out)
+        ..case("redirect", shape).sends(out)
     };
     case.check(&mut bench);
 }
@@ -92,7 +92,7 @@ fn packets_xdp_cannot_send_pass_with_complete_checksums() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        single(
+        add_single_server(
             &mut bench,
             NewServer::new(forward, SERVER4).hop(|hop| {
                 hop.flags = flags;
@@ -115,10 +115,10 @@ fn packets_xdp_cannot_send_pass_with_complete_checksums() {
             (Xdp::Pass, vec![Reason::PassToTc])
         );
         // The MAC addresses are unchanged: the tc program writes them.
-        let to = if direct { VIP4 } else { SERVER4 };
+        let dst = if direct { VIP4 } else { SERVER4 };
         assert_eq!(
             outcome.frame,
-            shape.hopped().arriving(at(CLIENT4, 2000), at(to, 80))
+            shape.forwarded().arriving(at(CLIENT4, 2000), at(dst, 80))
         );
     }
 }
@@ -134,11 +134,11 @@ fn no_packet_is_sent_without_a_next_hop() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        single(
+        add_single_server(
             &mut bench,
             NewServer::new(forward, SERVER4).hop(|hop| hop.ifindex = 0),
         );
-        let case = syn("no route", Shape::tcp(SYN)).drops(Reason::DropNoRoute);
+        let case = case("no route", Shape::tcp(SYN)).drops(Reason::DropNoRoute);
         check_all(&mut bench, &[case]);
     }
 }
@@ -154,7 +154,7 @@ fn local_server_receives_packets_from_the_stack() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        single(
+        add_single_server(
             &mut bench,
             NewServer::new(forward, server).port(8080).row(local),
         );
@@ -162,7 +162,7 @@ fn local_server_receives_packets_from_the_stack() {
             ttl: 1,
             ..Shape::tcp(SYN)
         };
-        let mut case = syn("local", shape).passes(Reason::PassLocalServer);
+        let mut case = case("local", shape).passes(Reason::PassLocalServer);
         if rewritten {
             case = case.sends(shape.arriving(at(CLIENT4, 2000), at(SERVER4, 8080)));
         }
@@ -175,7 +175,7 @@ fn every_flow_keeps_its_next_hop() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (_, dest) = single(&mut bench, NewServer::new(Forward::Direct, SERVER4));
+    let (_, dest) = add_single_server(&mut bench, NewServer::new(Forward::Direct, SERVER4));
     for slot in 0..weir_abi::HOPS_PER_DEST {
         let hop = weir_abi::HopParts {
             ifindex: INGRESS,

@@ -6,21 +6,21 @@ use weir_abi::{Be16, Forward, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
 use weir_flow::{Family, FlowKey, Tuple};
 use weir_wire::{Encapsulation, GueChecksum, IpBuilder, Packet};
 
-use crate::bench::{Bench, NewServer, hop_macs};
-use crate::route::{CLIENT4, Ends, OUTER4, OUTER6, SERVER4, SERVER6, VIP4, families, run};
+use crate::bench::{Bench, NewServer, next_hop_macs};
+use crate::route::{CLIENT4, Ends, OUTER4, OUTER6, SERVER4, SERVER6, VIP4, families, run_flow};
 use crate::support::SECRET;
-use crate::transmit::{single, syn};
+use crate::transmit::{add_single_server, case};
 use crate::wire::{SYN, Shape, WRONG_CHECKSUM_DIFFERENCE, at};
 
 /// Returns the hash that selects outer ports and flow labels.
-fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
+fn hash(shape: &Shape, src: SocketAddr, dst: SocketAddr) -> u64 {
     FlowKey::new(SECRET).hash(&Tuple {
-        src: from.ip().into(),
-        dst: to.ip().into(),
-        sport: from.port(),
-        dport: to.port(),
+        src: src.ip().into(),
+        dst: dst.ip().into(),
+        sport: src.port(),
+        dport: dst.port(),
         protocol: if shape.udp { 17 } else { 6 },
-        family: if from.is_ipv4() {
+        family: if src.is_ipv4() {
             Family::V4
         } else {
             Family::V6
@@ -29,18 +29,18 @@ fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
 }
 
 fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsulation) -> Vec<u8> {
-    let hash = hash(shape, ends.from, ends.to);
-    let macs = hop_macs(ends.dest);
-    let inside = |shape: Shape| shape.build(macs, ends.from, ends.to)[14..].to_vec();
-    let carried = inside(Shape {
+    let hash = hash(shape, ends.src, ends.dst);
+    let macs = next_hop_macs(ends.dest);
+    let ip_packet = |shape: Shape| shape.build(macs, ends.src, ends.dst)[14..].to_vec();
+    let expected_inner = ip_packet(Shape {
         padding: 0,
-        ..shape.hopped()
+        ..shape.forwarded()
     });
     // The outer checksum is computed from the inner checksum, which is assumed to be correct.
-    let inner = inside(Shape {
+    let inner = ip_packet(Shape {
         padding: 0,
         bad_checksum: false,
-        ..shape.hopped()
+        ..shape.forwarded()
     });
     let encapsulation = match encapsulation {
         Encapsulation::Gue {
@@ -63,7 +63,7 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
         (IpAddr::V6(outer), IpAddr::V6(server)) => {
             IpBuilder::V6(Packet::ipv6(outer, server).flow_label((hash >> 44) as u32))
         }
-        mixed => panic!("{mixed:?}"),
+        addresses => panic!("{addresses:?}"),
     };
     let mut packet = ip
         .ttl(shape.ttl - 1)
@@ -77,11 +77,11 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
         }
     );
     if remote {
-        fill_udp(&mut packet, outer, server, shape.bad_checksum);
+        fill_outer_checksum(&mut packet, outer, server, shape.bad_checksum);
     }
     if !remote {
         packet.truncate(packet.len() - inner.len());
-        packet.extend(carried);
+        packet.extend(expected_inner);
     }
     let link = Packet::ethernet(macs.0.into(), macs.1.into());
     link.padding(shape.padding).ip_packet(&packet)
@@ -89,23 +89,23 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
 
 /// Fills in the outer checksum. If the inner checksum is wrong, the outer checksum, which is computed from it, is wrong
 /// by the same amount.
-fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
-    let at = if src.is_ipv4() { 20 } else { 40 };
-    packet[at + 6..at + 8].fill(0);
-    let datagram = &packet[at..];
+fn fill_outer_checksum(packet: &mut [u8], src: IpAddr, dst: IpAddr, bad_checksum: bool) {
+    let udp = if src.is_ipv4() { 20 } else { 40 };
+    packet[udp + 6..udp + 8].fill(0);
+    let datagram = &packet[udp..];
     let pseudo =
         weir_wire::checksum::pseudo_header(src, dst, weir_wire::IpProtocol::UDP, datagram.len());
-    let right = pseudo.bytes(datagram).checksum();
-    let sum = if spoilt {
-        weir_wire::checksum::update_u16(right, 0, WRONG_CHECKSUM_DIFFERENCE)
+    let correct = pseudo.bytes(datagram).checksum();
+    let sum = if bad_checksum {
+        weir_wire::checksum::update_u16(correct, 0, WRONG_CHECKSUM_DIFFERENCE)
     } else {
-        right
+        correct
     };
-    packet[at + 6..at + 8]
+    packet[udp + 6..udp + 8]
         .copy_from_slice(&weir_wire::checksum::udp_checksum_field(sum).to_be_bytes());
 }
 
-pub(crate) fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {
+pub(crate) fn tunnel_server(server: &str, tunnel: Tunnel) -> NewServer {
     let outer: IpAddr = if server.contains(':') { OUTER6 } else { OUTER4 }
         .parse()
         .unwrap();
@@ -116,14 +116,14 @@ pub(crate) fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {
     })
 }
 
-fn tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) {
+fn check_tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     for (family, vip, client, _) in families() {
         for server in [SERVER4, SERVER6] {
-            let row = tunnelled(server, tunnel.0).row(|row| row.tunnel_flags = tunnel.1);
-            run(
+            let row = tunnel_server(server, tunnel.0).row(|row| row.tunnel_flags = tunnel.1);
+            run_flow(
                 &mut bench,
                 &format!("{name} {family} to {server}"),
                 (vip, client),
@@ -137,13 +137,13 @@ fn tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) {
 
 #[test]
 fn ipip_encapsulates_all_pairs_of_families() {
-    tunnel("ipip", (Tunnel::Ipip, 0), Encapsulation::Ipip);
+    check_tunnel("ipip", (Tunnel::Ipip, 0), Encapsulation::Ipip);
 }
 
 #[test]
 fn gre_encapsulates_all_pairs_of_families() {
     for (name, flags) in [("gre", 0), ("gre with checksum", TUNNEL_CSUM)] {
-        tunnel(
+        check_tunnel(
             name,
             (Tunnel::Gre, flags),
             Encapsulation::Gre {
@@ -169,7 +169,7 @@ fn gue_encapsulates_all_pairs_of_families() {
             dport: 6080,
             checksum,
         };
-        tunnel(name, (Tunnel::Gue, flags), gue);
+        check_tunnel(name, (Tunnel::Gue, flags), gue);
     }
 }
 
@@ -178,18 +178,18 @@ fn tunnel_keeps_vlan_tags_outside() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    single(&mut bench, tunnelled(SERVER4, Tunnel::Ipip));
+    add_single_server(&mut bench, tunnel_server(SERVER4, Tunnel::Ipip));
     let plain = Shape::tcp(SYN);
     let ends = Ends {
-        from: at(CLIENT4, 2000),
-        to: at(VIP4, 80),
+        src: at(CLIENT4, 2000),
+        dst: at(VIP4, 80),
         dest: 1,
     };
     let out = tunnel_out(&plain, &ends, SERVER4, Encapsulation::Ipip);
     let mut tagged = out[..12].to_vec();
     tagged.extend([0x81, 0, 0, 7]);
     tagged.extend(&out[12..]);
-    let case = syn(
+    let case = case(
         "tagged ipip",
         Shape {
             tags: &[7],

@@ -7,7 +7,7 @@ use weir_dataplane::TestInput;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
-use crate::census::assert_invariants;
+use crate::consistency::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
@@ -52,7 +52,7 @@ fn race(forward: Forward) {
     let count = |reason: Reason| plane.maps().reasons().unwrap()[reason.number() as usize];
     // If a CPU is preempted while it holds a lock, the other CPU selects by hash; this is rare and counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
-    assert!(missed <= MISSED_MAX, "{missed} missed");
+    assert!(missed <= MISSED_MAX, "{missed} locks missed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);
     assert!(
         expected.contains(&forwards),
@@ -60,7 +60,10 @@ fn race(forward: Forward) {
     );
     // Each CPU sends a SYN and an ACK of every flow; those of a flow without an entry may be dropped.
     let packets = 4 * u64::from(FLOWS);
-    assert!(sent >= packets - 4 * missed, "{sent} of {packets} sent");
+    assert!(
+        sent >= packets - 4 * missed,
+        "{sent} of {packets} packets sent"
+    );
     let total: u64 = (1..=3)
         .map(|dest| plane.maps().live(dest).unwrap().total)
         .sum();

@@ -61,7 +61,7 @@ impl Shape {
     }
 
     /// Returns the packet as it leaves the director.
-    pub(crate) const fn hopped(self) -> Self {
+    pub(crate) const fn forwarded(self) -> Self {
         Self {
             ttl: self.ttl - 1,
             ..self
@@ -72,8 +72,8 @@ impl Shape {
     pub(crate) fn build(
         &self,
         macs: ([u8; 6], [u8; 6]),
-        from: SocketAddr,
-        to: SocketAddr,
+        src: SocketAddr,
+        dst: SocketAddr,
     ) -> Vec<u8> {
         let mut link = Packet::ethernet(macs.0.into(), macs.1.into()).padding(self.padding);
         for tag in self.tags {
@@ -82,7 +82,7 @@ impl Shape {
         macro_rules! transport {
             ($ip:expr) => {
                 if self.udp {
-                    let udp = $ip.udp(from.port(), to.port()).payload(self.payload);
+                    let udp = $ip.udp(src.port(), dst.port()).payload(self.payload);
                     if self.no_checksum {
                         udp.zero_udp_checksum().build()
                     } else {
@@ -90,14 +90,14 @@ impl Shape {
                     }
                 } else {
                     let tcp = $ip
-                        .tcp(from.port(), to.port())
+                        .tcp(src.port(), dst.port())
                         .flags(self.flags)
                         .options(self.tcp_options);
                     tcp.payload(self.payload).build()
                 }
             };
         }
-        let mut frame = match (from.ip(), to.ip()) {
+        let mut frame = match (src.ip(), dst.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let ip = link.ipv4(src, dst).ttl(self.ttl).tos(self.tos);
                 transport!(if self.ip_options {
@@ -117,24 +117,24 @@ impl Shape {
             ends => panic!("mixed families {ends:?}"),
         };
         if self.bad_checksum {
-            self.spoil(&mut frame);
+            self.corrupt_checksum(&mut frame);
         }
         frame
     }
 
     /// Makes the transport checksum wrong, always by the same amount: a director that updates it incrementally sends
     /// the packet that is built here for the new ends.
-    fn spoil(&self, frame: &mut [u8]) {
+    fn corrupt_checksum(&self, frame: &mut [u8]) {
         let l4 = weir_flow::parse(frame).unwrap().l4;
-        let at = l4 + if self.udp { 6 } else { 16 };
-        let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        let wrong = weir_wire::checksum::update_u16(right, 0, WRONG_CHECKSUM_DIFFERENCE);
-        frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
+        let offset = l4 + if self.udp { 6 } else { 16 };
+        let correct = u16::from_be_bytes([frame[offset], frame[offset + 1]]);
+        let wrong = weir_wire::checksum::update_u16(correct, 0, WRONG_CHECKSUM_DIFFERENCE);
+        frame[offset..offset + 2].copy_from_slice(&wrong.to_be_bytes());
     }
 
     /// Returns the frame as a client sends it.
-    pub(crate) fn arriving(&self, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
-        self.build((CLIENT_MAC, DIRECTOR_MAC), from, to)
+    pub(crate) fn arriving(&self, src: SocketAddr, dst: SocketAddr) -> Vec<u8> {
+        self.build((CLIENT_MAC, DIRECTOR_MAC), src, dst)
     }
 }
 
@@ -204,7 +204,7 @@ impl Case {
         assert_eq!(outcome.verdict, self.verdict, "{name}");
         let out = self.out.as_ref().unwrap_or(&self.frame);
         if let Some(difference) = weir_wire::diff(out, &outcome.frame) {
-            panic!("{name}: expected first, then what came\n{difference}");
+            panic!("{name}: expected frame first, then the frame of the data plane\n{difference}");
         }
     }
 }

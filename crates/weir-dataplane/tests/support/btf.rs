@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::elf::{Elf, number, short, text};
+use crate::elf::{Elf, read_string, read_u16, read_u32};
 
 /// A struct of the object: size and (name, offset in bytes) of its members.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,41 +14,45 @@ pub(crate) struct Struct {
 /// Returns every named struct of an object.
 pub(crate) fn structs(elf: &[u8]) -> BTreeMap<String, Struct> {
     let btf = Elf::new(elf).section(".BTF");
-    assert_eq!(short(btf, 0), 0xeb9f, "BTF's magic");
-    let start = number(btf, 4);
-    let types = &btf[start + number(btf, 8)..][..number(btf, 12)];
-    let strings = &btf[start + number(btf, 16)..][..number(btf, 20)];
+    assert_eq!(read_u16(btf, 0), 0xeb9f, "BTF's magic");
+    let start = read_u32(btf, 4);
+    let types = &btf[start + read_u32(btf, 8)..][..read_u32(btf, 12)];
+    let strings = &btf[start + read_u32(btf, 16)..][..read_u32(btf, 20)];
     let mut found = BTreeMap::new();
-    let mut at = 0;
-    while at < types.len() {
+    let mut offset = 0;
+    while offset < types.len() {
         let (name, info, size) = (
-            number(types, at),
-            number(types, at + 4),
-            number(types, at + 8),
+            read_u32(types, offset),
+            read_u32(types, offset + 4),
+            read_u32(types, offset + 8),
         );
         let (kind, members, bitfields) = (info >> 24 & 0x1f, info & 0xffff, info >> 31 == 1);
-        at += 12;
+        offset += 12;
         if kind == 4 && name != 0 {
             let fields = (0..members).map(|member| {
-                let at = at + member * 12;
-                let bits = number(types, at + 8) & if bitfields { 0xff_ffff } else { usize::MAX };
-                (text(strings, number(types, at)), bits / 8)
+                let member_offset = offset + member * 12;
+                let bits = read_u32(types, member_offset + 8)
+                    & if bitfields { 0xff_ffff } else { usize::MAX };
+                (
+                    read_string(strings, read_u32(types, member_offset)),
+                    bits / 8,
+                )
             });
             found.insert(
-                text(strings, name),
+                read_string(strings, name),
                 Struct {
                     size,
                     fields: fields.collect(),
                 },
             );
         }
-        at += match kind {
+        offset += match kind {
             1 | 14 | 17 => 4,
             3 => 12,
             4 | 5 | 15 | 19 => members * 12,
             6 | 13 => members * 8,
             2 | 7..=12 | 16 | 18 => 0,
-            other => panic!("BTF kind {other} is not known here"),
+            other => panic!("unknown BTF kind {other}"),
         };
     }
     found

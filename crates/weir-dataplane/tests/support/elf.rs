@@ -25,21 +25,24 @@ pub(crate) struct Symbol {
     pub(crate) size: usize,
 }
 
-pub(crate) fn number(bytes: &[u8], at: usize) -> usize {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+pub(crate) fn read_u32(bytes: &[u8], offset: usize) -> usize {
+    u32::from_le_bytes(bytes[offset..offset + 4].try_into().unwrap()) as usize
 }
 
-pub(crate) fn short(bytes: &[u8], at: usize) -> usize {
-    u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap()) as usize
+pub(crate) fn read_u16(bytes: &[u8], offset: usize) -> usize {
+    u16::from_le_bytes(bytes[offset..offset + 2].try_into().unwrap()) as usize
 }
 
-fn long(bytes: &[u8], at: usize) -> usize {
-    usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())).unwrap()
+fn read_u64(bytes: &[u8], offset: usize) -> usize {
+    usize::try_from(u64::from_le_bytes(
+        bytes[offset..offset + 8].try_into().unwrap(),
+    ))
+    .unwrap()
 }
 
-pub(crate) fn text(bytes: &[u8], at: usize) -> String {
-    let end = at + bytes[at..].iter().position(|byte| *byte == 0).unwrap();
-    String::from_utf8(bytes[at..end].to_vec()).unwrap()
+pub(crate) fn read_string(bytes: &[u8], offset: usize) -> String {
+    let end = offset + bytes[offset..].iter().position(|byte| *byte == 0).unwrap();
+    String::from_utf8(bytes[offset..end].to_vec()).unwrap()
 }
 
 impl<'a> Elf<'a> {
@@ -49,7 +52,11 @@ impl<'a> Elf<'a> {
             b"\x7fELF\x02\x01",
             "a 64-bit little-endian ELF file"
         );
-        let (table, size, count) = (long(bytes, 40), short(bytes, 58), short(bytes, 60));
+        let (table, size, count) = (
+            read_u64(bytes, 40),
+            read_u16(bytes, 58),
+            read_u16(bytes, 60),
+        );
         let headers = (0..count)
             .map(|index| &bytes[table + index * size..][..size])
             .collect();
@@ -59,12 +66,12 @@ impl<'a> Elf<'a> {
     /// Returns the contents of a section.
     pub(crate) fn body(&self, section: usize) -> &'a [u8] {
         let header = self.headers[section];
-        &self.bytes[long(header, 24)..][..long(header, 32)]
+        &self.bytes[read_u64(header, 24)..][..read_u64(header, 32)]
     }
 
     pub(crate) fn name(&self, section: usize) -> String {
-        let names = self.body(short(self.bytes, 62));
-        text(names, number(self.headers[section], 0))
+        let names = self.body(read_u16(self.bytes, 62));
+        read_string(names, read_u32(self.headers[section], 0))
     }
 
     /// Returns the contents of the section with this name.
@@ -79,11 +86,11 @@ impl<'a> Elf<'a> {
         self.section(".symtab")
             .chunks_exact(SYMBOL_BYTES)
             .map(|entry| Symbol {
-                name: text(names, number(entry, 0)),
+                name: read_string(names, read_u32(entry, 0)),
                 is_function: entry[4] & 0xf == STT_FUNC,
-                section: short(entry, 6),
-                value: long(entry, 8),
-                size: long(entry, 16),
+                section: read_u16(entry, 6),
+                value: read_u64(entry, 8),
+                size: read_u64(entry, 16),
             })
             .collect()
     }
@@ -92,11 +99,11 @@ impl<'a> Elf<'a> {
     pub(crate) fn relocations(&self, section: usize) -> Vec<(usize, usize)> {
         let tables = (0..self.headers.len()).filter(|table| {
             let header = self.headers[*table];
-            number(header, 4) == SHT_REL && number(header, 44) == section
+            read_u32(header, 4) == SHT_REL && read_u32(header, 44) == section
         });
         tables
             .flat_map(|table| self.body(table).chunks_exact(RELOCATION_BYTES))
-            .map(|entry| (long(entry, 0), number(entry, 12)))
+            .map(|entry| (read_u64(entry, 0), read_u32(entry, 12)))
             .collect()
     }
 }

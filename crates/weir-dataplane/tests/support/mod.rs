@@ -19,7 +19,7 @@ use weir_model::{
 
 use planned::Planned;
 
-/// See [`weir_testing::require_root`].
+/// Returns whether the test runs as root; see [`weir_testing::require_root`].
 pub(crate) fn privileged() -> bool {
     weir_testing::require_root()
 }
@@ -55,7 +55,7 @@ impl Sandbox {
                 std::ptr::null(),
             )
         };
-        assert_eq!(private, 0, "private mounts");
+        assert_eq!(private, 0, "make the mounts private");
         // With forwarding off, the kernel returns no routes, so that the programs do not change the test's next hops.
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         Self { directory }
@@ -129,7 +129,7 @@ pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
         let sweep = dataplane.maps().sweep();
         assert!(
             Instant::now() < deadline,
-            "the sweep does not end them: {sweep:?}"
+            "the sweep does not remove the flows: {sweep:?}"
         );
         std::thread::sleep(Duration::from_millis(10));
     }

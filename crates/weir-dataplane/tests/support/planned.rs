@@ -21,7 +21,7 @@ use weir_sched::{Counts, Cursor};
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) desired: Desired,
-    pub(crate) around: Surroundings,
+    pub(crate) surroundings: Surroundings,
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
@@ -47,7 +47,7 @@ impl Planned {
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
-            around: Surroundings::default(),
+            surroundings: Surroundings::default(),
             allocation: Allocation::default(),
             sizes,
             elements: ExtentAllocator::new(sizes.elements),
@@ -86,12 +86,17 @@ impl Planned {
             .desired
             .services
             .iter()
-            .map(|it| it.name.clone())
+            .map(|service| service.name.clone())
             .collect();
         let services: Vec<&str> = services.iter().map(String::as_str).collect();
         self.reconcile_all(&services, Cursor::default());
         let desired = Indexed::from(self.desired.clone());
-        let rows = row_set::rows(&desired, &self.allocation, &self.around, self.sizes.dests);
+        let rows = row_set::rows(
+            &desired,
+            &self.allocation,
+            &self.surroundings,
+            self.sizes.dests,
+        );
         rows.unwrap().0
     }
 
@@ -155,8 +160,8 @@ impl Planned {
         let published = Published { tables, run };
         write_tree(plane, &published);
         maps.set_extent(service, run.at).unwrap();
-        if let Some(before) = self.published.insert(service, published) {
-            self.elements.retire(before.run, Instant::now());
+        if let Some(replaced) = self.published.insert(service, published) {
+            self.elements.retire(replaced.run, Instant::now());
             self.elements.reclaim_all();
         }
     }
@@ -188,8 +193,8 @@ impl Planned {
 fn write_tree(plane: &Dataplane, published: &Published) {
     let nodes = tree(plane, &published.tables);
     if !nodes.is_empty() {
-        let at = published.tree_at();
-        plane.maps().set_elements(at, &nodes).unwrap();
+        let first = published.tree_at();
+        plane.maps().set_elements(first, &nodes).unwrap();
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Net {
 }
 
 pub(crate) fn net(v6: bool) -> Net {
-    let ip = |v4: &str, six: &str| if v6 { six } else { v4 }.parse().unwrap();
+    let ip = |v4: &str, v6_text: &str| if v6 { v6_text } else { v4 }.parse().unwrap();
     Net {
         v6,
         client: ip("198.51.100.7", "2001:db8:2::7"),
@@ -124,7 +124,7 @@ impl Setup {
         let mut planned = Planned::new(small_sizes());
         planned.desired.services.push(service);
         planned.desired.pools.push(pool);
-        planned.around.sources = [(net.server, net.director)].into();
+        planned.surroundings.sources = [(net.server, net.director)].into();
         planned
     }
 
@@ -206,7 +206,11 @@ impl Out {
     pub(crate) fn sent(&self) -> &Datagram {
         assert_eq!(self.verdict, XDP_TX, "not sent");
         let ip = self.ip();
-        assert!(ip.checksums_valid(), "{}", weir_wire::describe(&self.frame));
+        assert!(
+            ip.has_valid_checksums(),
+            "{}",
+            weir_wire::describe(&self.frame)
+        );
         if let Some(quoted) = ip.quoted() {
             assert_ne!(
                 quoted.header_checksum,
@@ -253,7 +257,7 @@ impl World {
     }
 
     /// Starts the client's TCP flow and returns the packet that the server receives.
-    pub(crate) fn begin(&self) -> Out {
+    pub(crate) fn start_flow(&self) -> Out {
         let out = self.send(&tcp(
             self.net.client,
             self.net.vip,
@@ -282,7 +286,7 @@ pub(crate) fn tcp_packet(
     dport: u16,
     length: usize,
 ) -> Vec<u8> {
-    let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
+    let data: Vec<u8> = (0..length).map(|index| index as u8).collect();
     Packet::ip(src, dst)
         .tcp(sport, dport)
         .flags(TcpFlags::ACK)
@@ -297,7 +301,7 @@ pub(crate) fn udp_packet(
     dport: u16,
     length: usize,
 ) -> Vec<u8> {
-    let data: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+    let data: Vec<u8> = (0..length).map(|index| (index * 7) as u8).collect();
     Packet::ip(src, dst)
         .udp(sport, dport)
         .payload(&data)

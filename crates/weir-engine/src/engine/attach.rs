@@ -191,6 +191,6 @@ pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
     let attachments = plane.attachments()?;
     Ok(attachments
         .into_iter()
-        .filter_map(|attachment| Some((attachment.ifindex, Mode::of(attachment.hook)?)))
+        .filter_map(|attachment| Some((attachment.ifindex, Mode::from_hook(attachment.hook)?)))
         .collect())
 }

@@ -61,7 +61,7 @@ impl Engine {
                 self.choose_by_locality(slot, (kind, number, expiration), &members, packet)
             }
             Some(State::Draws) => {
-                let any = members.iter().any(Member::available);
+                let any = members.iter().any(Member::is_available);
                 Ok(if any { Choice::Random } else { Choice::None })
             }
             None => {

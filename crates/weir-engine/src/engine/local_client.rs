@@ -145,7 +145,7 @@ impl Engine {
                 return Ok(());
             };
             for (key, row) in maps.listeners.elements()? {
-                local.written.insert(Key::of(&key), row);
+                local.written.insert(Key::from_record(&key), row);
             }
             local.maps = Some(maps);
         }

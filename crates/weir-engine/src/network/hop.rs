@@ -27,12 +27,12 @@ impl HopsOfMany<'_> {
     pub(crate) fn hops_to(&mut self, server: IpAddr) -> Hops {
         let found = self.network.state.lookups.get(&server);
         if let (Some(found), Some((last, hops))) = (found, &self.last)
-            && (found.kind, &found.legs) == (last.kind, &last.legs)
+            && (found.kind, &found.next_hops) == (last.kind, &last.next_hops)
         {
             return *hops;
         }
         let hops = self.network.hops(server);
-        let uses_routers = |it: &&Lookup| it.legs.iter().all(|leg| leg.gateway.is_some());
+        let uses_routers = |it: &&Lookup| it.next_hops.iter().all(|hop| hop.gateway.is_some());
         self.last = found.filter(uses_routers).map(|found| (found, hops));
         hops
     }
@@ -57,7 +57,7 @@ impl Network {
         let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
-        port.mac.is_some() && (generic || driver.is_some_and(|features| features.transmit()))
+        port.mac.is_some() && (generic || driver.is_some_and(|features| features.can_transmit()))
     }
 
     /// Returns the rows of the devices that are up, by index.

@@ -120,8 +120,8 @@ impl Network {
     /// A table cannot be read.
     pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
         let added: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
-        let tables = self.netlink.tables().await?;
-        if !self.state.has_same_routes_as(&tables) {
+        let tables = self.netlink.read_tables().await?;
+        if !self.state.has_same_links_and_addresses(&tables) {
             let servers = self.servers.union(&added).copied().collect();
             return Ok(Update {
                 servers: self.refresh(servers).await?,
@@ -273,7 +273,7 @@ impl Network {
             .map(IpAddr::is_ipv6)
             .collect();
         families.into_iter().all(|ipv6| {
-            let sysctl = Sysctl::of_device(ipv6, &link.name, "forwarding");
+            let sysctl = Sysctl::for_device(ipv6, &link.name, "forwarding");
             let value = sysctl.and_then(|sysctl| self.netlink.sysctl(&sysctl));
             // If the value is unreadable, assume that the kernel does not forward, which works in both cases.
             value.is_ok_and(|value| value != "0")

@@ -123,7 +123,11 @@ impl Network {
     pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
-        let native = |ifindex| self.drivers.get(ifindex).is_some_and(|it| it.basic());
+        let native = |ifindex| {
+            self.drivers
+                .get(ifindex)
+                .is_some_and(|it| it.can_run_in_driver())
+        };
         let all_native = xdp.iter().all(native);
         self.expected_native = if all_native { xdp } else { BTreeSet::new() };
         self.expected.clone_from(wanted);

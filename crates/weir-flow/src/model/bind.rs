@@ -11,12 +11,12 @@ use weir_wire::{IpProtocol, TcpFlags};
 use super::config::ServiceRow;
 use super::flows::{Flow, Kind};
 use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
-use crate::key::{Tuple, scaled, steer_hash};
+use crate::key::{Tuple, scale, steer_hash};
 use crate::state;
 
-/// Maximum number of servers that are tried for a nat flow if their reverse tuples are in use.
+/// Maximum number of servers that are tried for a nat flow whose reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Number of entries of the spread table that are tried to find a server with translation.
+/// Number of entries of the spread table that are tried per attempt to find another server with translation.
 const NAT_SERVER_PICKS: u64 = 4;
 /// Maximum number of source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
@@ -24,7 +24,7 @@ const SNAT_PORT_TRIES: u32 = 16;
 /// The index of a server, and the tuple of the flow's entry if it has one.
 type Bound = (u32, Option<Tuple>);
 
-/// Why a nat flow has no entry.
+/// The reason why a nat flow gets no entry.
 enum NatFailure {
     Conflict,
     Rejected(Reason),
@@ -49,13 +49,13 @@ impl<S: Scheduler> Model<S> {
                     self.store_client_hop(job, dest);
                     self.send_to_server(job, dest, entry)
                 }
-                Err(reason) => self.unbound(job, service, reason),
+                Err(reason) => self.handle_unbound(job, service, reason),
             },
         }
     }
 
-    fn unbound(&mut self, job: &mut Job, service: u32, reason: Reason) -> Verdict {
-        let drops = self
+    fn handle_unbound(&mut self, job: &mut Job, service: u32, reason: Reason) -> Verdict {
+        let drops_packets = self
             .config
             .services
             .get(&service)
@@ -64,7 +64,7 @@ impl<S: Scheduler> Model<S> {
             != 0;
         match reason {
             Reason::PassNoFlow => self.pass(reason),
-            Reason::DropNoServer if !drops => self.refuse(job, Reason::RejectNoServer, 0),
+            Reason::DropNoServer if !drops_packets => self.refuse(job, Reason::RejectNoServer, 0),
             _ => self.drop(reason),
         }
     }
@@ -97,14 +97,14 @@ impl<S: Scheduler> Model<S> {
             .as_ref()
             .map(|rule| template::key(job, service, rule));
         if !may_start_flow {
-            if !untracked && !row.steers() {
+            if !untracked && !row.depends_only_on_packet() {
                 return Err(Reason::PassNoFlow);
             }
             return self.bind_stateless(job, &row, key, Reason::PassNoFlow, false);
         }
         let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
         let hash = key.map_or_else(|| row.spread_hash(job), |key| self.key.hash(&key));
-        if !one_packet && self.over_budget(job, &row, hash) {
+        if !one_packet && self.take_entry_budget(job, &row, hash) {
             self.count_reason(Reason::CountSynBudget);
             return self.bind_stateless(job, &row, key, Reason::DropSynBudget, true);
         }
@@ -147,7 +147,7 @@ impl<S: Scheduler> Model<S> {
         template: Option<Tuple>,
     ) -> Result<Bound, Reason> {
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
-        if translates(&dest, job) {
+        if is_translated(&dest, job) {
             return self.bind_nat(job, row, chosen, template);
         }
         let Some(index) = self.flows.allocate(job.hash) else {
@@ -160,11 +160,11 @@ impl<S: Scheduler> Model<S> {
             by_template: template.is_some(),
             ..self.new_flow(job, chosen, &dest, index)
         };
-        self.enter(tuple, flow);
+        self.add_flow(tuple, flow);
         Ok((chosen, Some(tuple)))
     }
 
-    /// Binds without an entry. Translation works without one, but source translation (snat) needs an entry.
+    /// Binds without an entry, which is not possible with source translation (snat).
     fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Bound, Reason> {
         if dest.flags & DEST_SNAT != 0 {
             return Err(Reason::DropNoPlace);
@@ -178,7 +178,7 @@ impl<S: Scheduler> Model<S> {
     fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow, hash: u64) -> u32 {
         let keeps_flows =
             job.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
-        if keeps_flows && self.is_untracked(job) && !self.spread_translates(hash, row) {
+        if keeps_flows && self.is_untracked(job) && !self.is_spread_translated(hash, row) {
             return spread(row, hash);
         }
         let live = &self.live;
@@ -198,7 +198,7 @@ impl<S: Scheduler> Model<S> {
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
-    /// Whether a TCP packet begins a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
+    /// Returns whether a TCP packet begins a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
     fn may_start_flow(&self, flags: TcpFlags) -> bool {
         let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
         (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)
@@ -211,7 +211,7 @@ impl<S: Scheduler> Model<S> {
         job: &Job,
         row: &ServiceRow,
         template: Option<Tuple>,
-        nat: Reason,
+        nat_reason: Reason,
         may_start_flow: bool,
     ) -> Result<Bound, Reason> {
         let chosen = match template {
@@ -223,7 +223,7 @@ impl<S: Scheduler> Model<S> {
         };
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if dest.forward == Forward::Nat as u8 {
-            return Err(nat);
+            return Err(nat_reason);
         }
         if may_start_flow {
             self.mark_untracked(job);
@@ -235,7 +235,7 @@ impl<S: Scheduler> Model<S> {
 
     fn new_flow(&self, job: &Job, chosen: u32, dest: &Dest, index: u32) -> Flow {
         let state = match job.layout.protocol {
-            IpProtocol::TCP => state::first(job.layout.tcp_flags),
+            IpProtocol::TCP => state::initial(job.layout.tcp_flags),
             _ => State::Udp,
         };
         Flow {
@@ -258,8 +258,8 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    fn enter(&mut self, tuple: Tuple, flow: Flow) {
-        self.count_bound(flow.dest, flow.active);
+    fn add_flow(&mut self, tuple: Tuple, flow: Flow) {
+        self.count_new_flow(flow.dest, flow.active);
         self.count_syn(flow.dest, flow.state);
         self.flows.insert(tuple, flow);
     }
@@ -303,7 +303,7 @@ impl<S: Scheduler> Model<S> {
             })
             .find(|chosen| {
                 let dest = self.config.dests.get(chosen);
-                dest.is_some_and(|dest| translates(dest, job))
+                dest.is_some_and(|dest| is_translated(dest, job))
             })
     }
 
@@ -328,10 +328,10 @@ impl<S: Scheduler> Model<S> {
             ..tuple
         };
         let reply = if dest.flags & DEST_SNAT == 0 {
-            self.free_reply(to_client, job.now)
+            self.claim_reply(to_client, job.now)
                 .ok_or(NatFailure::Conflict)?
         } else {
-            self.snat_reply(job, row, to_client)?
+            self.find_snat_reply(job, row, to_client)?
         };
         let reverse = self
             .flows
@@ -347,7 +347,7 @@ impl<S: Scheduler> Model<S> {
             by_template: template.is_some(),
             ..self.new_flow(job, chosen, &dest, index)
         };
-        self.enter(tuple, flow);
+        self.add_flow(tuple, flow);
         self.flows.insert(
             reply,
             Flow {
@@ -360,9 +360,8 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Returns the tuple if it is unused. If an expired flow, which the sweep has not removed yet, uses it, removes
-    /// this flow.
-    fn free_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
+    /// Returns `reply` if no flow uses this tuple. Removes a flow that uses it and has expired.
+    fn claim_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
         let forward_tuple = self.flows.get(&reply).and_then(|flow| match flow.kind {
             Kind::Reverse => flow.peer,
             Kind::Forward | Kind::Template => None,
@@ -379,7 +378,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Searches for an unused source address and port, starting at a point that the hash selects.
-    fn snat_reply(
+    fn find_snat_reply(
         &mut self,
         job: &Job,
         row: &ServiceRow,
@@ -400,10 +399,10 @@ impl<S: Scheduler> Model<S> {
                     .get(address)
                     .copied()
                     .unwrap_or(Addr::ZERO),
-                dport: first.wrapping_add(scaled(port, span) as u16),
+                dport: first.wrapping_add(scale(port, span) as u16),
                 ..to_client
             };
-            if let Some(reply) = self.free_reply(candidate, job.now) {
+            if let Some(reply) = self.claim_reply(candidate, job.now) {
                 return Ok(reply);
             }
         }
@@ -421,8 +420,8 @@ impl<S: Scheduler> Model<S> {
         if !nat || !learns || self.is_mark_ingress() {
             return;
         }
-        let mac = |at: usize| {
-            core::array::from_fn(|index| job.frame.get(at + index).copied().unwrap_or(0))
+        let mac = |offset: usize| {
+            core::array::from_fn(|index| job.frame.get(offset + index).copied().unwrap_or(0))
         };
         let hop = HopParts {
             ifindex: self.config.ingress,
@@ -455,21 +454,22 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Whether flows to a server are translated. A local server with the VIP's address receives packets unchanged.
-fn translates(dest: &Dest, job: &Job) -> bool {
+/// Returns whether flows to a server are translated. A local server with the VIP's address receives packets unchanged.
+fn is_translated(dest: &Dest, job: &Job) -> bool {
     let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
     dest.forward == Forward::Nat as u8 && !is_local_vip
 }
 
 impl ServiceRow {
-    /// Whether the server depends only on the packet, on all directors with the same servers.
-    fn steers(&self) -> bool {
+    /// Returns whether the choice of a server depends only on the packet, and is the same on all directors with the
+    /// same servers.
+    fn depends_only_on_packet(&self) -> bool {
         self.hashed && self.persistence.is_none()
     }
 
     /// Returns the hash for the spread table, for a client without persistence.
     pub(super) fn spread_hash(&self, job: &Job) -> u64 {
-        if self.steers() {
+        if self.depends_only_on_packet() {
             steer_hash(&job.layout.tuple())
         } else {
             job.hash
@@ -481,7 +481,7 @@ impl ServiceRow {
 pub(super) fn spread(row: &ServiceRow, hash: u64) -> u32 {
     let length = u32::try_from(row.spread.len()).unwrap_or(u32::MAX);
     row.spread
-        .get(scaled(hash, length) as usize)
+        .get(scale(hash, length) as usize)
         .copied()
         .unwrap_or(0)
 }

@@ -108,7 +108,7 @@ impl Config {
         }
     }
 
-    /// Whether an address is used only as a source address of snat.
+    /// Returns whether an address is used only as a source address of snat.
     #[must_use]
     pub(crate) fn is_only_snat_source(&self, addr: Addr) -> bool {
         let vip = self.vips.get(&addr);

@@ -37,18 +37,18 @@ fn mark_key(job: &Job) -> (bool, u64) {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes an entry from the budget of new entries. Returns whether the flow gets no entry. Datagrams with nat always
-    /// get one.
-    pub(super) fn over_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
+    /// Takes an entry from the budget of new entries. Returns whether the budget is exhausted and the flow
+    /// gets no entry; UDP flows with nat always get an entry.
+    pub(super) fn take_entry_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
         let limit = self.config.settings.syn_budget;
         if self.syn_budget.take(job.now, limit) {
             return false;
         }
-        job.layout.protocol == IpProtocol::TCP || !self.spread_translates(hash, row)
+        job.layout.protocol == IpProtocol::TCP || !self.is_spread_translated(hash, row)
     }
 
-    /// Whether a packet is forwarded by its hash, without a flow lookup: a SYN beyond the budget, to a service whose
-    /// scheduler uses only the hash.
+    /// Returns whether a packet is forwarded by its hash, without a flow lookup: a SYN beyond the budget, to a service
+    /// whose scheduler uses only the hash.
     pub(super) fn skips_lookup(&self, job: &Job) -> bool {
         let layout = &job.layout;
         let may_start_flow = layout.protocol == IpProtocol::TCP
@@ -70,8 +70,8 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    /// Whether the spread table's server needs an entry, because its flows are translated.
-    pub(super) fn spread_translates(&self, hash: u64, row: &ServiceRow) -> bool {
+    /// Returns whether the spread table's server needs an entry, because its flows are translated.
+    pub(super) fn is_spread_translated(&self, hash: u64, row: &ServiceRow) -> bool {
         let dest = self.config.dests.get(&spread(row, hash));
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)
     }
@@ -85,13 +85,13 @@ impl<S: Scheduler> Model<S> {
         } else {
             settings.untracked_ticks
         };
-        let until = job.now.wrapping_add(ticks) | 1;
-        self.untracked.insert((udp, bits), until);
+        let end_tick = job.now.wrapping_add(ticks) | 1;
+        self.untracked.insert((udp, bits), end_tick);
     }
 
-    /// Whether the untracked mark is set for the part of the hash space that contains the packet's flow.
+    /// Returns whether the untracked mark is set for the part of the hash space that contains the packet's flow.
     pub(super) fn is_untracked(&self, job: &Job) -> bool {
-        let until = self.untracked.get(&mark_key(job));
-        until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)
+        let end_tick = self.untracked.get(&mark_key(job));
+        end_tick.is_some_and(|end_tick| end_tick.wrapping_sub(job.now).cast_signed() >= 0)
     }
 }

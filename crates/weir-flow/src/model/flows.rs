@@ -9,7 +9,7 @@ use crate::key::Tuple;
 use crate::slot::SlotAllocator;
 use crate::state;
 
-/// Direction of an entry.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Packets from the client to the VIP.
@@ -20,10 +20,10 @@ pub enum Kind {
     Template,
 }
 
-/// One direction of a flow.
+/// An entry: one direction of a flow, or a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Direction.
+    /// Kind.
     pub kind: Kind,
     /// Index of the server.
     pub dest: u32,
@@ -114,9 +114,9 @@ impl Flows {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Adds `by` to a server's number of active or inactive flows, and to that of its pool if the pool has a separate
-    /// row.
-    pub(super) fn count_class(&mut self, dest: u32, active: bool, by: i64) {
+    /// Adds `delta` to a server's number of active or inactive flows, and to that of its pool if the pool has a
+    /// separate row.
+    pub(super) fn count_class(&mut self, dest: u32, active: bool, delta: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {
             vec![dest]
@@ -130,19 +130,19 @@ impl<S: Scheduler> Model<S> {
             } else {
                 &mut live.inactive
             };
-            *count = count.wrapping_add_signed(by);
+            *count = count.wrapping_add_signed(delta);
         }
     }
 
     /// Counts a new flow.
-    pub(super) fn count_bound(&mut self, dest: u32, active: bool) {
+    pub(super) fn count_new_flow(&mut self, dest: u32, active: bool) {
         self.live.entry(dest).or_default().total += 1;
         self.count_class(dest, active, 1);
-        self.update_upper(dest);
+        self.set_overload(dest);
     }
 
     /// Sets a server's overload flag if its flows have reached the upper threshold.
-    pub(super) fn update_upper(&mut self, dest: u32) {
+    pub(super) fn set_overload(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
         };
@@ -160,7 +160,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Clears a server's overload flag if enough of its flows have ended (ip_vs_unbind_dest).
-    fn update_overload(&mut self, dest: u32) {
+    fn clear_overload(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
         };
@@ -175,7 +175,7 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Updates a forward entry with a packet and its new state. UDP flows remain active or inactive.
+    /// Updates a forward entry with the time of a packet and its new state. UDP flows remain active or inactive.
     pub(super) fn advance(&mut self, tuple: &Tuple, next: State, now: u32) {
         let Some(flow) = self.flows.entries.get_mut(tuple) else {
             return;
@@ -214,7 +214,7 @@ impl<S: Scheduler> Model<S> {
             return;
         }
         self.count_class(flow.dest, flow.active, -1);
-        self.update_overload(flow.dest);
+        self.clear_overload(flow.dest);
         if let Some(template) = flow
             .template
             .and_then(|key| self.flows.entries.get_mut(&key))

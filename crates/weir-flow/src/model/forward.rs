@@ -36,8 +36,8 @@ impl<S: Scheduler> Model<S> {
         if dest.flags & DEST_LOCAL != 0 {
             self.count_in(dest_id, job);
             if forward == Some(Forward::Nat) && dest.addr != job.layout.dst {
-                let to = self.translation(job, &dest, entry);
-                edit::translate(&mut job.frame, &job.layout, &to);
+                let translation = self.translation(job, &dest, entry);
+                edit::translate(&mut job.frame, &job.layout, &translation);
             }
             return self.pass(Reason::PassLocalServer);
         }
@@ -53,37 +53,39 @@ impl<S: Scheduler> Model<S> {
         } else {
             0
         };
-        if let Some(refusal) = self.too_big(job, &hop, overhead) {
+        if let Some(refusal) = self.refuse_if_too_big(job, &hop, overhead) {
             return refusal;
         }
         self.count_in(dest_id, job);
         edit::decrement_ttl(&mut job.frame, &job.layout);
         match forward {
             Some(Forward::Direct) => return self.transmit(job, &hop, Some(dest.addr)),
-            Some(Forward::Tunnel) => encap::push(&mut job.frame, &job.layout, &dest, job.hash),
+            Some(Forward::Tunnel) => {
+                encap::push_headers(&mut job.frame, &job.layout, &dest, job.hash)
+            }
             Some(Forward::Nat) => {
-                let to = self.translation(job, &dest, entry);
-                edit::translate(&mut job.frame, &job.layout, &to);
+                let translation = self.translation(job, &dest, entry);
+                edit::translate(&mut job.frame, &job.layout, &translation);
             }
             _ => {
                 if dest.dscp != 0 {
                     edit::set_dscp(&mut job.frame, &job.layout, dest.dscp);
                 }
                 let layout = &job.layout;
-                let to = Translation {
+                let translation = Translation {
                     src: layout.src,
                     dst: dest.addr,
                     sport: layout.sport,
                     dport: layout.dport,
                 };
-                edit::translate(&mut job.frame, layout, &to);
+                edit::translate(&mut job.frame, layout, &translation);
             }
         }
         self.transmit(job, &hop, None)
     }
 
     /// Forwards a packet from a nat server to the client, with the VIP as source.
-    pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
+    pub(super) fn forward_reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
             .and_then(|tuple| self.flows.get(&tuple).map(|flow| (tuple, *flow)));
@@ -94,31 +96,31 @@ impl<S: Scheduler> Model<S> {
             self.release(&tuple);
             return self.pass(Reason::PassNoFlow);
         }
-        let next = match job.layout.protocol {
+        let next_state = match job.layout.protocol {
             IpProtocol::TCP => state::next(flow.state, View::Output, job.layout.tcp_flags),
             _ => State::Udp,
         };
-        self.advance(&tuple, next, job.now);
+        self.advance(&tuple, next_state, job.now);
         if edit::ttl(&job.frame, &job.layout) <= 1 {
             return self.refuse(job, Reason::DropTtl, 0);
         }
-        let Some(hop) = self.hop_to_client(tuple.src, flow.ingress) else {
+        let Some(hop) = self.find_client_hop(tuple.src, flow.ingress) else {
             return self.drop(Reason::DropNoRoute);
         };
-        if let Some(refusal) = self.too_big(job, &hop, 0) {
+        if let Some(refusal) = self.refuse_if_too_big(job, &hop, 0) {
             return refusal;
         }
         let traffic = self.traffic.entry(reverse.dest).or_default();
         traffic.packets_out += 1;
         traffic.bytes_out += job.layout.ip_len as u64;
         edit::decrement_ttl(&mut job.frame, &job.layout);
-        let to = Translation {
+        let translation = Translation {
             src: tuple.dst,
             dst: tuple.src,
             sport: tuple.dport,
             dport: tuple.sport,
         };
-        edit::translate(&mut job.frame, &job.layout, &to);
+        edit::translate(&mut job.frame, &job.layout, &translation);
         self.transmit(job, &hop, None)
     }
 
@@ -128,7 +130,12 @@ impl<S: Scheduler> Model<S> {
         traffic.bytes_in += job.layout.ip_len as u64;
     }
 
-    fn too_big(&mut self, job: &mut Job, hop: &HopParts, overhead: usize) -> Option<Verdict> {
+    fn refuse_if_too_big(
+        &mut self,
+        job: &mut Job,
+        hop: &HopParts,
+        overhead: usize,
+    ) -> Option<Verdict> {
         if hop.mtu == 0 {
             return None;
         }
@@ -140,7 +147,7 @@ impl<S: Scheduler> Model<S> {
     /// of the server's replies.
     fn translation(&self, job: &Job, dest: &Dest, entry: Option<Tuple>) -> Translation {
         let layout = &job.layout;
-        let mut to = Translation {
+        let mut translation = Translation {
             src: layout.src,
             sport: layout.sport,
             dst: dest.addr,
@@ -153,14 +160,14 @@ impl<S: Scheduler> Model<S> {
             .and_then(|tuple| self.flows.get(&tuple))
             .and_then(|flow| flow.peer);
         if let (true, Some(reply)) = (dest.flags & DEST_SNAT != 0, reply) {
-            (to.src, to.sport) = (reply.dst, reply.dport);
+            (translation.src, translation.sport) = (reply.dst, reply.dport);
         }
-        to
+        translation
     }
 
-    /// Returns the learned next hop of a client. If there is none, returns only the device on which the packet arrived:
-    /// the tc program resolves the next hop.
-    fn hop_to_client(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
+    /// Returns the learned next hop of a client. Without one, returns only the device on which the first packet
+    /// arrived: the tc program resolves the next hop. Assigns the client's row to it.
+    fn find_client_hop(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {
             *row = (client, HopParts::default());
@@ -182,7 +189,7 @@ impl<S: Scheduler> Model<S> {
                 next_hop,
             });
         }
-        if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || job.layout.tagged()) {
+        if hop.vlan != HOP_VLAN_KEEP && (hop.vlan != 0 || job.layout.is_tagged()) {
             edit::retag(&mut job.frame, hop.vlan);
         }
         edit::set_macs(&mut job.frame, hop.dmac, hop.smac);

@@ -15,13 +15,13 @@ pub(super) struct FrameMark {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Whether packets currently arrive from the device for marked packets.
+    /// Returns whether packets currently arrive from the device for marked packets.
     pub(super) fn is_mark_ingress(&self) -> bool {
         let exit = self.config.settings.mark_exit;
         exit != 0 && exit == self.config.ingress
     }
 
-    /// Whether a frame comes from the device for marked packets and has its MAC address.
+    /// Returns whether a frame comes from the device for marked packets and has its MAC address.
     pub(super) fn is_marked(&self, frame: &[u8]) -> bool {
         self.is_mark_ingress() && frame.get(..6) == Some(&MARK_MAC.to_le_bytes()[..6])
     }

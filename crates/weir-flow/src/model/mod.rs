@@ -1,9 +1,10 @@
 //! The reference model: processes one packet and returns its outcome.
 //!
-//! [`Model::packet`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
-//! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `forward`
-//! (to servers and clients), `refuse` (ICMP errors and resets), `sync` (flows of other directors). The stages for
-//! received ICMP messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
+//! [`Model::process`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
+//! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `flood`
+//! (new flows beyond the budget), `template` (persistence), `mark` (firewall marks), `forward` (to servers and
+//! clients), `refuse` (ICMP errors and resets), `sync` (flows of other directors). The stages for received ICMP
+//! messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
 
 mod bind;
 mod config;
@@ -28,7 +29,7 @@ pub use config::{Config, Persistence, PortRange, ServiceRow, VipRow};
 pub use flows::{Flow, Kind};
 
 use crate::key::{FlowKey, Tuple};
-use crate::parse::{Cold, Layout, parse};
+use crate::parse::{Layout, PacketClass, parse};
 use crate::state::{self, View};
 use flood::Budget;
 use flows::Flows;
@@ -217,15 +218,15 @@ impl<S: Scheduler> Model<S> {
         removed
     }
 
-    /// Processes a frame that arrives at tick `now`. Returns its outcome.
-    pub fn packet(&mut self, frame: &[u8], now: u32) -> Outcome {
+    /// Processes a frame that arrives at tick `now`, and returns its outcome.
+    pub fn process(&mut self, frame: &[u8], now: u32) -> Outcome {
         self.counted.clear();
         let mut job = None;
         let verdict = match parse(frame) {
             Ok(layout)
-                if !self.concerns(Some((layout.src, layout.dst))) && !self.is_marked(frame) =>
+                if !self.is_accepted(Some((layout.src, layout.dst))) && !self.is_marked(frame) =>
             {
-                self.not_ours(&layout, frame)
+                self.handle_unaccepted(&layout, frame)
             }
             Ok(layout) if layout.l3 + layout.ip_len > frame.len() => {
                 self.drop(Reason::DropBadLength)
@@ -240,12 +241,12 @@ impl<S: Scheduler> Model<S> {
                     now,
                 }))
             }
-            Err(stopped) if stopped.reason == Reason::PassNotIp => self.pass(Reason::PassNotIp),
-            Err(stopped) if !self.concerns(stopped.addresses) && !self.is_marked(frame) => {
+            Err(error) if error.reason == Reason::PassNotIp => self.pass(Reason::PassNotIp),
+            Err(error) if !self.is_accepted(error.addresses) && !self.is_marked(frame) => {
                 self.pass(Reason::PassNotOurs)
             }
-            Err(stopped) if stopped.reason == Reason::PassHeaders => self.pass(Reason::PassHeaders),
-            Err(stopped) => self.drop(stopped.reason),
+            Err(error) if error.reason == Reason::PassHeaders => self.pass(Reason::PassHeaders),
+            Err(error) => self.drop(error.reason),
         };
         Outcome {
             verdict,
@@ -256,24 +257,26 @@ impl<S: Scheduler> Model<S> {
 
     /// Handles a packet that the address filter does not accept. An ICMP error contains the flow's tuple only in the
     /// packet that it quotes, so complete ICMP messages to any address are examined.
-    fn not_ours(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
-        if layout.cold == Cold::Icmp && layout.l3 + layout.ip_len <= frame.len() {
+    fn handle_unaccepted(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
+        if layout.class == PacketClass::Icmp && layout.l3 + layout.ip_len <= frame.len() {
             return Verdict::Unmodelled;
         }
         self.pass(Reason::PassNotOurs)
     }
 
-    /// Whether the address filter accepts a packet. Addresses that were not parsed count as zero.
-    fn concerns(&self, addresses: Option<(Addr, Addr)>) -> bool {
+    /// Returns whether the address filter accepts a packet. Addresses that were not parsed count as zero.
+    fn is_accepted(&self, addresses: Option<(Addr, Addr)>) -> bool {
         let (src, dst) = addresses.unwrap_or_default();
-        self.config.filter.may_be_to(dst) || self.config.filter.may_be_from(src)
+        self.config.filter.may_be_destination(dst) || self.config.filter.may_be_source(src)
     }
 
     fn dispatch(&mut self, job: &mut Job) -> Verdict {
-        match job.layout.cold {
-            Cold::Plain => self.balance(job),
-            Cold::Icmp | Cold::FragmentFirst | Cold::FragmentLater => Verdict::Unmodelled,
-            Cold::OtherProtocol => self.pass(Reason::PassProtocol),
+        match job.layout.class {
+            PacketClass::Plain => self.balance(job),
+            PacketClass::Icmp | PacketClass::FragmentFirst | PacketClass::FragmentLater => {
+                Verdict::Unmodelled
+            }
+            PacketClass::OtherProtocol => self.pass(Reason::PassProtocol),
         }
     }
 
@@ -284,7 +287,7 @@ impl<S: Scheduler> Model<S> {
         let tuple = job.layout.tuple();
         let found = self.flows.get(&tuple).copied();
         if let Some(flow) = found.filter(|flow| flow.kind == Kind::Reverse) {
-            return self.reply(job, &flow);
+            return self.forward_reply(job, &flow);
         }
         let untracked = found.is_none() && self.is_untracked(job);
         let mut any_packet_binds = false;
@@ -328,10 +331,10 @@ impl<S: Scheduler> Model<S> {
             .get(&flow.dest)
             .map_or(0, |dest| dest.policy);
         let is_syn = job.layout.tcp_flags.contains(TcpFlags::SYN) && job.layout.protocol.0 == 6;
-        let server_unusable = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
+        let has_unusable_server = (flow.state == State::SynRecv || policy & POLICY_DOWN != 0)
             && flags & (DEST_LIVE | DEST_USABLE | DEST_STRICT | DEST_RESET) == DEST_LIVE
             && !(flow.by_template && policy & POLICY_PERSISTENT != 0);
-        let rebinds = is_syn && (self.is_new_connection(flow) || server_unusable);
+        let rebinds = is_syn && (self.is_new_connection(flow) || has_unusable_server);
         if self.is_expired(flow, job.now) || rebinds {
             return FlowAction::Rebind { any_packet: false };
         }
@@ -358,18 +361,18 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Whether a SYN begins a new connection (ip_vs_core.c, `ip_vs_in_hook` and `is_new_conn_expected`).
+    /// Returns whether a SYN begins a new connection (ip_vs_core.c, `ip_vs_in_hook` and `is_new_conn_expected`).
     fn is_new_connection(&self, flow: &Flow) -> bool {
         let settings = self.config.settings.flags;
         if settings & SETTINGS_REUSE == 0 || flow.by_template {
             return false;
         }
-        let usable = self
+        let is_usable = self
             .config
             .dests
             .get(&flow.dest)
             .is_none_or(|dest| dest.flags & DEST_USABLE != 0);
-        let quiesced = settings & SETTINGS_EXPIRE_NODEST != 0 && !usable;
+        let quiesced = settings & SETTINGS_EXPIRE_NODEST != 0 && !is_usable;
         let finished = flow.state == State::FinWait
             && flow.one_sided
             && settings & SETTINGS_REUSE_FIN_WAIT != 0;
@@ -386,11 +389,7 @@ impl<S: Scheduler> Model<S> {
         } else {
             View::Input
         };
-        match job.layout.protocol {
-            IpProtocol::TCP => state::next(flow.state, view, job.layout.tcp_flags),
-            // Not reached: other protocols are handled above.
-            _ => State::Udp,
-        }
+        state::next(flow.state, view, job.layout.tcp_flags)
     }
 
     fn is_expired(&self, flow: &Flow, now: u32) -> bool {

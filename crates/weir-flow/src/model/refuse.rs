@@ -28,10 +28,10 @@ impl<S: Scheduler> Model<S> {
     /// Rejects a packet, with a response to its sender if allowed. `mtu` is used only for [`Reason::DropTooBig`].
     pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
         let limit = self.config.settings.reject_budget;
-        let reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
+        let is_reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
         let may_respond = has_unicast_source(&job.layout)
             && job.frame.first().is_some_and(|first| first & 1 == 0)
-            && !(reset && job.layout.tcp_flags.contains(TcpFlags::RST));
+            && !(is_reset && job.layout.tcp_flags.contains(TcpFlags::RST));
         if !may_respond || !self.reject_budget.take(job.now, limit) {
             return self.drop(match reason {
                 Reason::RejectNoServer => Reason::DropNoServer,
@@ -40,7 +40,7 @@ impl<S: Scheduler> Model<S> {
             });
         }
         self.count_reason(reason);
-        let packet = if reset {
+        let packet = if is_reset {
             build_reset(job)
         } else {
             build_icmp_error(job, reason, mtu)
@@ -60,8 +60,8 @@ impl<S: Scheduler> Model<S> {
                 next_hop: None,
             });
         }
-        let mac = |at: usize| {
-            core::array::from_fn(|index| job.frame.get(at + index).copied().unwrap_or(0))
+        let mac = |offset: usize| {
+            core::array::from_fn(|index| job.frame.get(offset + index).copied().unwrap_or(0))
         };
         let (dst, src) = (mac(0), mac(6));
         edit::set_macs(&mut job.frame, src, dst);
@@ -72,8 +72,8 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Whether the source is a single host: not unspecified or multicast; for IPv4, also not broadcast, "this network",
-/// reserved or loopback.
+/// Returns whether the source is a single host: not unspecified or multicast; for IPv4, also not broadcast, "this
+/// network", reserved or loopback.
 fn has_unicast_source(layout: &Layout) -> bool {
     let octets = layout.src.octets();
     match layout.family {
@@ -86,14 +86,14 @@ fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
     let Layout {
         family, l3, ip_len, ..
     } = job.layout;
-    let (from, to) = (job.layout.dst, job.layout.src);
+    let (src, dst) = (job.layout.dst, job.layout.src);
     let (ip, quote_max, mtu) = match family {
         Family::V4 => {
-            let ip = Packet::ipv4(v4(from), v4(to)).dont_fragment();
+            let ip = Packet::ipv4(v4(src), v4(dst)).dont_fragment();
             (IpBuilder::V4(ip), QUOTE_MAX_V4, mtu)
         }
         Family::V6 => {
-            let ip = Packet::ipv6(Ipv6Addr::from(from.octets()), Ipv6Addr::from(to.octets()));
+            let ip = Packet::ipv6(Ipv6Addr::from(src.octets()), Ipv6Addr::from(dst.octets()));
             (IpBuilder::V6(ip), QUOTE_MAX_V6, mtu.max(IPV6_MIN_MTU))
         }
     };
@@ -112,28 +112,33 @@ fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
 /// Builds a reset that is acceptable to the sender of the segment (RFC 9293 section 3.10.7.1).
 fn build_reset(job: &Job) -> Vec<u8> {
     let layout = &job.layout;
-    let (from, to) = (layout.dst, layout.src);
+    let (src, dst) = (layout.dst, layout.src);
     let ip = match layout.family {
-        Family::V4 => IpBuilder::V4(Packet::ipv4(v4(from), v4(to)).dont_fragment()),
+        Family::V4 => IpBuilder::V4(Packet::ipv4(v4(src), v4(dst)).dont_fragment()),
         Family::V6 => IpBuilder::V6(Packet::ipv6(
-            Ipv6Addr::from(from.octets()),
-            Ipv6Addr::from(to.octets()),
+            Ipv6Addr::from(src.octets()),
+            Ipv6Addr::from(dst.octets()),
         )),
     };
-    let read_u32 = |at: usize| {
+    let read_u32 = |offset: usize| {
         u32::from_be_bytes(core::array::from_fn(|index| {
-            job.frame.get(layout.l4 + at + index).copied().unwrap_or(0)
+            job.frame
+                .get(layout.l4 + offset + index)
+                .copied()
+                .unwrap_or(0)
         }))
     };
     let tcp = ip.ttl(64).tcp(layout.dport, layout.sport).window(0);
     if layout.tcp_flags.contains(TcpFlags::ACK) {
         return tcp.seq(read_u32(8)).flags(TcpFlags::RST).build();
     }
-    let header = (read_u32(12) >> 28) as usize * 4;
-    let data = layout.ip_len - (layout.l4 - layout.l3) - header;
-    let counted = u32::from(layout.tcp_flags.contains(TcpFlags::SYN))
+    let header_len = (read_u32(12) >> 28) as usize * 4;
+    let data_len = layout.ip_len - (layout.l4 - layout.l3) - header_len;
+    let control_len = u32::from(layout.tcp_flags.contains(TcpFlags::SYN))
         + u32::from(layout.tcp_flags.contains(TcpFlags::FIN));
-    let next = read_u32(4).wrapping_add(data as u32).wrapping_add(counted);
+    let next = read_u32(4)
+        .wrapping_add(data_len as u32)
+        .wrapping_add(control_len);
     tcp.ack_no(next)
         .flags(TcpFlags::RST | TcpFlags::ACK)
         .build()

@@ -15,7 +15,7 @@ use crate::key::Tuple;
 use crate::state;
 
 /// A valid record: its tuple and its entry.
-struct Synced {
+struct ConvertedRecord {
     tuple: Tuple,
     flow: Flow,
 }
@@ -49,7 +49,7 @@ impl<S: Scheduler> Model<S> {
 
     /// Converts a record. Returns `None` if the server's row is no longer in use, or if records of this kind are never
     /// sent.
-    fn convert_record(&self, record: &SyncFlow, now: u32) -> Option<Synced> {
+    fn convert_record(&self, record: &SyncFlow, now: u32) -> Option<ConvertedRecord> {
         let kind = match record.kind {
             KIND_FORWARD => Kind::Forward,
             KIND_TEMPLATE => Kind::Template,
@@ -95,40 +95,40 @@ impl<S: Scheduler> Model<S> {
                 Family::V6
             },
         };
-        Some(Synced { tuple, flow })
+        Some(ConvertedRecord { tuple, flow })
     }
 
-    fn update_synced(&mut self, tuple: &Tuple, was: &Flow, new: &Flow) {
-        let later = new.seen.wrapping_sub(was.seen).cast_signed() > 0;
+    fn update_synced(&mut self, tuple: &Tuple, old: &Flow, new: &Flow) {
+        let is_newer = new.seen.wrapping_sub(old.seen).cast_signed() > 0;
         if let Some(flow) = self.flows.get_mut(tuple) {
             flow.state = new.state;
             flow.active = new.active;
-            flow.seen = if later { new.seen } else { was.seen };
+            flow.seen = if is_newer { new.seen } else { old.seen };
             if flow.kind == Kind::Template {
                 flow.ticks = new.ticks;
             }
         }
-        if was.kind == Kind::Forward && was.active != new.active {
-            self.count_class(was.dest, new.active, 1);
-            self.count_class(was.dest, was.active, -1);
+        if old.kind == Kind::Forward && old.active != new.active {
+            self.count_class(old.dest, new.active, 1);
+            self.count_class(old.dest, old.active, -1);
         }
     }
 
-    fn insert_synced(&mut self, record: &SyncFlow, new: Synced) -> u8 {
+    fn insert_synced(&mut self, record: &SyncFlow, new: ConvertedRecord) -> u8 {
         let Some(dest) = self.config.dests.get(&record.dest).copied() else {
             return SYNC_GONE;
         };
-        if new.flow.kind == Kind::Forward && translates(&dest, record) {
+        if new.flow.kind == Kind::Forward && is_translated(&dest, record) {
             return self.insert_synced_nat(record, &dest, new);
         }
         let Some(index) = self.flows.allocate(self.key.hash(&new.tuple)) else {
             return SYNC_FULL;
         };
-        self.enter_synced(new.tuple, Flow { index, ..new.flow });
+        self.add_synced(new.tuple, Flow { index, ..new.flow });
         SYNC_INSERTED
     }
 
-    fn insert_synced_nat(&mut self, record: &SyncFlow, dest: &Dest, new: Synced) -> u8 {
+    fn insert_synced_nat(&mut self, record: &SyncFlow, dest: &Dest, new: ConvertedRecord) -> u8 {
         let snat_port = record.snat_port.get();
         // The connection cannot continue without the source address that the server has received.
         if (dest.flags & DEST_SNAT != 0) != (snat_port != 0) {
@@ -164,7 +164,7 @@ impl<S: Scheduler> Model<S> {
             peer: Some(reply),
             ..new.flow
         };
-        self.enter_synced(tuple, flow);
+        self.add_synced(tuple, flow);
         let reverse = Flow {
             kind: Kind::Reverse,
             index: reverse,
@@ -177,20 +177,20 @@ impl<S: Scheduler> Model<S> {
 
     /// Adds an entry and updates the counters. A flow that began at a peer does not count as a new connection of the
     /// server.
-    fn enter_synced(&mut self, tuple: Tuple, flow: Flow) {
+    fn add_synced(&mut self, tuple: Tuple, flow: Flow) {
         match flow.kind {
             Kind::Template => self.live.entry(flow.dest).or_default().persistent += 1,
             Kind::Forward | Kind::Reverse => {
                 self.count_class(flow.dest, flow.active, 1);
-                self.update_upper(flow.dest);
+                self.set_overload(flow.dest);
             }
         }
         self.flows.insert(tuple, flow);
     }
 }
 
-/// Whether the server's replies are translated, according to this director's settings, not the peer's.
-fn translates(dest: &Dest, record: &SyncFlow) -> bool {
+/// Returns whether the server's replies are translated, according to this director's settings, not the peer's.
+fn is_translated(dest: &Dest, record: &SyncFlow) -> bool {
     let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == record.dst;
     dest.forward == Forward::Nat as u8 && !is_local_vip
 }

@@ -55,7 +55,8 @@ pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Returns the server of the client's template, if the server may still be used. Otherwise removes the template.
+    /// Returns the server of the client's template. Removes the template if it has expired without live flows, or if
+    /// its server may no longer be used.
     pub(super) fn template_dest(&mut self, key: &Tuple, now: u32) -> Option<u32> {
         let template = self.flows.get(key).copied()?;
         let dest = self.config.dests.get(&template.dest);
@@ -93,7 +94,7 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Records another flow of the template. `counted`: the template must outlive the flow.
+    /// Records another flow of the template. `counted`: the template is extended while the flow is live.
     pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;
@@ -108,7 +109,7 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Handles an expired template in the sweep.
+    /// Extends an expired template that has live flows, otherwise removes it.
     pub(super) fn expire_template(&mut self, key: &Tuple, now: u32) {
         match self.flows.get_mut(key) {
             Some(template) if template.flow_count > 0 => {

@@ -10,7 +10,7 @@ use weir_wire::Packet;
 
 use super::*;
 
-/// Always chooses the same server.
+/// Always chooses the same server; 0 = none.
 struct Always(u32);
 
 impl Scheduler for Always {
@@ -33,8 +33,8 @@ fn model(forward: Forward) -> Model<Always> {
     config.settings.timeouts = [100; 16];
     config.settings.syn_budget = 10;
     config.settings.flags = SETTINGS_REUSE;
-    config.filter.add_to(addr(VIP));
-    config.filter.add_from(addr(SERVER));
+    config.filter.add_destination(addr(VIP));
+    config.filter.add_source(addr(SERVER));
     config.vips.insert(addr(VIP), VipRow::default());
     config.listeners.insert((addr(VIP), 80, 6), 1);
     let service = ServiceRow {
@@ -80,17 +80,17 @@ fn request(flags: TcpFlags) -> Vec<u8> {
 #[test]
 fn only_syn_begins_a_flow() {
     let mut model = model(Forward::Direct);
-    let stray = model.packet(&request(TcpFlags::ACK), 5);
+    let stray = model.process(&request(TcpFlags::ACK), 5);
     assert_eq!(
         (stray.verdict, stray.counted),
         (Verdict::Pass, vec![Reason::PassNoFlow])
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::SYN), 5).verdict,
+        model.process(&request(TcpFlags::SYN), 5).verdict,
         Verdict::Tx
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 6).verdict,
+        model.process(&request(TcpFlags::ACK), 6).verdict,
         Verdict::Tx
     );
     assert_eq!(model.flows().count(), 1);
@@ -103,7 +103,7 @@ fn maglev_accepts_connections_of_another_director() {
     let mut model = model(Forward::Direct);
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.hashed = true;
-    let stray = model.packet(&request(TcpFlags::ACK), 5);
+    let stray = model.process(&request(TcpFlags::ACK), 5);
     assert_eq!(
         (stray.verdict, stray.counted),
         (Verdict::Tx, vec![Reason::CountUntracked])
@@ -118,14 +118,14 @@ fn maglev_accepts_connections_of_another_director() {
         scope: 0,
     });
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 5).counted,
+        model.process(&request(TcpFlags::ACK), 5).counted,
         [Reason::PassNoFlow]
     );
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.persistence = None;
     model.config_mut().dests.get_mut(&1).unwrap().forward = Forward::Nat as u8;
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 5).counted,
+        model.process(&request(TcpFlags::ACK), 5).counted,
         [Reason::PassNoFlow]
     );
 }
@@ -133,33 +133,33 @@ fn maglev_accepts_connections_of_another_director() {
 #[test]
 fn nat_replies_have_the_vip_as_source() {
     let mut model = model(Forward::Nat);
-    let out = model.packet(&request(TcpFlags::SYN), 5).frame;
+    let out = model.process(&request(TcpFlags::SYN), 5).frame;
     assert_eq!(
         Packet::parse(&out).unwrap().five_tuple().unwrap().dst,
         IpAddr::from(SERVER)
     );
-    let reply = model.packet(&tcp(SERVER, 80, CLIENT, 1000, TcpFlags(0x12)), 5);
+    let reply = model.process(&tcp(SERVER, 80, CLIENT, 1000, TcpFlags(0x12)), 5);
     // The client's next hop is unknown: the tc program resolves it.
     assert!(matches!(reply.verdict, Verdict::ToTc(_)));
     let parsed = Packet::parse(&reply.frame).unwrap();
-    assert!(parsed.checksums_valid());
+    assert!(parsed.has_valid_checksums());
     assert_eq!(parsed.five_tuple().unwrap().src, IpAddr::from(VIP));
 }
 
 #[test]
 fn expired_flows_are_swept() {
     let mut model = model(Forward::Nat);
-    model.packet(&request(TcpFlags::SYN), 5);
+    model.process(&request(TcpFlags::SYN), 5);
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 105).verdict,
+        model.process(&request(TcpFlags::ACK), 105).verdict,
         Verdict::Tx,
-        "the last tick still counts"
+        "the flow has not expired in the last tick of its timeout"
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 206).counted,
+        model.process(&request(TcpFlags::ACK), 206).counted,
         [Reason::PassNoFlow]
     );
-    model.packet(&request(TcpFlags::SYN), 206);
+    model.process(&request(TcpFlags::SYN), 206);
     assert_eq!((model.sweep(306), model.sweep(307)), (0, 1));
     assert_eq!((model.flows().count(), model.live(1).active), (0, 0));
 }
@@ -169,34 +169,34 @@ fn flows_beyond_the_budget_are_forwarded_by_hash() {
     let mut model = model(Forward::Direct);
     model.config_mut().settings.syn_budget = 0;
     model.config_mut().settings.untracked_ticks = 10;
-    let begin = model.packet(&request(TcpFlags::SYN), 4);
+    let syn_outcome = model.process(&request(TcpFlags::SYN), 4);
     assert_eq!(
-        begin.counted,
+        syn_outcome.counted,
         [Reason::CountSynBudget, Reason::CountUntracked]
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 15).counted,
+        model.process(&request(TcpFlags::ACK), 15).counted,
         [Reason::CountUntracked]
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::ACK), 16).counted,
+        model.process(&request(TcpFlags::ACK), 16).counted,
         [Reason::PassNoFlow]
     );
 }
 
 #[test]
-fn packets_without_servers_are_rejected_or_dropped_by_service_flag() {
+fn service_without_server_rejects_or_drops_packets_by_its_flag() {
     let mut model = model(Forward::Direct);
     *model.scheduler_mut() = Always(0);
     assert_eq!(
-        model.packet(&request(TcpFlags::SYN), 5).counted,
+        model.process(&request(TcpFlags::SYN), 5).counted,
         [Reason::DropNoServer]
     );
     if let Some(service) = model.config_mut().services.get_mut(&1) {
         service.flags = 0;
     }
     model.config_mut().settings.reject_budget = 1;
-    let rejected = model.packet(&request(TcpFlags::SYN), 5);
+    let rejected = model.process(&request(TcpFlags::SYN), 5);
     assert_eq!(rejected.counted, [Reason::RejectNoServer, Reason::PassToTc]);
     assert!(
         Packet::parse(&rejected.frame)
@@ -207,9 +207,9 @@ fn packets_without_servers_are_rejected_or_dropped_by_service_flag() {
             .is_some()
     );
     assert_eq!(
-        model.packet(&request(TcpFlags::SYN), 5).counted,
+        model.process(&request(TcpFlags::SYN), 5).counted,
         [Reason::DropNoServer],
-        "over the budget"
+        "the budget is exhausted"
     );
 }
 
@@ -227,6 +227,6 @@ fn icmp_and_fragments_are_not_modelled() {
         .tcp(1000, 80)
         .build();
     for frame in [echo, first] {
-        assert_eq!(model.packet(&frame, 5).verdict, Verdict::Unmodelled);
+        assert_eq!(model.process(&frame, 5).verdict, Verdict::Unmodelled);
     }
 }

@@ -6,7 +6,7 @@ use weir_wire::{Packet, TcpFlags, describe};
 /// A frame as the packet library reads it.
 pub(super) fn wire(input: &[u8]) {
     if let Ok(parsed) = Packet::parse(input) {
-        let _ = (parsed.checksums_valid(), parsed.five_tuple());
+        let _ = (parsed.has_valid_checksums(), parsed.five_tuple());
     }
     let _ = describe(input);
     let _ = weir_flow::parse(input);
@@ -26,12 +26,12 @@ pub(super) fn verdict(input: &[u8]) {
     config.filter.to.fill(!0);
     config.filter.from.fill(!0);
     let mut model = Model::new(config, First);
-    let first = model.packet(input, 1);
+    let first = model.process(input, 1);
     assert!(
         !first.counted.is_empty() || first.frame == input,
         "{first:?}"
     );
-    let _ = model.packet(input, 2);
+    let _ = model.process(input, 2);
     let _ = model.sweep(1 << 20);
 }
 

@@ -3,27 +3,27 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::exit::Exit;
-use crate::text::{inet_aton, number};
+use crate::text::{inet_aton, parse_number};
 use crate::{Names, Protocol};
 
-/// Maximum of persistence and other timeouts, in seconds.
+/// Maximum value of persistence and other timeouts, in seconds.
 const MAX_TIMEOUT_S: i64 = 31 * 86_400;
 
-/// Address and optional port, as given to `-t`, `-u` and `-r`.
+/// An address and an optional port, as given to `-t`, `-u` and `-r`.
 pub(super) struct HostPort {
     pub(super) address: IpAddr,
     pub(super) port: Option<u16>,
 }
 
-pub(super) fn timeout(text: &str, min: i64) -> Result<u32, Exit> {
-    number(text, min, MAX_TIMEOUT_S)
+pub(super) fn parse_timeout(text: &str, min: i64) -> Result<u32, Exit> {
+    parse_number(text, min, MAX_TIMEOUT_S)
         .map(|seconds| seconds as u32)
         .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
 }
 
 /// Parses `host[:port]` or `[v6]:port`. Brackets around IPv4 are accepted, but not with a port. A host
 /// name in brackets is resolved to an IPv6 address, as `-S` writes it.
-pub(super) fn host_port(
+pub(super) fn parse_host_port(
     text: &str,
     protocol: Option<Protocol>,
     names: &dyn Names,
@@ -32,8 +32,8 @@ pub(super) fn host_port(
         return None;
     }
     let (inside, after) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (inside, after) = rest.split_once(']')?;
+        Some(remaining) => {
+            let (inside, after) = remaining.split_once(']')?;
             (inside, Some(after.strip_prefix(':')?))
         }
         None => (text, None),
@@ -52,14 +52,14 @@ pub(super) fn host_port(
         }
     };
     let port = match port {
-        Some(text) => Some(port_number(text, protocol, names)?),
+        Some(text) => Some(parse_port(text, protocol, names)?),
         None => None,
     };
     Some(HostPort { address, port })
 }
 
-fn port_number(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<u16> {
-    match number(text, 0, 65_535) {
+fn parse_port(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<u16> {
+    match parse_number(text, 0, 65_535) {
         Some(port) => u16::try_from(port).ok(),
         None => names.port(text, protocol?),
     }
@@ -81,12 +81,12 @@ pub(super) fn check_group(text: &str) -> Result<(), Exit> {
 }
 
 /// Parses a number like atoi(3): stops at the first character that is not a digit. Returns 0 if there is no number.
-pub(super) fn leading_number(text: &str) -> i64 {
+pub(super) fn parse_leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text
         .char_indices()
-        .find(|(at, c)| !(c.is_ascii_digit() || *at == 0 && matches!(c, '+' | '-')))
-        .map_or(text.len(), |(at, _)| at);
+        .find(|(index, c)| !(c.is_ascii_digit() || *index == 0 && matches!(c, '+' | '-')))
+        .map_or(text.len(), |(index, _)| index);
     text[..end].parse().unwrap_or(0)
 }
 

@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::argument::{check_group, host_port, leading_number, timeout, truncate};
+use super::argument::{
+    check_group, parse_host_port, parse_leading_number, parse_timeout, truncate,
+};
 use super::option_table::Tag;
 use crate::exit::Exit;
 use crate::option_rule::{Given, Opt, Verb};
-use crate::text::{inet_aton, number};
+use crate::text::{inet_aton, parse_number};
 use crate::{
     Forward, MAX_WEIGHT, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel,
     TunnelKind, usage, version,
@@ -106,7 +108,7 @@ impl Draft {
             Tag::Service(protocol) => {
                 self.given.set(Opt::Service)?;
                 self.protocol = Some(protocol);
-                let host_port = host_port(text, self.protocol, names);
+                let host_port = parse_host_port(text, self.protocol, names);
                 let host_port = host_port
                     .ok_or_else(|| Exit::fail("illegal virtual server address[:port] specified"))?;
                 self.address = Some(host_port.address);
@@ -118,7 +120,7 @@ impl Draft {
             }
             Tag::Mark => {
                 self.given.set(Opt::Service)?;
-                let mark = number(text, 1, u32::MAX.into());
+                let mark = parse_number(text, 1, u32::MAX.into());
                 self.mark = mark
                     .ok_or_else(|| Exit::fail(format!("invalid fwmark value `{text}' specified")))?
                     as u32;
@@ -136,7 +138,7 @@ impl Draft {
             Tag::Sort => {}
             Tag::Option(option) => {
                 self.given.set(option)?;
-                self.option(option, argument, names)?;
+                self.apply_tagged_option(option, argument, names)?;
             }
             Tag::Verb(_) | Tag::StartDaemon | Tag::StopDaemon | Tag::Help | Tag::Version => {
                 return Err(Exit::fail(format!("invalid option `{word}'")));
@@ -145,7 +147,7 @@ impl Draft {
         Ok(())
     }
 
-    fn option(
+    fn apply_tagged_option(
         &mut self,
         option: Opt,
         argument: Option<&str>,
@@ -153,19 +155,20 @@ impl Draft {
     ) -> Result<(), Exit> {
         let text = argument.unwrap_or_default();
         let in_range = |min, max, name: &str| {
-            number(text, min, max).ok_or_else(|| Exit::fail(format!("illegal {name} specified")))
+            parse_number(text, min, max)
+                .ok_or_else(|| Exit::fail(format!("illegal {name} specified")))
         };
         let threshold_max = i64::from(i32::MAX);
         match option {
             Opt::Scheduler => self.scheduler = truncate(text, SCHEDULER_NAME_MAX_BYTES).to_owned(),
             Opt::Persistent => {
                 self.persistent_s = match argument {
-                    Some(text) => timeout(text, 1)?,
+                    Some(text) => parse_timeout(text, 1)?,
                     None => DEFAULT_PERSISTENT_TIMEOUT_S,
                 }
             }
-            Opt::Netmask => self.mask = self.netmask(text, names)?,
-            Opt::Server => self.server = self.real_server(text, names)?,
+            Opt::Netmask => self.mask = self.parse_netmask(text, names)?,
+            Opt::Server => self.server = self.parse_real_server(text, names)?,
             Opt::Weight => self.weight = in_range(0, MAX_WEIGHT.into(), "weight")? as u32,
             Opt::Upper => self.upper = in_range(0, threshold_max, "u_threshold")? as u32,
             Opt::Lower => self.lower = in_range(0, threshold_max, "l_threshold")? as u32,
@@ -191,9 +194,9 @@ impl Draft {
         Ok(())
     }
 
-    fn netmask(&self, text: &str, names: &dyn Names) -> Result<Mask, Exit> {
+    fn parse_netmask(&self, text: &str, names: &dyn Names) -> Result<Mask, Exit> {
         if self.v6 {
-            let length = leading_number(text);
+            let length = parse_leading_number(text);
             return match u8::try_from(length) {
                 Ok(length @ 1..=128) => Ok(Mask::V6(length)),
                 _ => Err(Exit::fail("illegal ipv6 netmask specified")),
@@ -204,8 +207,8 @@ impl Draft {
             .ok_or_else(|| Exit::fail("illegal virtual server persistent mask specified"))
     }
 
-    fn real_server(&self, text: &str, names: &dyn Names) -> Result<ServerKey, Exit> {
-        let host_port = host_port(text, self.protocol, names)
+    fn parse_real_server(&self, text: &str, names: &dyn Names) -> Result<ServerKey, Exit> {
+        let host_port = parse_host_port(text, self.protocol, names)
             .ok_or_else(|| Exit::fail("illegal real server address[:port] specified"))?;
         Ok(ServerKey {
             address: host_port.address,
@@ -226,9 +229,9 @@ impl Draft {
             return Err(Exit::fail("--set option requires 3 timeout values"));
         };
         self.timeouts = Timeouts {
-            tcp_s: timeout(tcp, 0)?,
-            tcp_fin_s: timeout(tcp_fin, 0)?,
-            udp_s: timeout(udp, 0)?,
+            tcp_s: parse_timeout(tcp, 0)?,
+            tcp_fin_s: parse_timeout(tcp_fin, 0)?,
+            udp_s: parse_timeout(udp, 0)?,
         };
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Draft {
             Verb::Edit => Edit::EditService(self.service()),
             Verb::Delete => Edit::DeleteService(self.key()),
             Verb::Clear => Edit::Clear,
-            Verb::List => return self.list(),
+            Verb::List => return self.list_command(),
             Verb::AddServer => Edit::AddServer(self.key(), self.complete_server()?),
             Verb::DeleteServer => Edit::DeleteServer(self.key(), self.server),
             Verb::EditServer => Edit::EditServer(
@@ -137,7 +137,7 @@ impl Draft {
         }
     }
 
-    fn list(&self) -> Result<Command, Exit> {
+    fn list_command(&self) -> Result<Command, Exit> {
         let given = |options: &[Opt]| self.given.any(options);
         let with_counters = [Opt::Stats, Opt::Rate, Opt::Thresholds];
         if given(&[Opt::Connection, Opt::Timeout, Opt::Daemon]) && given(&with_counters)

@@ -15,67 +15,72 @@ use crate::{Error, Netlink, Result};
 const MAX_SINGLE_LOOKUPS: usize = 256;
 
 impl Netlink {
-    /// Looks up the route of a packet from this machine to `to`, with the source `from` if given, and with `mark`
+    /// Looks up the route of a packet from this machine to `destination`, from `source` if given, and with `mark`
     /// unless 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
-    /// `from` has the other address family or is not local (IPv4), or the kernel reports another error. An unreachable
-    /// destination is not an error, but a [`RouteKind`].
-    pub async fn route_get(&self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Lookup> {
-        let request = format!("look up the route to {to}");
-        if from.is_some_and(|from| from.is_ipv4() != to.is_ipv4()) {
+    /// `source` has the other address family or is not local (IPv4), or the kernel reports another error. An
+    /// unreachable destination is not an error, but a [`RouteKind`].
+    pub async fn route_get(
+        &self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Lookup> {
+        let request = format!("look up the route to {destination}");
+        if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
             let cause = io::Error::from(Errno::AFNOSUPPORT);
             return Err(Error::request_failed(request, cause));
         }
-        let message = lookup_message(to, from, mark, RouteFlags::empty());
+        let message = lookup_message(destination, source, mark, RouteFlags::empty());
         let chosen = match self.look_up(&request, message).await {
             Ok(Some(route)) => route,
             Ok(None) => return Ok(Lookup::without_hops(RouteKind::None)),
             Err(error) => {
                 // IPv4 reports the same errors for a source that is not local.
-                let foreign = match from {
-                    Some(from) => !self.is_delivered_here(from).await?,
+                let is_foreign_source = match source {
+                    Some(source) => !self.is_delivered_locally(source).await?,
                     None => false,
                 };
-                let kind = RouteKind::from_error(&error).filter(|_| !foreign);
+                let kind = RouteKind::from_error(&error).filter(|_| !is_foreign_source);
                 return kind.map(Lookup::without_hops).ok_or(error);
             }
         };
         let mut answer = Lookup {
             kind: chosen.kind,
-            prefsrc: chosen.prefsrc.or(from),
-            legs: chosen.legs,
+            prefsrc: chosen.prefsrc.or(source),
+            next_hops: chosen.next_hops,
         };
         if chosen.kind == RouteKind::Unicast {
             // The matching route in the table contains all next hops, but not the source that the kernel selects. Two
             // requests are therefore required.
-            let message = lookup_message(to, from, mark, RouteFlags::FibMatch);
+            let message = lookup_message(destination, source, mark, RouteFlags::FibMatch);
             // If the route was removed between the two requests, there is one next hop.
             if let Ok(Some(matched)) = self.look_up(&request, message).await
                 && matched.kind == RouteKind::Unicast
-                && !matched.legs.is_empty()
+                && !matched.next_hops.is_empty()
             {
-                answer.legs = matched.legs;
+                answer.next_hops = matched.next_hops;
             }
         }
         Ok(answer)
     }
 
-    /// Like [`Netlink::route_get`] for many destinations, in their order, without source and mark. Of destinations with
-    /// the same routes and rules, only one is looked up.
+    /// Looks up many destinations, in their order, as [`Netlink::route_get`] does without source and mark. Of
+    /// destinations with the same routes and rules, only one is looked up.
     ///
     /// # Errors
     /// The same as for [`Netlink::route_get`].
-    pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
-        let classes = if to.len() > MAX_SINGLE_LOOKUPS {
-            self.classes().await
+    pub async fn route_get_each(&self, destinations: &[IpAddr]) -> Result<Vec<Lookup>> {
+        let classes = if destinations.len() > MAX_SINGLE_LOOKUPS {
+            self.destination_classes().await
         } else {
             None
         };
         let Some(classes) = classes else {
-            return self.look_up_all(to, true).await;
+            return self.look_up_all(destinations, true).await;
         };
-        let (representatives, indexes) = classes.representatives(to);
+        let (representatives, indexes) = classes.representatives(destinations);
         // If no route has several next hops, a second request would return the same as the first.
         let found = self
             .look_up_all(
@@ -90,15 +95,15 @@ impl Netlink {
     }
 
     /// Looks up destinations. `all_hops` requests all next hops of multipath routes.
-    async fn look_up_all(&self, to: &[IpAddr], all_hops: bool) -> Result<Vec<Lookup>> {
-        let found = self.look_up_each(to, RouteFlags::empty()).await?;
-        let mut answers = Vec::with_capacity(to.len());
+    async fn look_up_all(&self, destinations: &[IpAddr], all_hops: bool) -> Result<Vec<Lookup>> {
+        let found = self.look_up_each(destinations, RouteFlags::empty()).await?;
+        let mut answers = Vec::with_capacity(destinations.len());
         for found in found {
             answers.push(match found {
                 Ok(Some(route)) => Lookup {
                     kind: route.kind,
                     prefsrc: route.prefsrc,
-                    legs: route.legs,
+                    next_hops: route.next_hops,
                 },
                 Ok(None) => Lookup::without_hops(RouteKind::None),
                 Err(error) => {
@@ -108,20 +113,21 @@ impl Netlink {
             });
         }
         let is_unicast = |index: &usize| answers[*index].kind == RouteKind::Unicast;
-        let unicast: Vec<usize> = (0..to.len()).filter(is_unicast).collect();
+        let unicast: Vec<usize> = (0..destinations.len()).filter(is_unicast).collect();
         if unicast.is_empty() || !all_hops {
             return Ok(answers);
         }
-        let destinations: Vec<IpAddr> = unicast.iter().map(|index| to[*index]).collect();
+        let unicast_destinations: Vec<IpAddr> =
+            unicast.iter().map(|index| destinations[*index]).collect();
         let matched = self
-            .look_up_each(&destinations, RouteFlags::FibMatch)
+            .look_up_each(&unicast_destinations, RouteFlags::FibMatch)
             .await?;
         for (index, matched) in unicast.into_iter().zip(matched) {
             if let Ok(Some(route)) = matched
                 && route.kind == RouteKind::Unicast
-                && !route.legs.is_empty()
+                && !route.next_hops.is_empty()
             {
-                answers[index].legs = route.legs;
+                answers[index].next_hops = route.next_hops;
             }
         }
         Ok(answers)
@@ -129,29 +135,30 @@ impl Netlink {
 
     async fn look_up_each(
         &self,
-        to: &[IpAddr],
+        destinations: &[IpAddr],
         flags: RouteFlags,
     ) -> Result<Vec<Result<Option<Route>>>> {
-        let message =
-            |to: &IpAddr| RouteNetlinkMessage::GetRoute(lookup_message(*to, None, 0, flags));
-        let messages = to.iter().map(message).collect();
-        let request = |index: usize| format!("look up the route to {}", to[index]);
+        let message = |destination: &IpAddr| {
+            RouteNetlinkMessage::GetRoute(lookup_message(*destination, None, 0, flags))
+        };
+        let messages = destinations.iter().map(message).collect();
+        let request = |index: usize| format!("look up the route to {}", destinations[index]);
         let answers = self.transact_each(messages, request).await?;
         let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
         Ok(answers.into_iter().map(route).collect())
     }
 
-    /// Returns the groups of destinations with the same route. `None` = the groups cannot be determined, or a route has
-    /// several next hops: which of them the kernel returns does not depend only on the prefix.
-    async fn classes(&self) -> Option<Classes> {
-        let undecodable = self.undecodable().await;
+    /// Returns the classes of destinations with the same route. `None` = the classes cannot be determined, or a route
+    /// has several next hops: which of them the kernel returns does not depend only on the prefix.
+    async fn destination_classes(&self) -> Option<Classes> {
+        let undecodable = self.undecodable_count().await;
         let routes = self.routes().await.ok()?;
-        if routes.iter().any(|route| route.legs.len() > 1) {
+        if routes.iter().any(|route| route.next_hops.len() > 1) {
             return None;
         }
         let routes = routes.iter().map(|route| (route.destination, route.prefix));
         let rules = self.rule_destinations().await.ok()?;
-        if self.undecodable().await != undecodable {
+        if self.undecodable_count().await != undecodable {
             return None;
         }
         Some(Classes::new(routes.chain(rules)))
@@ -160,7 +167,7 @@ impl Netlink {
     /// Returns the routes of both address families and all tables.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn routes(&self) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -173,7 +180,7 @@ impl Netlink {
         Ok(routes)
     }
 
-    pub(crate) async fn is_delivered_here(&self, ip: IpAddr) -> Result<bool> {
+    pub(crate) async fn is_delivered_locally(&self, ip: IpAddr) -> Result<bool> {
         let request = format!("look up the route to {ip}");
         let message = lookup_message(ip, None, 0, RouteFlags::empty());
         match self.look_up(&request, message).await {
@@ -190,25 +197,32 @@ impl Netlink {
     }
 }
 
-fn lookup_message(to: IpAddr, from: Option<IpAddr>, mark: u32, flags: RouteFlags) -> RouteMessage {
+fn lookup_message(
+    destination: IpAddr,
+    source: Option<IpAddr>,
+    mark: u32,
+    flags: RouteFlags,
+) -> RouteMessage {
     let bits = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
-        address_family: if to.is_ipv4() {
+        address_family: if destination.is_ipv4() {
             AddressFamily::Inet
         } else {
             AddressFamily::Inet6
         },
-        destination_prefix_length: bits(to),
-        source_prefix_length: from.map_or(0, bits),
+        destination_prefix_length: bits(destination),
+        source_prefix_length: source.map_or(0, bits),
         flags,
         ..RouteHeader::default()
     };
     message
         .attributes
-        .push(RouteAttribute::Destination(to.into()));
-    if let Some(from) = from {
-        message.attributes.push(RouteAttribute::Source(from.into()));
+        .push(RouteAttribute::Destination(destination.into()));
+    if let Some(source) = source {
+        message
+            .attributes
+            .push(RouteAttribute::Source(source.into()));
     }
     if mark != 0 {
         message.attributes.push(RouteAttribute::Mark(mark));

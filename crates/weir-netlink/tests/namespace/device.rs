@@ -41,12 +41,12 @@ fn link_has_kind_master_and_state() {
         let lo = net.link("lo").await.unwrap().unwrap();
         assert!(lo.loopback && lo.kind.is_none() && lo.mac.is_none());
         assert_eq!(net.link("none").await.unwrap(), None);
-        assert_eq!(net.undecodable().await, 0);
+        assert_eq!(net.undecodable_count().await, 0);
     });
 }
 
 #[test]
-fn vlan_device_resolves_to_its_port() {
+fn vlan_device_resolves_to_its_lower_device() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let handle = handle_in(&pair.net);
@@ -77,7 +77,7 @@ fn xdp_features_of_veth_and_bridge_are_read() {
             println!("skipped: this kernel is older than 6.3");
             return;
         };
-        assert!(features.basic() && features.redirect());
+        assert!(features.can_run_in_driver() && features.can_redirect());
         let handle = handle_in(&pair.net);
         handle
             .link()
@@ -87,7 +87,7 @@ fn xdp_features_of_veth_and_bridge_are_read() {
             .unwrap();
         let bridge = pair.net.link("br").await.unwrap().unwrap().index;
         let features = pair.net.xdp_features(bridge).await.unwrap().unwrap();
-        assert!(!features.basic() && !features.transmit());
+        assert!(!features.can_run_in_driver() && !features.can_transmit());
         assert!(pair.net.xdp_features(999).await.is_err());
     });
 }
@@ -96,7 +96,7 @@ fn xdp_features_of_veth_and_bridge_are_read() {
 fn sysctls_are_read_in_the_right_namespace() {
     in_namespace(async || {
         let pair = Pair::new().await;
-        let peer_sysctl = Sysctl::of_device(false, "b", "arp_ignore").unwrap();
+        let peer_sysctl = Sysctl::for_device(false, "b", "arp_ignore").unwrap();
         assert_eq!(peer_sysctl.find().unwrap(), None);
         assert_eq!(pair.peer.sysctl(&peer_sysctl).unwrap(), "0");
         let set = |value: &str| pair.peer.inside(|| peer_sysctl.set(value)).unwrap();

@@ -71,8 +71,8 @@ fn in_namespace(test: impl AsyncFnOnce() + Send) {
     if !weir_testing::require_root() {
         return;
     }
-    let inside = NetNs::create().unwrap();
-    inside
+    let namespace = NetNs::create().unwrap();
+    namespace
         .run(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -83,11 +83,11 @@ fn in_namespace(test: impl AsyncFnOnce() + Send) {
         .unwrap();
 }
 
-async fn wait_for(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
+async fn wait_for(watch: &mut Watch, is_expected: impl Fn(&Event) -> bool) -> Event {
     let search = async {
         loop {
             let event = watch.next().await.unwrap();
-            if wanted(&event) {
+            if is_expected(&event) {
                 return event;
             }
         }

@@ -17,8 +17,8 @@ fn veth_pair_is_created_brought_up_and_removed() {
             net.bring_up(link.index).await.unwrap();
             assert!(net.link(name).await.unwrap().unwrap().up);
         }
-        let again = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
-        assert_eq!(again, Change::None);
+        let second = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
+        assert_eq!(second, Change::None);
         let entry = net.link("weir0").await.unwrap().unwrap().index;
         let route = net.add_default_route(true, 99, entry).await.unwrap();
         assert_eq!(route, Change::Made);

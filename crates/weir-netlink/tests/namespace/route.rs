@@ -64,11 +64,17 @@ fn quiet_address_is_not_selected_as_source() {
         let lo = net.link("lo").await.unwrap().unwrap().index;
         bring_up(&handle_in(&net), lo).await;
         for (vip, prefix) in [(ip("192.0.2.10"), 32), (ip("2001:db8::10"), 128)] {
-            let made = net.add_quiet_address(lo, vip, prefix).await.unwrap();
-            assert_eq!(made, Change::Made);
-            let again = net.add_quiet_address(lo, vip, prefix).await.unwrap();
-            assert_eq!(again, Change::None);
-            assert!(net.addresses().await.unwrap().iter().any(|it| it.ip == vip));
+            let first = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            assert_eq!(first, Change::Made);
+            let second = net.add_quiet_address(lo, vip, prefix).await.unwrap();
+            assert_eq!(second, Change::None);
+            assert!(
+                net.addresses()
+                    .await
+                    .unwrap()
+                    .iter()
+                    .any(|address| address.ip == vip)
+            );
         }
         let output = std::process::Command::new("ip")
             .args(["-o", "addr", "show", "dev", "lo"])
@@ -110,12 +116,15 @@ fn lookup_returns_route_kind() {
                 RouteKind::Prohibit,
             ),
         ];
-        for (to, kind, expected) in reject_routes {
+        for (destination, kind, expected) in reject_routes {
             let builder = RouteMessageBuilder::<Ipv4Addr>::new();
-            let route = builder.destination_prefix(to, 16).kind(kind).build();
+            let route = builder
+                .destination_prefix(destination, 16)
+                .kind(kind)
+                .build();
             handle.route().add(route).execute().await.unwrap();
-            let found = net.route_get(to.into(), None, 0).await.unwrap();
-            assert_eq!((found.kind, found.legs.len()), (expected, 0));
+            let found = net.route_get(destination.into(), None, 0).await.unwrap();
+            assert_eq!((found.kind, found.next_hops.len()), (expected, 0));
         }
         let none = net.route_get(ip("203.0.113.1"), None, 0).await.unwrap();
         assert_eq!(none.kind, RouteKind::None);
@@ -141,8 +150,12 @@ fn lookup_returns_route_kind() {
         let many: Vec<IpAddr> = targets.iter().copied().cycle().take(203).collect();
         for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {
             let batch = net.route_get_each(&many).await.unwrap();
-            for (to, found) in many.into_iter().zip(batch) {
-                assert_eq!(found, net.route_get(to, None, 0).await.unwrap(), "{to}");
+            for (destination, found) in many.into_iter().zip(batch) {
+                assert_eq!(
+                    found,
+                    net.route_get(destination, None, 0).await.unwrap(),
+                    "{destination}"
+                );
             }
         }
         assert_eq!(
@@ -158,12 +171,12 @@ fn lookup_returns_route_kind() {
             (RouteKind::Unicast, Some(ip("10.0.0.1")))
         );
         assert_eq!(
-            (direct.legs[0].ifindex, direct.legs[0].gateway),
+            (direct.next_hops[0].ifindex, direct.next_hops[0].gateway),
             (pair.a, None)
         );
-        let from = Some(ip("10.0.0.1"));
+        let source = Some(ip("10.0.0.1"));
         assert_eq!(
-            net.route_get(ip("10.0.0.2"), from, 5).await.unwrap(),
+            net.route_get(ip("10.0.0.2"), source, 5).await.unwrap(),
             direct
         );
         assert!(
@@ -198,7 +211,7 @@ fn multipath_lookup_returns_weights() {
         net.add_address(pair.a, ip("2001:db8::1"), 64)
             .await
             .unwrap();
-        let legs = |gateways: [&str; 2]| {
+        let next_hops = |gateways: [&str; 2]| {
             let mut weight = 0;
             gateways.map(|gateway| {
                 weight += 1;
@@ -217,30 +230,40 @@ fn multipath_lookup_returns_weights() {
         };
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(Ipv4Addr::new(198, 51, 100, 0), 24)
-            .multipath(legs(["10.0.0.8", "10.0.0.9"]).to_vec())
+            .multipath(next_hops(["10.0.0.8", "10.0.0.9"]).to_vec())
             .build();
         handle.route().add(v4).execute().await.unwrap();
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix("2001:db8:1::".parse().unwrap(), 48)
-            .multipath(legs(["2001:db8::8", "2001:db8::9"]).to_vec())
+            .multipath(next_hops(["2001:db8::8", "2001:db8::9"]).to_vec())
             .build();
         handle.route().add(v6).execute().await.unwrap();
-        for (to, gateways) in [
+        for (destination, gateways) in [
             ("198.51.100.7", ["10.0.0.8", "10.0.0.9"]),
             ("2001:db8:1::7", ["2001:db8::8", "2001:db8::9"]),
         ] {
-            let hops = net.route_get(ip(to), None, 0).await.unwrap().legs;
+            let hops = net
+                .route_get(ip(destination), None, 0)
+                .await
+                .unwrap()
+                .next_hops;
             // With many destinations, multipath routes are searched for first.
             for count in [1, 300] {
-                let batch = net.route_get_each(&vec![ip(to); count]).await.unwrap();
-                assert!(batch.iter().all(|found| found.legs == hops), "{batch:?}");
+                let batch = net
+                    .route_get_each(&vec![ip(destination); count])
+                    .await
+                    .unwrap();
+                assert!(
+                    batch.iter().all(|found| found.next_hops == hops),
+                    "{batch:?}"
+                );
             }
             let mut seen: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
             seen.sort();
             assert_eq!(
                 seen,
                 [(Some(ip(gateways[0])), 1), (Some(ip(gateways[1])), 2)],
-                "{to}"
+                "{destination}"
             );
         }
         let state = net.state([ip("198.51.100.7")]).await.unwrap();
@@ -268,7 +291,7 @@ fn ipv4_route_with_ipv6_gateway_is_looked_up() {
             .await
             .unwrap();
         let found = pair.net.route_get(ip("198.51.100.7"), None, 0).await;
-        let hops = found.unwrap().legs;
+        let hops = found.unwrap().next_hops;
         assert_eq!(hops.len(), 1);
         assert_eq!(
             (hops[0].gateway, hops[0].ifindex),

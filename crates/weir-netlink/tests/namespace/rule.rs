@@ -47,7 +47,7 @@ fn rules_precede_local_rule_and_are_removed_completely() {
         for ipv6 in [false, true] {
             let before = ip_rules(ipv6);
             assert_eq!(net.add_rules(&rules(ipv6)).await.unwrap(), Change::Made);
-            let during = ip_rules(ipv6);
+            let with_weir = ip_rules(ipv6);
             let expected = [
                 "0: from all iif a goto 1",
                 "0: from all fwmark 0x7 lookup 99",
@@ -58,25 +58,30 @@ fn rules_precede_local_rule_and_are_removed_completely() {
                 let end = line.find(" proto ").unwrap_or(line.len());
                 line[..end].to_owned()
             };
-            let heads: Vec<String> = during.iter().map(without_protocol).collect();
-            assert_eq!(heads[..4], expected, "{during:?}");
+            let without_protocols: Vec<String> = with_weir.iter().map(without_protocol).collect();
+            assert_eq!(without_protocols[..4], expected, "{with_weir:?}");
             assert_eq!(net.add_rules(&rules(ipv6)).await.unwrap(), Change::None);
-            assert_eq!(ip_rules(ipv6), during);
+            assert_eq!(ip_rules(ipv6), with_weir);
             let added = Rule::Mark {
                 ipv6,
                 mark: 8,
                 table: 99,
             };
             net.add_rules(std::slice::from_ref(&added)).await.unwrap();
-            let heads: Vec<String> = ip_rules(ipv6).iter().map(without_protocol).collect();
-            assert_eq!(heads[2], "0: from all fwmark 0x8 lookup 99");
-            assert_eq!(heads[3], "0: from all lookup local");
+            let without_protocols: Vec<String> =
+                ip_rules(ipv6).iter().map(without_protocol).collect();
+            assert_eq!(without_protocols[2], "0: from all fwmark 0x8 lookup 99");
+            assert_eq!(without_protocols[3], "0: from all lookup local");
 
             // The rule also applies to an address of this machine.
             net.add_default_route(ipv6, 99, a).await.unwrap();
             let local_address = ip(if ipv6 { "::1" } else { "127.0.0.1" });
             assert_eq!(
-                net.route_get(local_address, None, 7).await.unwrap().legs[0].ifindex,
+                net.route_get(local_address, None, 7)
+                    .await
+                    .unwrap()
+                    .next_hops[0]
+                    .ifindex,
                 a
             );
             assert_eq!(
@@ -106,8 +111,8 @@ fn rules_of_other_programs_in_between_are_kept() {
             mark: 7,
             table: 99,
         };
-        let refused = net.add_rules(std::slice::from_ref(&mark)).await;
-        assert!(refused.unwrap_err().to_string().contains("local table"));
+        let result = net.add_rules(std::slice::from_ref(&mark)).await;
+        assert!(result.unwrap_err().to_string().contains("local table"));
         let remaining = ip_rules(false);
         assert_eq!(remaining[0], "0: from all lookup local", "{remaining:?}");
         assert_eq!(

@@ -11,7 +11,7 @@ use crate::number::Numbers;
 use crate::{Error, Result};
 
 /// A desired server, with its effective weight.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedServer<'a> {
     server: &'a Server,
     sorry: bool,
     effective: u32,
@@ -21,14 +21,14 @@ pub(super) struct Wanted<'a> {
     down: bool,
 }
 
-impl Wanted<'_> {
+impl WantedServer<'_> {
     fn key(&self) -> Key {
         (self.server.address, self.server.port, self.sorry)
     }
 }
 
 impl ServiceSlot {
-    /// Applies the servers and weights of `pool`.
+    /// Adds, changes and removes servers until they and their weights are those of `pool`.
     pub(super) fn reconcile(
         &mut self,
         (service, pool): (&str, &Pool),
@@ -50,18 +50,20 @@ impl ServiceSlot {
                 ..start.into()
             };
         }
-        let wanted = wanted(pool, &(facts.weights)(service, pool));
+        let wanted = wanted_servers(pool, &(facts.weights)(service, pool));
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
-        let mut indexes = self.indexes();
+        let mut indexes_by_key = self.indexes_by_key();
         for wanted_server in &wanted {
-            match indexes.get(&wanted_server.key()).copied() {
-                Some(at) if self.dests[at].removed.is_none() => self.edit(at, wanted_server, facts),
-                Some(at) => {
-                    let dest = self.dests.remove(at);
-                    indexes
+            match indexes_by_key.get(&wanted_server.key()).copied() {
+                Some(index) if self.dests[index].removed.is_none() => {
+                    self.update_server(index, wanted_server, facts)
+                }
+                Some(index) => {
+                    let dest = self.dests.remove(index);
+                    indexes_by_key
                         .values_mut()
-                        .for_each(|index| *index -= usize::from(*index > at));
-                    self.add(
+                        .for_each(|other| *other -= usize::from(*other > index));
+                    self.add_server(
                         DestSlot {
                             removed: None,
                             shared: None,
@@ -73,10 +75,10 @@ impl ServiceSlot {
                 }
                 None => {
                     let id = ids.allocate(facts.dests).ok_or(Error::TooManyServers {
-                        most: facts.dests - 1,
+                        max: facts.dests - 1,
                     })?;
                     *generation = generation.wrapping_add(1).max(1);
-                    self.add(
+                    self.add_server(
                         DestSlot::new(id, *generation, wanted_server, facts.now_ms),
                         wanted_server,
                         facts,
@@ -88,26 +90,26 @@ impl ServiceSlot {
     }
 
     /// Returns the index of each server in `dests`.
-    fn indexes(&self) -> HashMap<Key, usize> {
+    fn indexes_by_key(&self) -> HashMap<Key, usize> {
         let keys = self.dests.iter().map(DestSlot::key);
-        keys.enumerate().map(|(at, key)| (key, at)).collect()
+        keys.enumerate().map(|(index, key)| (key, index)).collect()
     }
 
     /// Marks the servers that are not wanted as removed.
     pub(super) fn remove_unwanted(
         &mut self,
-        wanted: &[Wanted<'_>],
+        wanted: &[WantedServer<'_>],
         removal: Removal,
         facts: &Facts<'_>,
     ) {
-        let wanted: HashSet<Key> = wanted.iter().map(Wanted::key).collect();
-        for at in 0..self.dests.len() {
-            let dest = &self.dests[at];
+        let wanted: HashSet<Key> = wanted.iter().map(WantedServer::key).collect();
+        for index in 0..self.dests.len() {
+            let dest = &self.dests[index];
             if dest.removed.is_some() || wanted.contains(&dest.key()) {
                 continue;
             }
             self.change(facts, |slot| {
-                let dest = &mut slot.dests[at];
+                let dest = &mut slot.dests[index];
                 dest.removed = Some(removal);
                 dest.effective = 0;
                 dest.since_ms = facts.now_ms;
@@ -115,8 +117,8 @@ impl ServiceSlot {
         }
     }
 
-    fn edit(&mut self, at: usize, wanted_server: &Wanted<'_>, facts: &Facts<'_>) {
-        let dest = &mut self.dests[at];
+    fn update_server(&mut self, index: usize, wanted_server: &WantedServer<'_>, facts: &Facts<'_>) {
+        let dest = &mut self.dests[index];
         dest.name.clone_from(&wanted_server.server.name);
         dest.weight = wanted_server.server.weight;
         dest.ordered = wanted_server.ordered;
@@ -125,7 +127,7 @@ impl ServiceSlot {
             return;
         }
         self.change(facts, |slot| {
-            let dest = &mut slot.dests[at];
+            let dest = &mut slot.dests[index];
             dest.effective = wanted_server.effective;
             dest.failed = wanted_server.failed;
             dest.since_ms = facts.now_ms;
@@ -135,7 +137,7 @@ impl ServiceSlot {
         });
     }
 
-    fn add(&mut self, dest: DestSlot, wanted_server: &Wanted<'_>, facts: &Facts<'_>) {
+    fn add_server(&mut self, dest: DestSlot, wanted_server: &WantedServer<'_>, facts: &Facts<'_>) {
         self.last_seq += 1;
         let seq = self.last_seq;
         let change = |slot: &mut Self| {
@@ -156,7 +158,7 @@ impl ServiceSlot {
         self.change(facts, change);
     }
 
-    /// Makes one change, and updates the start of walks as the kernel does.
+    /// Makes one change, and updates the start of the `rr` or `wrr` walk as the kernel does.
     fn change(&mut self, facts: &Facts<'_>, change: impl FnOnce(&mut Self)) {
         match self.scheduler.as_str() {
             "rr" => {
@@ -164,13 +166,14 @@ impl ServiceSlot {
                 let head: Vec<Member> = self.listed().next().into_iter().collect();
                 change(self);
                 self.start =
-                    table::rr::changed(&self.start.into(), (facts.cursor)(self.row), &head).into();
+                    table::rr::next_start(&self.start.into(), (facts.cursor)(self.row), &head)
+                        .into();
             }
             "wrr" => {
                 change(self);
                 let after = self.members();
                 self.start =
-                    table::wrr::changed(&self.start.into(), (facts.cursor)(self.row), &after)
+                    table::wrr::next_start(&self.start.into(), (facts.cursor)(self.row), &after)
                         .into();
             }
             _ => change(self),
@@ -179,7 +182,7 @@ impl ServiceSlot {
 }
 
 impl DestSlot {
-    fn new(id: u32, generation: u32, wanted_server: &Wanted<'_>, now_ms: u64) -> Self {
+    fn new(id: u32, generation: u32, wanted_server: &WantedServer<'_>, now_ms: u64) -> Self {
         Self {
             id,
             generation,
@@ -202,12 +205,12 @@ impl DestSlot {
     }
 }
 
-fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
-    let mut wanted: Vec<Wanted<'a>> = pool
+fn wanted_servers<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<WantedServer<'a>> {
+    let mut wanted: Vec<WantedServer<'a>> = pool
         .servers
         .iter()
         .zip(&weights.servers)
-        .map(|(server, weight)| Wanted {
+        .map(|(server, weight)| WantedServer {
             server,
             sorry: false,
             effective: weight.effective,
@@ -222,7 +225,7 @@ fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
         .iter()
         .any(|wanted_server| wanted_server.effective > 0);
     if let Some(server) = &pool.sorry {
-        wanted.push(Wanted {
+        wanted.push(WantedServer {
             server,
             sorry: true,
             effective: if usable { 0 } else { weights.sorry },

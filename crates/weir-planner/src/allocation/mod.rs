@@ -49,12 +49,12 @@ impl Former {
         !self.shared_added.is_empty() || !self.shared_removed.is_empty()
     }
 
-    /// Returns the names of the services that changed.
-    pub fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
+    /// Returns the names of the services whose slots differ from those in `current`.
+    pub fn changed<'a>(&'a self, current: &'a Allocation) -> impl Iterator<Item = &'a str> {
         let changed = self
             .services
             .iter()
-            .filter(|(name, before)| now.services.get(name) != before.as_ref());
+            .filter(|(name, before)| current.services.get(name) != before.as_ref());
         changed.map(|(name, _)| name.as_str())
     }
 }
@@ -91,9 +91,9 @@ pub struct Facts<'a> {
 /// The weights of a pool's servers in one service, after overrides, health and slow start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolWeights {
-    /// In the order of [`Pool::servers`].
+    /// The weights of the servers, in the order of [`Pool::servers`].
     pub servers: Vec<ServerWeight>,
-    /// The weight of the sorry server while no other server is usable; 0 = it is down.
+    /// The weight of the sorry server while no other server is usable; 0 = the sorry server is down or not configured.
     pub sorry: u32,
 }
 
@@ -144,7 +144,7 @@ impl Allocation {
         touched: impl IntoIterator<Item = &'a str>,
         facts: &Facts<'_>,
     ) -> Result<Former> {
-        self.index();
+        self.ensure_index();
         let mut former = Former {
             services: Vec::new(),
             shared_added: Vec::new(),
@@ -159,7 +159,7 @@ impl Allocation {
                 return Err(error);
             }
         }
-        self.share_counts(desired, &mut former);
+        self.assign_shared_counts(desired, &mut former);
         self.index.update(&self.services, &former.services);
         Ok(former)
     }
@@ -186,7 +186,7 @@ impl Allocation {
         if !self.services.contains_key(name) {
             let row = self.index.rows.allocate(facts.services);
             let row = row.ok_or(Error::TooManyServices {
-                most: facts.services - 1,
+                max: facts.services - 1,
             })?;
             let slot = ServiceSlot::new(row, self.next_generation(), pool.l4_scheduler().kind);
             self.services.insert(name.to_owned(), slot);
@@ -225,16 +225,18 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Assigns a row of shared counts to each server of a pool with several services. The row stays shared when only
-    /// one service remains, because it contains the counts of existing flows.
-    fn share_counts(&mut self, desired: &Indexed, former: &mut Former) {
+    /// Assigns a row of shared counts to each server of a pool that several services use. The row stays shared when
+    /// only one service remains, because it contains the counts of existing flows.
+    fn assign_shared_counts(&mut self, desired: &Indexed, former: &mut Former) {
         let mut may_free = false;
         for (name, before) in &former.services {
             let Some(slot) = self.services.get_mut(name) else {
                 continue;
             };
             if let Some(service) = desired.service(name) {
-                let mut users = desired.users(&service.pool).filter(|it| !it.strict_ipvs);
+                let mut users = desired
+                    .users(&service.pool)
+                    .filter(|service| !service.strict_ipvs);
                 let several = users.nth(1).is_some();
                 let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());
                 for dest in live {
@@ -262,12 +264,12 @@ impl Allocation {
                 .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
         }
         if may_free {
-            former.shared_removed = self.drop_unshared();
+            former.shared_removed = self.free_unshared();
         }
     }
 
     /// Frees the rows of shared counts that no server uses any more, and returns them.
-    fn drop_unshared(&mut self) -> Vec<(String, u32)> {
+    fn free_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
             .into_iter()
@@ -313,12 +315,12 @@ impl Allocation {
         self.index.ids_by_address.keys().copied()
     }
 
-    /// Frees the rows of removed servers for which `ended` returns the last totals, and of removed services without
-    /// servers.
+    /// Frees the rows of removed servers without flows, and of removed services without servers. `ended` returns a
+    /// server's last totals when its flows have ended, otherwise `None`.
     pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
-        self.index();
+        self.ensure_index();
         let mut released = Released::default();
-        let mut unshared = false;
+        let mut may_free_shared = false;
         for name in self.index.leaving.clone() {
             let Some(slot) = self.services.get_mut(&name) else {
                 continue;
@@ -342,8 +344,8 @@ impl Allocation {
                 *retired = retired.plus(totals);
                 released.dests.push(dest.id);
                 released.addresses.insert(dest.address);
-                self.index.forget(dest);
-                unshared |= dest.shared.is_some();
+                self.index.remove(dest);
+                may_free_shared |= dest.shared.is_some();
                 false
             });
             let is_freed = slot.removed && slot.dests.is_empty();
@@ -360,18 +362,18 @@ impl Allocation {
                 self.services.remove(&name);
             }
         }
-        released.sharing_changed = unshared && !self.drop_unshared().is_empty();
+        released.sharing_changed = may_free_shared && !self.free_unshared().is_empty();
         released
     }
 
-    fn index(&mut self) {
+    fn ensure_index(&mut self) {
         if !self.index.is_built {
             self.index = Index::build(&self.services, self.shared.values().copied());
         }
     }
 }
 
-/// Returns the configured server of a slot; `None` = it does not exist any more.
+/// Returns the configured server of a slot; `None` = the server was removed from the configuration.
 pub fn configured<'a>(
     desired: &'a Indexed,
     service: &Service,
@@ -384,6 +386,6 @@ pub fn configured<'a>(
         .map(|server| (server, false))
         .chain(pool.sorry.iter().map(|server| (server, true)));
     servers
-        .find(|(server, sorry)| dest.is(server, *sorry))
+        .find(|(server, sorry)| dest.matches(server, *sorry))
         .map(|(server, _)| server)
 }

@@ -124,10 +124,10 @@ pub struct DestSlot {
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
-    /// Set if the server was removed from the configuration: what happens to its flows.
+    /// What happens to its flows if the server was removed from the configuration; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removal>,
-    /// Set if a failed check removes the server from the list: what happens to its flows.
+    /// What happens to its flows if a failed check removes the server from the list; otherwise `None`.
     #[serde(default)]
     pub failed: Option<Removal>,
     /// Start of its current state, Unix time in milliseconds.
@@ -138,8 +138,7 @@ pub struct DestSlot {
 pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
-    /// Returns whether the server has entries in the `maglev` tables of all directors of a group, whatever their checks
-    /// report.
+    /// Returns whether the server has entries in the `maglev` tables of all directors of a group if all checks succeed.
     pub(crate) fn is_agreed(&self) -> bool {
         self.removed.is_none() && !self.sorry && self.ordered > 0
     }
@@ -148,12 +147,12 @@ impl DestSlot {
         (self.address, self.port, self.sorry)
     }
 
-    pub(super) fn is(&self, server: &Server, sorry: bool) -> bool {
+    pub(super) fn matches(&self, server: &Server, sorry: bool) -> bool {
         self.key() == (server.address, server.port, sorry)
     }
 
     /// Returns whether the server is in the list of its service. A sorry server is listed only while it is used.
-    pub fn listed(&self) -> bool {
+    pub fn is_listed(&self) -> bool {
         self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
     }
 }
@@ -253,10 +252,11 @@ impl ServiceSlot {
         }
     }
 
-    /// Returns whether the former table may contain the server, although the server is removed.
+    /// Returns whether the table before the last change contained the server, so that a removed server is still used as
+    /// second hop.
     pub(super) fn is_second_hop(&self, dest: &DestSlot) -> bool {
         let mut former = self.agreed.former.iter();
-        former.any(|it| (it.address, it.port, false) == dest.key())
+        former.any(|server| (server.address, server.port, false) == dest.key())
     }
 
     /// Returns the list that the schedulers use: the newest server first.
@@ -266,7 +266,7 @@ impl ServiceSlot {
     }
 
     pub(super) fn listed(&self) -> impl Iterator<Item = Member> {
-        let newest_first = self.dests.iter().rev().filter(|dest| dest.listed());
+        let newest_first = self.dests.iter().rev().filter(|dest| dest.is_listed());
         newest_first.map(|dest| Member {
             seq: dest.seq,
             dest: dest.id,

@@ -67,7 +67,7 @@ fn changed_weight_keeps_row_and_last_weight() {
     let first = |allocation: &Allocation| allocation.services["one"].dests[0].clone();
     // Weights of the first server; expected effective and last weight, start of the state, and effect of a failure on
     // its flows.
-    for (now_ms, now, expected) in [
+    for (now_ms, weight_of_first, expected) in [
         (5, weight(4), (4, 4, 1, None)),
         (6, weight(8), (8, 8, 6, None)),
         (7, weight(0), (0, 8, 7, None)),
@@ -75,7 +75,13 @@ fn changed_weight_keeps_row_and_last_weight() {
         (9, down, (0, 8, 8, Some(Removal::Reschedule))),
         (10, weight(3), (3, 3, 10, None)),
     ] {
-        set_weights(&mut allocation, &wanted, &[now, weight(2)], now_ms).unwrap();
+        set_weights(
+            &mut allocation,
+            &wanted,
+            &[weight_of_first, weight(2)],
+            now_ms,
+        )
+        .unwrap();
         let dest = first(&allocation);
         let found = (dest.effective, dest.last_weight, dest.since_ms, dest.failed);
         assert_eq!(found, expected, "at {now_ms}");
@@ -103,7 +109,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
         removed: true,
         ..down
     };
-    for (wanted, now, flags, policy) in [
+    for (wanted, weight_of_first, flags, policy) in [
         (wanted.clone(), weight(1), DEST_USABLE, POLICY_PERSISTENT),
         (wanted.clone(), weight(0), 0, 0),
         (wanted.clone(), quiesced, 0, POLICY_PERSISTENT),
@@ -118,13 +124,13 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
         ),
     ] {
         let mut allocation = Allocation::default();
-        set_weights(&mut allocation, &wanted, &[now, weight(1)], 1).unwrap();
+        set_weights(&mut allocation, &wanted, &[weight_of_first, weight(1)], 1).unwrap();
         let rows = rows_of(&wanted, &allocation, &Surroundings::default());
         let row = &rows.dests[&1];
         assert_eq!(
             (row.flags, row.policy),
             (DEST_LIVE | flags, policy),
-            "{now:?}"
+            "{weight_of_first:?}"
         );
     }
 }
@@ -157,7 +163,7 @@ fn failed_reconciliation_changes_nothing() {
     let error = set_weights(&mut allocation, &wanted, &[weight(7)], 9).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "service two names pool other, which does not exist"
+        "service two uses pool other, which does not exist"
     );
     assert_eq!(allocation, before);
 
@@ -174,24 +180,24 @@ fn failed_reconciliation_changes_nothing() {
 }
 
 #[test]
-fn restored_allocation_is_as_before() {
-    let one = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
+fn restore_undoes_reconcile() {
+    let one_service = desired(SchedulerKind::Wlc, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let mut strict = two_services();
     for service in &mut strict.services {
         service.strict_ipvs = true;
     }
     // Two configurations: whether the shared counts change, and the services that change.
     let cases = [
-        (&one, &one, false, &[][..]),
-        (&one, &two_services(), true, &["one", "two"]),
+        (&one_service, &one_service, false, &[][..]),
+        (&one_service, &two_services(), true, &["one", "two"]),
         (&two_services(), &strict, true, &["one", "two"]),
         (&two_services(), &two_services(), false, &[]),
     ];
-    for (from, to, sharing, names) in cases {
-        let (mut allocation, _) = planned(from);
+    for (old, new, sharing_changed, names) in cases {
+        let (mut allocation, _) = planned(old);
         let before = allocation.clone();
-        let former = set_weights(&mut allocation, to, &[weight(1), weight(1)], 2).unwrap();
-        assert_eq!(former.sharing_changed(), sharing);
+        let former = set_weights(&mut allocation, new, &[weight(1), weight(1)], 2).unwrap();
+        assert_eq!(former.sharing_changed(), sharing_changed);
         assert_eq!(former.changed(&allocation).collect::<Vec<_>>(), names);
         allocation.restore(former);
         assert_eq!(allocation, before);
@@ -205,10 +211,10 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
     assert_eq!(shared(&allocation), both);
     // One service remains, and existing flows are counted in the shared rows.
-    let mut one = two_services();
-    one.services.pop();
+    let mut one_service = two_services();
+    one_service.services.pop();
     let weights = [weight(1), weight(1)];
-    let former = set_weights(&mut allocation, &one, &weights, 2).unwrap();
+    let former = set_weights(&mut allocation, &one_service, &weights, 2).unwrap();
     assert!(!former.sharing_changed());
     let totals = |_: &crate::allocation::DestSlot| Some(Totals::default());
     assert!(
@@ -216,15 +222,15 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
         "one server still uses them"
     );
     assert_eq!(shared(&allocation), both);
-    one.pools[0].servers.pop();
-    set_weights(&mut allocation, &one, &weights[..1], 3).unwrap();
+    one_service.pools[0].servers.pop();
+    set_weights(&mut allocation, &one_service, &weights[..1], 3).unwrap();
     let released = allocation.release(&totals);
     assert!(released.sharing_changed);
     assert_eq!(released.addresses, [ip("10.0.0.2")].into());
     assert_eq!(released.touched, ["one"]);
     assert_eq!(shared(&allocation), both[..1]);
-    one.services[0].strict_ipvs = true;
-    let former = set_weights(&mut allocation, &one, &weights[..1], 4).unwrap();
+    one_service.services[0].strict_ipvs = true;
+    let former = set_weights(&mut allocation, &one_service, &weights[..1], 4).unwrap();
     assert!(former.sharing_changed());
     assert_eq!(shared(&allocation), [""; 0]);
 }
@@ -236,9 +242,9 @@ fn rows_are_found_by_address() {
     assert_eq!(addresses(&allocation), [ip("10.0.0.1"), ip("10.0.0.2")]);
     assert_eq!(allocation.rows_at(ip("10.0.0.1")), [1, 3]);
     assert_eq!(allocation.rows_at(ip("10.0.0.3")), [0_u32; 0]);
-    let mut one = two_services();
-    one.pools[0].servers.remove(0);
-    set_weights(&mut allocation, &one, &[weight(1)], 2).unwrap();
+    let mut one_service = two_services();
+    one_service.pools[0].servers.remove(0);
+    set_weights(&mut allocation, &one_service, &[weight(1)], 2).unwrap();
     assert_eq!(
         allocation.rows_at(ip("10.0.0.1")),
         [1, 3],
@@ -270,11 +276,11 @@ fn marks_are_listeners_of_their_family() {
         [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
-    let around = Surroundings {
+    let surroundings = Surroundings {
         marks: Some(Pair { entry: 5, exit: 6 }),
         ..Surroundings::default()
     };
-    let settings = rows_of(&wanted, &allocation, &around).settings;
+    let settings = rows_of(&wanted, &allocation, &surroundings).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
     assert_eq!((rows.settings.mark_entry, rows.settings.mark_exit), (0, 0));
 }
@@ -284,40 +290,40 @@ fn settings_depend_on_the_surroundings() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
     let (allocation, plain) = planned(&wanted);
-    let around = Surroundings::default;
+    let surroundings = Surroundings::default;
     let cases = [
         (
             Surroundings {
                 local: [ip("10.0.0.1")].into(),
-                ..around()
+                ..surroundings()
             },
             SETTINGS_LOCAL_NAT,
         ),
         (
             Surroundings {
                 learn_clients: true,
-                ..around()
+                ..surroundings()
             },
             SETTINGS_LEARN_CLIENTS,
         ),
         (
             Surroundings {
                 leaves_unfinished: true,
-                ..around()
+                ..surroundings()
             },
             SETTINGS_UNFINISHED,
         ),
         (
             Surroundings {
                 memory_is_short: true,
-                ..around()
+                ..surroundings()
             },
             SETTINGS_DROP_ENTRY,
         ),
     ];
-    for (around, flag) in cases {
+    for (surroundings, flag) in cases {
         assert_eq!(plain.settings.flags & flag, 0);
-        let settings = rows_of(&wanted, &allocation, &around).settings;
+        let settings = rows_of(&wanted, &allocation, &surroundings).settings;
         assert_eq!(settings.flags, plain.settings.flags | flag);
     }
 }
@@ -332,20 +338,23 @@ fn service_row_has_the_flags_of_the_service() {
         (rows.services.remove(&1).unwrap(), rows.dests[&1])
     };
     let flags = |change: &dyn Fn(&mut Desired)| row(change).0.flags;
-    assert_eq!(flags(&|it| it.pools[0].no_server = NoServer::Reject), 0);
     assert_eq!(
-        flags(&|it| it.pools[0].no_server = NoServer::Drop),
+        flags(&|desired| desired.pools[0].no_server = NoServer::Reject),
+        0
+    );
+    assert_eq!(
+        flags(&|desired| desired.pools[0].no_server = NoServer::Drop),
         SERVICE_DROP_NO_SERVER
     );
     let base = flags(&|_| ());
     assert_eq!(
-        flags(&|it| it.services[0].strict_ipvs = true),
+        flags(&|desired| desired.services[0].strict_ipvs = true),
         base | SERVICE_STRICT
     );
     for (forward, dscp) in [(Forward::L3dsr, 12), (Forward::Direct, 0)] {
-        let (service, dest) = row(&|it| {
-            it.services[0].forward = forward;
-            it.services[0].dscp = 12;
+        let (service, dest) = row(&|desired| {
+            desired.services[0].forward = forward;
+            desired.services[0].dscp = 12;
         });
         assert_eq!((service.dscp, dest.dscp), (dscp, dscp), "{forward}");
     }
@@ -354,9 +363,9 @@ fn service_row_has_the_flags_of_the_service() {
         (TunnelChecksum::Full, TUNNEL_CSUM),
         (TunnelChecksum::Remote, TUNNEL_REMCSUM),
     ] {
-        let (_, dest) = row(&|it| {
-            it.services[0].forward = Forward::Tunnel;
-            it.services[0].tunnel = Tunnel {
+        let (_, dest) = row(&|desired| {
+            desired.services[0].forward = Forward::Tunnel;
+            desired.services[0].tunnel = Tunnel {
                 checksum,
                 ..Tunnel::default()
             };
@@ -372,22 +381,22 @@ fn removed_listener_frees_its_address() {
     wanted.services[0].listen = vec![any];
     let (mut allocation, mut rows) = planned(&wanted);
     assert_eq!(rows.vips[&any.address].any_tcp, 1);
-    assert!(rows.filter.may_be_to(any.address.into()));
+    assert!(rows.filter.may_be_destination(any.address.into()));
     wanted.services.clear();
     set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let around = Surroundings::default();
+    let surroundings = Surroundings::default();
     let changes = rows
-        .replan(&indexed, &allocation, &around, DEST_ROWS, ["one"])
+        .replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["one"])
         .unwrap();
     assert_eq!(
         (changes.services, changes.vips),
         ([1].into(), [any.address].into())
     );
     assert!(rows.vips.is_empty() && rows.dests.is_empty() && rows.services.is_empty());
-    assert!(!rows.filter.may_be_to(any.address.into()));
-    assert!(!rows.filter.may_be_from(ip("10.0.0.1").into()));
+    assert!(!rows.filter.may_be_destination(any.address.into()));
+    assert!(!rows.filter.may_be_source(ip("10.0.0.1").into()));
 }
 
 #[test]
@@ -399,16 +408,16 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let around = Surroundings::default();
-    rows.replan(&indexed, &allocation, &around, DEST_ROWS, ["two"])
+    let surroundings = Surroundings::default();
+    rows.replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["two"])
         .unwrap();
-    assert!(rows.filter.may_be_to(vip.into()) && rows.vips.contains_key(&vip));
-    assert!(rows.filter.may_be_from(ip("10.0.0.1").into()));
+    assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));
+    assert!(rows.filter.may_be_source(ip("10.0.0.1").into()));
     assert_eq!(rows.listeners.keys().collect::<Vec<_>>(), [&(vip, 80, 6)]);
 }
 
 #[test]
-fn changes_are_collected() {
+fn extend_adds_changes_of_each_kind() {
     let mut all = Changes::default();
     assert!(all.is_empty());
     let parts = [

@@ -96,11 +96,14 @@ fn locally_down_server_is_skipped_entry_by_entry() {
     let (mut allocation, _) = planned(&wanted);
     let agreed = table(&allocation, &wanted);
     set_down(&mut allocation, &wanted, &["10.0.0.2"]);
-    let here = table(&allocation, &wanted);
+    let local = table(&allocation, &wanted);
     let down = ip("10.0.0.2");
-    assert!(agreed.contains(&down) && !here.contains(&down));
-    for (agreed, here) in agreed.iter().zip(&here) {
-        assert!(agreed == here || *agreed == down, "{agreed} became {here}");
+    assert!(agreed.contains(&down) && !local.contains(&down));
+    for (agreed, local) in agreed.iter().zip(&local) {
+        assert!(
+            agreed == local || *agreed == down,
+            "{agreed} became {local}"
+        );
     }
     // Outside a group, the remaining servers share the table by weight, and other entries change too.
     let alone = Desired {
@@ -118,8 +121,8 @@ fn sorry_server_is_used_when_all_servers_are_down() {
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
     let (mut allocation, _) = planned(&wanted);
     set_down(&mut allocation, &wanted, &["10.0.0.1", "10.0.0.2"]);
-    let here = table(&allocation, &wanted);
-    assert!(!here.is_empty() && here.iter().all(|it| *it == ip("10.0.0.9")));
+    let local = table(&allocation, &wanted);
+    assert!(!local.is_empty() && local.iter().all(|address| *address == ip("10.0.0.9")));
 }
 
 fn with_gue(servers: &[(&str, u32)]) -> Desired {
@@ -156,11 +159,11 @@ fn second_hop_has_the_table_before_the_last_change() {
     assert_eq!(former(&allocation, &four), before);
 
     // A removed server keeps its row as long as the former table contains it.
-    let now: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
+    let before_removal: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
     let ended = |_: &DestSlot| Some(Totals::default());
     assert_eq!(allocation.release(&ended), Released::default());
-    assert_eq!(former(&allocation, &three), now);
+    assert_eq!(former(&allocation, &three), before_removal);
     let two = with_gue(&SERVERS[..2]);
     reconcile(&mut allocation, &two, Cursor::default());
     assert_eq!(allocation.release(&ended).dests, [4]);

@@ -153,15 +153,15 @@ fn directors_with_sync_have_different_source_ports() {
     });
     assert_eq!(service_row(&wanted).snat_ports, (2000, 2999));
     let address = |last: u8| std::net::SocketAddr::from(([10, 0, 0, last], 8482));
-    let mut of = |own: u8, peer: u8| {
+    let mut ports = |last: u8, peer: u8| {
         wanted.sync = Some(FlowSync {
-            listen: address(own),
+            listen: address(last),
             peers: vec![address(peer)],
             key: Secret::new(SecretSource::Text, Vec::new()),
         });
         service_row(&wanted).snat_ports
     };
-    assert_eq!((of(1, 2), of(2, 1)), ((2000, 2499), (2500, 2999)));
+    assert_eq!((ports(1, 2), ports(2, 1)), ((2000, 2499), (2500, 2999)));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn server_row_has_every_field() {
         port: 5555,
         checksum: TunnelChecksum::Full,
     };
-    let around = Surroundings {
+    let surroundings = Surroundings {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         ..Surroundings::default()
     };
@@ -184,7 +184,7 @@ fn server_row_has_every_field() {
         wanted.services[0].forward = forward;
         let mut allocation = Allocation::default();
         reconcile(&mut allocation, &wanted, Cursor::default());
-        rows_of(&wanted, &allocation, &around).dests[&1]
+        rows_of(&wanted, &allocation, &surroundings).dests[&1]
     };
     for (forward, number, port, tunnel_source, dscp) in [
         (Forward::Nat, weir_abi::Forward::Nat, 8080, Addr::ZERO, 0),

@@ -32,11 +32,11 @@ fn choices(table: &Buckets) -> [u32; 16] {
 
 /// Returns the server for each bucket's clients; 0 = rejected.
 fn chosen(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
-    let state = |dest| {
+    let availability = |dest| {
         let found = members.iter().find(|member| member.dest == dest);
         found.map_or(Availability::Quiesced, Member::availability)
     };
-    std::array::from_fn(|index| lookup(owners, index as u8, mode, &state).unwrap_or(0))
+    std::array::from_fn(|index| lookup(owners, index as u8, mode, &availability).unwrap_or(0))
 }
 
 fn sh_table(members: &[Member], mode: Mode) -> Buckets {
@@ -183,10 +183,10 @@ fn dh_ignores_weights() {
 #[test]
 fn probes_visit_every_bucket_once() {
     for index in 0..=u8::MAX {
-        let mut met: Vec<_> = (0..=u8::MAX).map(|step| probe(index, step)).collect();
-        met.sort_unstable();
-        met.dedup();
-        assert_eq!(met.len(), BUCKETS);
+        let mut visited: Vec<_> = (0..=u8::MAX).map(|step| probe(index, step)).collect();
+        visited.sort_unstable();
+        visited.dedup();
+        assert_eq!(visited.len(), BUCKETS);
     }
     assert_eq!(probe(100, 0), 200);
     assert_eq!(probe(200, 100), 244);
@@ -205,6 +205,6 @@ proptest! {
         }
         let availability = |dest: u32| members[members.len() - dest as usize].availability();
         let found = lookup(&sh_owners(&members), index, Mode::Fallback, &availability);
-        prop_assert_eq!(found.is_some(), members.iter().any(Member::available));
+        prop_assert_eq!(found.is_some(), members.iter().any(Member::is_available));
     }
 }

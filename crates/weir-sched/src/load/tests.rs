@@ -27,20 +27,24 @@ fn list(servers: Servers) -> (Vec<Member>, Vec<Counts>) {
 }
 
 /// Returns the number of the selected server; 0 = none.
-fn picked(rule: Rule, servers: Servers) -> u32 {
+fn pick_number(rule: Rule, servers: Servers) -> u32 {
     let (members, counts) = list(servers);
     pick(rule, &members, &|slot| counts[slot as usize]).map_or(0, |index| members[index].seq)
 }
 
-fn check(rule: Rule, cases: &[(Servers, u32)]) {
+fn check_picks(rule: Rule, cases: &[(Servers, u32)]) {
     for (servers, expected) in cases {
-        assert_eq!(picked(rule, servers), *expected, "{rule:?} {servers:?}");
+        assert_eq!(
+            pick_number(rule, servers),
+            *expected,
+            "{rule:?} {servers:?}"
+        );
     }
 }
 
 #[test]
 fn lc_picks_least_overhead() {
-    check(
+    check_picks(
         Rule::Lc,
         &[
             (&[], 0),
@@ -63,7 +67,7 @@ fn lc_picks_least_overhead() {
 
 #[test]
 fn wlc_picks_least_overhead_per_weight() {
-    check(
+    check_picks(
         Rule::Wlc,
         &[
             (&[], 0),
@@ -87,7 +91,7 @@ fn wlc_picks_least_overhead_per_weight() {
 
 #[test]
 fn sed_picks_shortest_expected_delay() {
-    check(
+    check_picks(
         Rule::Sed,
         &[
             (&[], 0),
@@ -104,7 +108,7 @@ fn sed_picks_shortest_expected_delay() {
 
 #[test]
 fn nq_picks_an_idle_server_first() {
-    check(
+    check_picks(
         Rule::Nq,
         &[
             (&[], 0),
@@ -119,7 +123,7 @@ fn nq_picks_an_idle_server_first() {
 
 #[test]
 fn fo_picks_greatest_weight() {
-    check(
+    check_picks(
         Rule::Fo,
         &[
             (&[], 0),
@@ -133,7 +137,7 @@ fn fo_picks_greatest_weight() {
 
 #[test]
 fn ovf_picks_greatest_weight_below_its_threshold() {
-    check(
+    check_picks(
         Rule::Ovf,
         &[
             (&[], 0),
@@ -162,7 +166,7 @@ fn overloaded_servers_are_never_picked() {
         assert_eq!(pick(rule, &members, &idle), Some(1), "{rule:?}");
     }
     assert_eq!(twos(&members, &idle, &mut || 0), Some(1));
-    assert_eq!(crate::p2c::among(&members, &idle, &mut || 0), Some(1));
+    assert_eq!(crate::p2c::pick_member(&members, &idle, &mut || 0), Some(1));
 }
 
 /// Tests sequences of choices if no connection ends.
@@ -180,7 +184,7 @@ fn sequences_match_if_connections_do_not_end() {
         let mut servers: Vec<_> = weights.iter().map(|&weight| (weight, 0, 0)).collect();
         let mut sequence = Vec::new();
         for _ in expected {
-            let server = picked(rule, &servers);
+            let server = pick_number(rule, &servers);
             sequence.push(server);
             if let Some(taken) = (server as usize).checked_sub(1) {
                 servers[taken].1 += 1;
@@ -190,7 +194,7 @@ fn sequences_match_if_connections_do_not_end() {
     }
 }
 
-/// Returns a source of numbers below `ceiling`, each scaled to 32 bits so that [`below`] returns it.
+/// Returns a source of numbers below `ceiling`, each scaled to 32 bits so that [`random_below`] returns it.
 fn draws(ceiling: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
     let mut raw = numbers
         .iter()
@@ -201,15 +205,15 @@ fn draws(ceiling: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
 }
 
 #[test]
-fn below_equals_the_kernels_function() {
+fn random_below_equals_the_kernels_function() {
     // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn if its lower half is too
     // small.
-    assert_eq!(below(7, &mut draws(7, &[5])), 5);
-    assert_eq!(below(1, &mut || 0xffff_ffff), 0);
-    assert_eq!(below(10, &mut || 0x8000_0000), 5);
+    assert_eq!(random_below(7, &mut draws(7, &[5])), 5);
+    assert_eq!(random_below(1, &mut || 0xffff_ffff), 0);
+    assert_eq!(random_below(10, &mut || 0x8000_0000), 5);
     // 2^32 mod 6 is 4: a lower half below 4 causes a redraw. 0 has the halves 0 and 0, 0x2aaaaaab has 1 and 2.
     let mut raw = [0, 0x2aaa_aaab, 0xffff_ffff].into_iter();
-    assert_eq!(below(6, &mut || raw.next().unwrap()), 5);
+    assert_eq!(random_below(6, &mut || raw.next().unwrap()), 5);
 }
 
 #[test]
@@ -219,7 +223,8 @@ fn twos_draws_by_weight_and_chooses_the_less_loaded() {
     let drawn_positions: Vec<_> = (0..7)
         .map(|number| {
             let mut draw = draws(7, &[number, number]);
-            twos(&members, &|slot| idle[slot as usize], &mut draw).map_or(0, |i| members[i].seq)
+            twos(&members, &|slot| idle[slot as usize], &mut draw)
+                .map_or(0, |index| members[index].seq)
         })
         .collect();
     assert_eq!(drawn_positions, [3, 3, 3, 3, 2, 2, 1]);
@@ -238,13 +243,17 @@ fn twos_draws_by_weight_and_chooses_the_less_loaded() {
             &|slot| counts[slot as usize],
             &mut draws(7, &numbers),
         );
-        assert_eq!(index.map(|i| members[i].seq), Some(expected), "{numbers:?}");
+        assert_eq!(
+            index.map(|index| members[index].seq),
+            Some(expected),
+            "{numbers:?}"
+        );
     }
     assert_eq!(twos(&[], &|_| Counts::default(), &mut || 0), None);
 }
 
 proptest! {
-    /// The lowest fraction is selected, and the first of equal ones, even for large numbers.
+    /// Tests that the lowest fraction is selected, and the first of equal ones, even for large numbers.
     #[test]
     fn picks_are_the_first_least_fraction(
         servers in prop::collection::vec((0_u32..=i32::MAX as u32, 0_u32..1 << 23, 0_u32..1 << 23), 0..12),
@@ -256,17 +265,17 @@ proptest! {
         }
         type Cost = fn(Counts) -> u32;
         let rules: [(Rule, Cost, bool); 3] = [
-            (Rule::Lc, |c| c.active * 256 + c.inactive, false),
-            (Rule::Wlc, |c| c.active * 256 + c.inactive, true),
-            (Rule::Sed, |c| c.active + 1, true),
+            (Rule::Lc, |counts| counts.active * 256 + counts.inactive, false),
+            (Rule::Wlc, |counts| counts.active * 256 + counts.inactive, true),
+            (Rule::Sed, |counts| counts.active + 1, true),
         ];
         for (rule, cost, weighted) in rules {
-            let fraction = |m: &Member| {
-                let weight = if weighted { u128::from(m.weight) } else { 1 };
-                (u128::from(cost(counts[m.slot as usize])), weight)
+            let fraction = |member: &Member| {
+                let weight = if weighted { u128::from(member.weight) } else { 1 };
+                (u128::from(cost(counts[member.slot as usize])), weight)
             };
             let mut expected: Option<&Member> = None;
-            for member in members.iter().filter(|m| m.usable && m.weight > 0) {
+            for member in members.iter().filter(|member| member.usable && member.weight > 0) {
                 let better = expected.is_none_or(|best| {
                     let ((a, b), (c, d)) = (fraction(member), fraction(best));
                     a * d < c * b

@@ -11,7 +11,7 @@ struct Service {
     cache: Cache,
     servers: Vec<(u32, u32)>,
     overloaded: Vec<u32>,
-    gone: Vec<u32>,
+    removed: Vec<u32>,
 }
 
 impl Service {
@@ -20,7 +20,7 @@ impl Service {
             cache: Cache::new(kind, EXPIRATION),
             servers: servers.to_vec(),
             overloaded: Vec::new(),
-            gone: Vec::new(),
+            removed: Vec::new(),
         }
     }
 
@@ -28,7 +28,7 @@ impl Service {
     fn serve(&mut self, address: IpAddr, now: u32) -> u32 {
         let mut members: Vec<Member> = (1..)
             .zip(&self.servers)
-            .filter(|(number, _)| !self.gone.contains(number))
+            .filter(|(number, _)| !self.removed.contains(number))
             .map(|(number, &(weight, _))| Member {
                 seq: number,
                 dest: number,
@@ -55,12 +55,16 @@ fn address_keeps_its_server() {
         assert_eq!(service.serve(FIRST, 0), 2);
         service.servers[1].1 = 5;
         assert_eq!(service.serve(SECOND, 1), 1, "{kind}: least connections");
-        assert_eq!(service.serve(FIRST, 2), 2, "{kind}: though 1 is idle");
+        assert_eq!(
+            service.serve(FIRST, 2),
+            2,
+            "{kind}: although server 1 is idle"
+        );
     }
 }
 
 #[test]
-fn full_server_is_replaced_only_by_one_below_half() {
+fn full_server_is_replaced_only_if_another_is_below_half() {
     for kind in [Kind::Lblc, Kind::Lblcr] {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.serve(FIRST, 0);
@@ -79,7 +83,7 @@ fn full_server_is_replaced_only_by_one_below_half() {
 
 #[test]
 fn lblc_replaces_a_full_server_and_lblcr_adds_one() {
-    let after = |kind| {
+    let last_server = |kind| {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.serve(FIRST, 0);
         service.servers = vec![(10, 4), (10, 11)];
@@ -87,8 +91,16 @@ fn lblc_replaces_a_full_server_and_lblcr_adds_one() {
         service.servers = vec![(10, 9), (10, 0)];
         service.serve(FIRST, 2)
     };
-    assert_eq!(after(Kind::Lblc), 1, "it has no other any more");
-    assert_eq!(after(Kind::Lblcr), 2, "the least loaded of its two");
+    assert_eq!(
+        last_server(Kind::Lblc),
+        1,
+        "`lblc` caches only the new server"
+    );
+    assert_eq!(
+        last_server(Kind::Lblcr),
+        2,
+        "`lblcr` uses the less loaded server of its set"
+    );
 }
 
 #[test]
@@ -98,23 +110,23 @@ fn weight_zero_and_removal_end_an_entry() {
         assert_eq!(service.serve(FIRST, 0), 3);
         service.servers[2].0 = 0;
         assert_eq!(service.serve(FIRST, 1), 2, "{kind}");
-        service.gone = vec![2];
+        service.removed = vec![2];
         assert_eq!(service.serve(FIRST, 2), 1, "{kind}");
-        service.gone = vec![1, 2];
+        service.removed = vec![1, 2];
         assert_eq!(service.serve(FIRST, 3), 0, "{kind}");
     }
 }
 
 #[test]
 fn only_lblcr_checks_the_threshold_of_cached_servers() {
-    let after = |kind| {
+    let last_server = |kind| {
         let mut service = Service::new(kind, &[(1, 0), (1, 0)]);
         service.serve(FIRST, 0);
         service.overloaded = vec![2];
         service.serve(FIRST, 1)
     };
-    assert_eq!(after(Kind::Lblc), 2);
-    assert_eq!(after(Kind::Lblcr), 1);
+    assert_eq!(last_server(Kind::Lblc), 2);
+    assert_eq!(last_server(Kind::Lblcr), 1);
 }
 
 #[test]
@@ -123,22 +135,34 @@ fn unused_entries_expire() {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.serve(FIRST, u32::MAX - 50);
         service.servers[1].1 = 1;
-        assert_eq!(service.serve(FIRST, 48), 2, "{kind}: 99 after");
-        assert_eq!(service.serve(FIRST, 148), 1, "{kind}: 100 after");
+        assert_eq!(service.serve(FIRST, 48), 2, "{kind}: 99 after the last use");
+        assert_eq!(
+            service.serve(FIRST, 148),
+            1,
+            "{kind}: 100 after the last use"
+        );
     }
 }
 
 #[test]
-fn unchanged_set_drops_its_most_loaded() {
+fn unchanged_set_drops_its_most_loaded_server() {
     let mut service = Service::new(Kind::Lblcr, &[(10, 0), (10, 0)]);
     service.serve(FIRST, 0);
     service.servers = vec![(10, 4), (10, 11)];
-    assert_eq!(service.serve(FIRST, 10), 1, "the set is 1 and 2 now");
+    assert_eq!(
+        service.serve(FIRST, 10),
+        1,
+        "the set now consists of servers 1 and 2"
+    );
     service.servers = vec![(10, 3), (10, 2)];
     for now in [60, 110] {
         assert_eq!(service.serve(FIRST, now), 2);
     }
-    assert_eq!(service.serve(FIRST, 111), 2, "1 leaves, the most loaded");
+    assert_eq!(
+        service.serve(FIRST, 111),
+        2,
+        "server 1 is the most loaded, and is removed from the set"
+    );
     service.servers = vec![(10, 0), (10, 9)];
     assert_eq!(service.serve(FIRST, 112), 2);
 }
@@ -151,5 +175,5 @@ fn server_set_is_bounded() {
         assert_eq!(served, 20 - round);
         service.servers[served as usize - 1].1 = 2;
     }
-    assert_eq!(service.cache.entries[&FIRST].dests.len(), SET);
+    assert_eq!(service.cache.entries[&FIRST].dests.len(), SET_MAX);
 }

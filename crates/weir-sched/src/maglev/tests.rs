@@ -124,16 +124,16 @@ proptest! {
         prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
     }
 
-    /// The entries of a removed server go to other servers, and nearly all other entries are unchanged.
+    /// Tests that the entries of a removed server go to other servers, and nearly all other entries are unchanged.
     #[test]
     fn removing_a_server_moves_few_other_entries(servers in 2_usize..40, removed in 0_usize..40) {
         prop_assume!(removed < servers);
         let mut list = entries(&vec![1; servers]);
         let size = size_for(servers);
         let before = table(&list, size).unwrap();
-        let gone = list.remove(removed).dest;
+        let removed_dest = list.remove(removed).dest;
         let after = table(&list, size).unwrap();
-        let moved = before.iter().zip(&after).filter(|(b, a)| **b != gone && a != b).count();
+        let moved = before.iter().zip(&after).filter(|(b, a)| **b != removed_dest && a != b).count();
         prop_assert!(moved * 20 <= before.len(), "{moved} of {}", before.len());
     }
 }
@@ -146,21 +146,21 @@ proptest! {
     ) {
         let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
         let is_usable = |dest: u32| !down[dest as usize];
-        let mut here = agreed.clone();
-        let has_any = skip(&mut here, &is_usable);
+        let mut local = agreed.clone();
+        let has_any = skip(&mut local, &is_usable);
         prop_assert_eq!(has_any, (1..=weights.len()).any(|dest| !down[dest]));
         if !has_any {
-            prop_assert_eq!(here, agreed);
+            prop_assert_eq!(local, agreed);
             return Ok(());
         }
         let availability = |dest: u32| match is_usable(dest) {
             true => Availability::Ready,
             false => Availability::Quiesced,
         };
-        for (at, (&owner, &chosen)) in agreed.iter().zip(&here).enumerate() {
+        for (index, (&owner, &chosen)) in agreed.iter().zip(&local).enumerate() {
             prop_assert!(is_usable(chosen));
             prop_assert!(!is_usable(owner) || owner == chosen);
-            let hash = ((at as u64) << 32).div_ceil(agreed.len() as u64) << 32;
+            let hash = ((index as u64) << 32).div_ceil(agreed.len() as u64) << 32;
             let looked_up = lookup(&agreed, hash, Mode::Fallback, &availability);
             prop_assert_eq!(looked_up, Some(chosen));
         }
@@ -172,13 +172,13 @@ proptest! {
         views in prop::collection::vec((any::<bool>(), any::<bool>()), 30),
     ) {
         let agreed = table(&entries(&weights), size_for(weights.len())).unwrap();
-        let (mut one, mut two) = (agreed.clone(), agreed.clone());
-        let first = skip(&mut one, &|dest| views[dest as usize].0);
-        let second = skip(&mut two, &|dest| views[dest as usize].1);
-        if first && second {
-            for ((owner, one), two) in agreed.iter().zip(&one).zip(&two) {
+        let (mut first_table, mut second_table) = (agreed.clone(), agreed.clone());
+        let first_has_any = skip(&mut first_table, &|dest| views[dest as usize].0);
+        let second_has_any = skip(&mut second_table, &|dest| views[dest as usize].1);
+        if first_has_any && second_has_any {
+            for ((owner, first), second) in agreed.iter().zip(&first_table).zip(&second_table) {
                 let (a, b) = views[*owner as usize];
-                prop_assert!(one == two || !a || !b, "both see {} up", owner);
+                prop_assert!(first == second || !a || !b, "both see {} up", owner);
             }
         }
     }
@@ -187,11 +187,11 @@ proptest! {
 #[test]
 fn servers_share_the_entries_of_a_server_that_is_skipped() {
     let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
-    let mut here = agreed.clone();
-    assert!(skip(&mut here, &|dest| dest != 4));
+    let mut local = agreed.clone();
+    assert!(skip(&mut local, &|dest| dest != 4));
     let max_difference = agreed.len() / 10;
     for dest in (1..=10).filter(|dest| *dest != 4) {
-        let more = share(&here, dest) - share(&agreed, dest);
+        let more = share(&local, dest) - share(&agreed, dest);
         assert!(
             more > 0 && more < max_difference / 3,
             "{dest} has {more} more of {max_difference}"

@@ -188,18 +188,18 @@ fn permutation_depends_on_address_and_port() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The size of a turn is the weight divided by the common divisor, shifted to at most six bits. Shares match the
-    /// sizes of turns to within one round.
+    /// Tests that the size of a turn is the weight divided by the common divisor, shifted to at most six bits, and that
+    /// shares match the sizes of turns to within one round.
     #[test]
     fn shares_follow_turns(weights in prop::collection::vec(0_u32..200, 1..12)) {
-        prop_assume!(weights.iter().any(|&w| w > 0));
+        prop_assume!(weights.iter().any(|&weight| weight > 0));
         let table = table(&entries(&weights)).unwrap();
         let divisor = weights.iter().fold(0, |a, &b| gcd(a, b));
         let max_turn = weights.iter().max().unwrap() / divisor;
         let shift = (0..).find(|shift| max_turn >> shift < 64).unwrap();
         let turns: Vec<_> = weights
             .iter()
-            .map(|&w| if w == 0 { 0 } else { ((w / divisor) >> shift).max(1) as usize })
+            .map(|&weight| if weight == 0 { 0 } else { ((weight / divisor) >> shift).max(1) as usize })
             .collect();
         let round: usize = turns.iter().sum();
         for (share, turn) in shares(&table, weights.len() as u32).into_iter().zip(turns) {
@@ -209,10 +209,10 @@ proptest! {
     }
 
     #[test]
-    fn fallback_finds_the_only_remaining_server(servers in 2_u32..10, left in 1_u32..10, client in any::<u32>()) {
-        prop_assume!(left <= servers);
+    fn fallback_finds_the_only_remaining_server(servers in 2_u32..10, remaining in 1_u32..10, client in any::<u32>()) {
+        prop_assume!(remaining <= servers);
         let table = table(&entries(&vec![1; servers as usize])).unwrap();
-        let availability = |dest| if dest == left { Availability::Ready } else { Availability::Overloaded };
-        prop_assert_eq!(lookup(&table, client, 0, Mode::Fallback, &availability), Some(left));
+        let availability = |dest| if dest == remaining { Availability::Ready } else { Availability::Overloaded };
+        prop_assert_eq!(lookup(&table, client, 0, Mode::Fallback, &availability), Some(remaining));
     }
 }

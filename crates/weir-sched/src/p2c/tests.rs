@@ -4,17 +4,17 @@
 use super::*;
 
 /// Weight of a server, whether it is usable, and its active connections.
-type Numbers = (u32, bool, u32);
+type TestServer = (u32, bool, u32);
 
 /// Servers by position.
-struct Few<'a>(&'a [Numbers]);
+struct TestServers<'a>(&'a [TestServer]);
 
-impl Servers for Few<'_> {
+impl Servers for TestServers<'_> {
     fn count(&self) -> usize {
         self.0.len()
     }
 
-    fn heaviest(&self) -> u32 {
+    fn max_weight(&self) -> u32 {
         self.0.iter().map(|server| server.0).max().unwrap_or(0)
     }
 
@@ -32,10 +32,10 @@ impl Servers for Few<'_> {
 }
 
 /// Picks with numbers given as `(number, ceiling)`, all of which must be drawn.
-fn picked(servers: &Few<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
-    let mut raw = numbers
-        .iter()
-        .map(|&(number, of)| (((u64::from(number) << 32) + (1 << 31)) / u64::from(of)) as u32);
+fn pick_with(servers: &TestServers<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
+    let mut raw = numbers.iter().map(|&(number, ceiling)| {
+        (((u64::from(number) << 32) + (1 << 31)) / u64::from(ceiling)) as u32
+    });
     let picked = pick(servers, &mut || raw.next().unwrap());
     assert_eq!(raw.next(), None, "fewer numbers were drawn");
     picked
@@ -43,88 +43,88 @@ fn picked(servers: &Few<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
 
 #[test]
 fn two_different_servers_are_compared() {
-    let servers = Few(&[(1, true, 2), (1, true, 1), (1, true, 0)]);
+    let servers = TestServers(&[(1, true, 2), (1, true, 1), (1, true, 0)]);
     // The second number counts the positions without the first server.
-    assert_eq!(picked(&servers, &[(0, 3), (0, 2)]), Some(1));
-    assert_eq!(picked(&servers, &[(0, 3), (1, 2)]), Some(2));
-    assert_eq!(picked(&servers, &[(1, 3), (0, 2)]), Some(1));
-    assert_eq!(picked(&servers, &[(2, 3), (1, 2)]), Some(2));
-    let level = Few(&[(1, true, 5), (1, true, 5)]);
-    assert_eq!(picked(&level, &[(0, 2), (0, 1)]), Some(0));
-    assert_eq!(picked(&level, &[(1, 2), (0, 1)]), Some(1));
-    assert_eq!(picked(&Few(&[(3, true, 9)]), &[(0, 1)]), Some(0));
-    assert_eq!(picked(&Few(&[]), &[]), None);
+    assert_eq!(pick_with(&servers, &[(0, 3), (0, 2)]), Some(1));
+    assert_eq!(pick_with(&servers, &[(0, 3), (1, 2)]), Some(2));
+    assert_eq!(pick_with(&servers, &[(1, 3), (0, 2)]), Some(1));
+    assert_eq!(pick_with(&servers, &[(2, 3), (1, 2)]), Some(2));
+    let equal = TestServers(&[(1, true, 5), (1, true, 5)]);
+    assert_eq!(pick_with(&equal, &[(0, 2), (0, 1)]), Some(0));
+    assert_eq!(pick_with(&equal, &[(1, 2), (0, 1)]), Some(1));
+    assert_eq!(pick_with(&TestServers(&[(3, true, 9)]), &[(0, 1)]), Some(0));
+    assert_eq!(pick_with(&TestServers(&[]), &[]), None);
 }
 
 #[test]
 fn loads_are_compared_by_weight() {
-    let servers = Few(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
-    assert_eq!(picked(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
-    assert_eq!(picked(&servers, &[(1, 3), (0, 2)]), Some(0));
+    let servers = TestServers(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
+    assert_eq!(pick_with(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
+    assert_eq!(pick_with(&servers, &[(1, 3), (0, 2)]), Some(0));
     // A server with the smaller weight is accepted in three of nine draws.
     let numbers = [(2, 3), (3, 9), (2, 3), (2, 9), (1, 2)];
-    assert_eq!(picked(&servers, &numbers), Some(2));
+    assert_eq!(pick_with(&servers, &numbers), Some(2));
 }
 
 #[test]
-fn unusable_servers_are_redrawn_and_skipped_by_the_walk() {
-    let servers = Few(&[(1, true, 0), (1, false, 0), (1, true, 0), (1, true, 1)]);
+fn unusable_servers_are_redrawn_and_never_drawn_by_weight() {
+    let servers = TestServers(&[(1, true, 0), (1, false, 0), (1, true, 0), (1, true, 1)]);
     let numbers = [(1, 4), (1, 4), (3, 4), (1, 3), (2, 3)];
-    assert_eq!(picked(&servers, &numbers), Some(2));
-    // Eight failed draws for the second server; the walk by weight chooses the last one.
+    assert_eq!(pick_with(&servers, &numbers), Some(2));
+    // Eight failed draws for the second server; the draw by weight from the whole list selects the last one.
     let mut numbers = [(1, 4); 10];
     numbers[0] = (0, 4);
     numbers[1..8].fill((0, 3));
     numbers[8] = (1, 2);
-    assert_eq!(picked(&servers, &numbers[..9]), Some(0));
+    assert_eq!(pick_with(&servers, &numbers[..9]), Some(0));
     // The same for both servers.
     numbers[..8].fill((1, 4));
     (numbers[8], numbers[9]) = ((2, 3), (1, 2));
-    assert_eq!(picked(&servers, &numbers), Some(2));
-    let full = Few(&[(1, false, 0), (7, false, 0)]);
+    assert_eq!(pick_with(&servers, &numbers), Some(2));
+    let full = TestServers(&[(1, false, 0), (7, false, 0)]);
     let mut numbers = vec![];
     (0..TRIES).for_each(|_| numbers.push((1, 2)));
-    assert_eq!(picked(&full, &numbers), None);
-    let one = Few(&[(1, false, 0), (7, true, 0)]);
+    assert_eq!(pick_with(&full, &numbers), None);
+    let one_usable = TestServers(&[(1, false, 0), (7, true, 0)]);
     let mut numbers = vec![(1, 2)];
     (1..TRIES).for_each(|_| numbers.push((0, 1)));
-    assert_eq!(picked(&one, &numbers), Some(1));
+    assert_eq!(pick_with(&one_usable, &numbers), Some(1));
 }
 
 /// Follows every sequence of random numbers with its probability. Numbers that select the same position and acceptance
-/// are equivalent, so only `of` equally spaced numbers of the 32-bit range are used. `of` must be a multiple of every
-/// ceiling.
-fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
+/// are equivalent, so only `steps` equally spaced numbers of the 32-bit range are used. `steps` must be a multiple of
+/// every ceiling.
+fn distribution(servers: &TestServers<'_>, steps: u64) -> Vec<f64> {
     // Sequences of numbers are enumerated like the digits of a counter; a choice that needs more digits than there are
     // extends the sequence.
     let mut chances = vec![0.0; servers.0.len()];
     let mut pending: Vec<Vec<u32>> = vec![vec![]];
     while let Some(numbers) = pending.pop() {
-        let mut at = 0;
-        let mut short = false;
+        let mut index = 0;
+        let mut is_short = false;
         let picked = pick(servers, &mut || {
-            let number = numbers.get(at).copied();
-            at += 1;
-            short |= number.is_none();
+            let number = numbers.get(index).copied();
+            index += 1;
+            is_short |= number.is_none();
             number.unwrap_or(0)
         });
-        if short {
-            for part in 0..of {
+        if is_short {
+            for part in 0..steps {
                 let mut longer = numbers.clone();
-                longer.push((((part << 32) + (1 << 31)) / of) as u32);
+                longer.push((((part << 32) + (1 << 31)) / steps) as u32);
                 pending.push(longer);
             }
         } else if let Some(position) = picked {
-            chances[position] += (of as f64).powi(-(numbers.len() as i32));
+            chances[position] += (steps as f64).powi(-(numbers.len() as i32));
         }
     }
     chances
 }
 
-/// The shares of idle servers are exactly proportional to the weights of the usable ones.
+/// Tests that the shares of idle servers are exactly proportional to the weights of the usable ones.
 #[test]
 fn idle_servers_have_exact_shares() {
-    let cases: [(&[Numbers], u64); 4] = [
+    let cases: [(&[TestServer], u64); 4] = [
         (&[(1, true, 0); 3], 6),
         (
             &[(1, true, 0), (1, true, 0), (1, true, 0), (1, true, 0)],
@@ -133,9 +133,9 @@ fn idle_servers_have_exact_shares() {
         (&[(1, true, 0), (1, false, 0)], 2),
         (&[(0, true, 0), (1, true, 0)], 2),
     ];
-    for (servers, of) in cases {
+    for (servers, steps) in cases {
         let total: f64 = weights(servers).sum();
-        let exact = distribution(&Few(servers), of);
+        let exact = distribution(&TestServers(servers), steps);
         for (chance, weight) in exact.iter().zip(weights(servers)) {
             assert!(
                 (chance - weight / total).abs() < 1e-9,
@@ -145,7 +145,7 @@ fn idle_servers_have_exact_shares() {
     }
 }
 
-fn weights(servers: &[Numbers]) -> impl Iterator<Item = f64> {
-    let share = |&(weight, usable, _): &Numbers| if usable { weight } else { 0 };
+fn weights(servers: &[TestServer]) -> impl Iterator<Item = f64> {
+    let share = |&(weight, usable, _): &TestServer| if usable { weight } else { 0 };
     servers.iter().map(share).map(f64::from)
 }

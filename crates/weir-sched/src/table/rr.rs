@@ -21,7 +21,7 @@ pub const fn start() -> Start {
 /// The result differs from `start` only if the last chosen server was removed while it was first in the list. The
 /// kernel's cursor is then at the head, so a server that is added now is next; by `seq`, it would be last.
 #[must_use]
-pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
+pub fn next_start(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     let first_seq = before.first().map_or(0, |member| member.seq);
     if start.adopt(cursor).last_seq <= first_seq {
         return *start;
@@ -37,8 +37,8 @@ pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
 /// is available.
 pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
     *cursor = start.adopt(*cursor);
-    let index = first_after(members, cursor.last_seq, Member::available)
-        .or_else(|| first_after(members, 0, Member::available))?;
+    let index = first_after(members, cursor.last_seq, Member::is_available)
+        .or_else(|| first_after(members, 0, Member::is_available))?;
     cursor.last_seq = members[index].seq;
     Some(index)
 }

@@ -27,7 +27,7 @@ struct Both {
     members: Vec<Member>,
     start: Start,
     cursor: Cursor,
-    added: u32,
+    added_count: u32,
 }
 
 impl Both {
@@ -41,15 +41,15 @@ impl Both {
                 Walk::Wrr => wrr::start(&[]),
             },
             cursor: Cursor::default(),
-            added: 0,
+            added_count: 0,
         }
     }
 
     /// Publishes a changed list, like the owner of the table.
     fn publish(&mut self, after: Vec<Member>) {
         self.start = match self.walk {
-            Walk::Rr => rr::changed(&self.start, self.cursor, &self.members),
-            Walk::Wrr => wrr::changed(&self.start, self.cursor, &after),
+            Walk::Rr => rr::next_start(&self.start, self.cursor, &self.members),
+            Walk::Wrr => wrr::next_start(&self.start, self.cursor, &after),
         };
         self.members = after;
     }
@@ -59,22 +59,22 @@ impl Both {
         let mut after = self.members.clone();
         match *op {
             Op::Add(weight) => {
-                self.added += 1;
-                assert_eq!(self.reference.add(weight), self.added);
-                after.insert(0, member(self.added, weight));
+                self.added_count += 1;
+                assert_eq!(self.reference.add(weight), self.added_count);
+                after.insert(0, member(self.added_count, weight));
                 self.publish(after);
             }
-            Op::Remove(server) if after.iter().any(|m| m.seq == server) => {
+            Op::Remove(server) if after.iter().any(|member| member.seq == server) => {
                 self.reference.remove(server);
-                after.retain(|m| m.seq != server);
+                after.retain(|member| member.seq != server);
                 self.publish(after);
             }
-            Op::Edit(server, weight) if after.iter().any(|m| m.seq == server) => {
+            Op::Edit(server, weight) if after.iter().any(|member| member.seq == server) => {
                 self.reference.edit(server, weight);
                 after
                     .iter_mut()
-                    .filter(|m| m.seq == server)
-                    .for_each(|m| m.weight = weight);
+                    .filter(|member| member.seq == server)
+                    .for_each(|member| member.weight = weight);
                 self.publish(after);
             }
             Op::Remove(_) | Op::Edit(..) => {}
@@ -89,8 +89,8 @@ impl Both {
         self.reference.set_overloaded(server, !usable);
         self.members
             .iter_mut()
-            .filter(|m| m.seq == server)
-            .for_each(|m| m.usable = usable);
+            .filter(|member| member.seq == server)
+            .for_each(|member| member.usable = usable);
     }
 
     /// Returns the server that both selected; 0 = none.
@@ -136,11 +136,11 @@ fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     }
 }
 
-/// A cursor without a valid generation (a new map, another table) adopts the start.
+/// Tests that a cursor without a valid generation (a new map, another table) adopts the start.
 #[test]
 fn cursor_of_another_generation_adopts_the_start() {
     let members = [member(2, 4), member(1, 4)];
-    let start = wrr::changed(&wrr::start(&[]), Cursor::default(), &members);
+    let start = wrr::next_start(&wrr::start(&[]), Cursor::default(), &members);
     let stray = Cursor {
         generation: start.generation ^ 0xff,
         last_seq: 77,
@@ -162,7 +162,7 @@ fn generation_skips_zero_when_wrapping() {
 }
 
 fn weight() -> impl Strategy<Value = u32> {
-    prop_oneof![3 => 0_u32..6, 1 => (1_u32..5).prop_map(|w| w * 6), 1 => 0_u32..300]
+    prop_oneof![3 => 0_u32..6, 1 => (1_u32..5).prop_map(|weight| weight * 6), 1 => 0_u32..300]
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -27,7 +27,7 @@ pub fn start(members: &[Member]) -> Start {
 /// Returns the start for `after`, the list after one change. The walk restarts at the head. The current pass continues
 /// if possible, aligned to the new step so that the lowest pass is 1 again.
 #[must_use]
-pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
+pub fn next_start(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     let (max_weight, step) = passes(after);
     let current = start.adopt(cursor).pass_weight;
     let pass_weight = if current > max_weight || current == 0 {
@@ -52,30 +52,31 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
     if start.max_weight == 0 {
         return None;
     }
-    let reaches = |pass_weight| move |m: &Member| m.available() && m.weight >= pass_weight;
-    if let Some(index) = first_after(members, cursor.last_seq, reaches(cursor.pass_weight)) {
+    let is_in_pass =
+        |pass_weight| move |member: &Member| member.is_available() && member.weight >= pass_weight;
+    if let Some(index) = first_after(members, cursor.last_seq, is_in_pass(cursor.pass_weight)) {
         cursor.last_seq = members[index].seq;
         return Some(index);
     }
 
-    // If it began at the head, the walk above was a complete pass; otherwise it only completed the current one.
-    let mid_pass = cursor.last_seq != 0;
-    let wrapped = mid_pass && cursor.pass_weight <= start.step;
-    if wrapped {
+    // A search that began at the head was a complete pass; any other search only completed the current pass.
+    let began_mid_pass = cursor.last_seq != 0;
+    let is_lowest_pass = began_mid_pass && cursor.pass_weight <= start.step;
+    if is_lowest_pass {
         cursor.pass_weight = start.max_weight;
-    } else if mid_pass {
+    } else if began_mid_pass {
         cursor.pass_weight = cursor.pass_weight.saturating_sub(start.step);
     }
 
-    let Some(heaviest) = members
+    let Some(max_weight) = members
         .iter()
-        .filter(|m| m.available())
-        .map(|m| m.weight)
+        .filter(|member| member.is_available())
+        .map(|member| member.weight)
         .max()
     else {
         // Set the position at which the kernel's loop ends without a server: a round that began in the middle of the
         // lowest pass ends at the server at which it began; any other round ends at the head, before the highest pass.
-        if wrapped {
+        if is_lowest_pass {
             cursor.pass_weight = 1;
         } else {
             cursor.pass_weight = start.max_weight;
@@ -83,21 +84,25 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         }
         return None;
     };
-    let excess = cursor.pass_weight.saturating_sub(heaviest);
+    let excess = cursor.pass_weight.saturating_sub(max_weight);
     cursor.pass_weight = cursor.pass_weight.saturating_sub(
         excess
             .div_ceil(start.step.max(1))
             .saturating_mul(start.step),
     );
-    let index = first_after(members, 0, reaches(cursor.pass_weight))?;
+    let index = first_after(members, 0, is_in_pass(cursor.pass_weight))?;
     cursor.last_seq = members[index].seq;
     Some(index)
 }
 
 /// Returns the weight of the first pass, and the step between passes.
 fn passes(members: &[Member]) -> (u32, u32) {
-    let divisor = members.iter().map(|m| m.weight).fold(0, gcd);
-    let max_weight = members.iter().map(|m| m.weight).max().unwrap_or(0);
+    let divisor = members.iter().map(|member| member.weight).fold(0, gcd);
+    let max_weight = members
+        .iter()
+        .map(|member| member.weight)
+        .max()
+        .unwrap_or(0);
     let step = divisor.max(1);
     (max_weight.saturating_sub(step - 1), step)
 }

@@ -10,7 +10,7 @@ use crate::{Server, Tried};
 pub(super) struct Drawable<'a, S> {
     pub(super) servers: &'a [S],
     pub(super) members: &'a [Member],
-    pub(super) heaviest: u32,
+    pub(super) max_weight: u32,
     pub(super) tried: Tried,
 }
 
@@ -19,8 +19,8 @@ impl<S: Server> p2c::Servers for Drawable<'_, S> {
         self.members.len()
     }
 
-    fn heaviest(&self) -> u32 {
-        self.heaviest
+    fn max_weight(&self) -> u32 {
+        self.max_weight
     }
 
     fn weight(&self, position: usize) -> u32 {
@@ -41,24 +41,24 @@ impl<S: Server> p2c::Servers for Drawable<'_, S> {
 pub(super) struct Tier<'a, S> {
     servers: &'a [S],
     /// Index of the first of these servers in the pool.
-    from: usize,
-    heaviest: u32,
+    start: usize,
+    max_weight: u32,
     tried: Tried,
 }
 
 impl<'a, S: Server> Tier<'a, S> {
-    pub(super) fn new(servers: &'a [S], from: usize, tried: Tried) -> Self {
+    pub(super) fn new(servers: &'a [S], start: usize, tried: Tried) -> Self {
         let weights = servers.iter().map(|server| server.load().weight());
         Self {
             servers,
-            from,
-            heaviest: weights.max().unwrap_or(0),
+            start,
+            max_weight: weights.max().unwrap_or(0),
             tried,
         }
     }
 
     pub(super) fn pick(&self, random: &mut SplitMix64) -> Option<usize> {
-        p2c::pick(self, &mut || random.next_u32()).map(|position| self.from + position)
+        p2c::pick(self, &mut || random.next_u32()).map(|position| self.start + position)
     }
 }
 
@@ -67,13 +67,13 @@ impl<S: Server> p2c::Servers for Tier<'_, S> {
         self.servers.len()
     }
 
-    fn heaviest(&self) -> u32 {
-        self.heaviest
+    fn max_weight(&self) -> u32 {
+        self.max_weight
     }
 
     fn weight(&self, position: usize) -> u32 {
         let load = self.servers[position].load();
-        if load.is_usable() && !self.tried.contains(self.from + position) {
+        if load.is_usable() && !self.tried.contains(self.start + position) {
             load.weight()
         } else {
             0

@@ -8,19 +8,22 @@ use crate::Server;
 /// half the mean of the others, so that the server is tried.
 pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usize> {
     let latency = |index: usize| servers[index].load().latency_us(criteria.now_ms);
-    let (mut sum, mut measured) = (0_u64, 0_u64);
-    for us in (0..servers.len()).map(latency).filter(|us| *us > 0) {
-        sum += us;
-        measured += 1;
+    let (mut sum, mut measured_count) = (0_u64, 0_u64);
+    for latency_us in (0..servers.len())
+        .map(latency)
+        .filter(|latency_us| *latency_us > 0)
+    {
+        sum += latency_us;
+        measured_count += 1;
     }
-    let mean = sum.checked_div(measured).unwrap_or(1).max(1);
+    let mean = sum.checked_div(measured_count).unwrap_or(1).max(1);
     let cost = |index: usize| {
         let load = servers[index].load();
-        let us = match latency(index) {
+        let latency_us = match latency(index) {
             0 => mean.div_ceil(2),
-            us => us,
+            latency_us => latency_us,
         };
-        weir_sched::least_time::cost(us as f64, load.active(), load.weight())
+        weir_sched::least_time::cost(latency_us as f64, load.active(), load.weight())
     };
     (0..servers.len())
         .filter(|index| is_candidate(servers, *index, criteria.tried))

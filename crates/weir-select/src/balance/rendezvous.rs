@@ -20,9 +20,9 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
     });
     let time = |index: usize| {
         // This must not change: otherwise clients would not keep their servers during an upgrade.
-        let mixed = finalize_64(criteria.hash ^ servers[index].hash_seed());
+        let hash = finalize_64(criteria.hash ^ servers[index].hash_seed());
         // A number in (0, 1) with 53 bits, the precision of a double.
-        let unit = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         -unit.ln() / weight(index)
     };
     let is_within_bound = |index: usize| {

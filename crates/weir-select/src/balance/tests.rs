@@ -16,7 +16,7 @@ const REQUESTS: u64 = 6000;
 const EQUAL: [u32; 4] = [1; 4];
 const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 
-/// Why servers are excluded.
+/// The reason why servers are excluded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Exclusion {
     /// Weight 0: drained or down.
@@ -62,8 +62,8 @@ fn targets(kind: SchedulerKind, weights: &[u32], backups: usize) -> Targets {
     }
 }
 
-fn exclude(targets: &Targets, out: usize, exclusion: Exclusion) {
-    for target in &targets.list[..out] {
+fn exclude(targets: &Targets, excluded: usize, exclusion: Exclusion) {
+    for target in &targets.list[..excluded] {
         match exclusion {
             Exclusion::Quiesced => target.load.weight.store(0, Relaxed),
             Exclusion::Full => {
@@ -86,34 +86,34 @@ fn criteria(number: u64) -> Criteria {
     }
 }
 
-/// Returns the number of requests per server; the first `out` servers are excluded.
-fn requests_by_server(targets: &Targets, out: usize, exclusion: Exclusion) -> [u64; 4] {
-    exclude(targets, out, exclusion);
+/// Returns the number of requests per server; the first `excluded` servers are excluded.
+fn requests_by_server(targets: &Targets, excluded: usize, exclusion: Exclusion) -> [u64; 4] {
+    exclude(targets, excluded, exclusion);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(0x1234_5678_9abc_def1));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let mut criteria = criteria(number);
-        let at = loop {
-            let at = balance
+        let index = loop {
+            let index = balance
                 .pick(&targets.pool(), &criteria, &mut random)
                 .expect("a server must be usable");
-            assert!(!criteria.tried.contains(at), "{at} twice");
-            if exclusion != Exclusion::Failing || at >= out {
-                break at;
+            assert!(!criteria.tried.contains(index), "{index} twice");
+            if exclusion != Exclusion::Failing || index >= excluded {
+                break index;
             }
-            criteria.tried.add(at);
+            criteria.tried.add(index);
         };
-        count[at] += 1;
+        count[index] += 1;
     }
     count
 }
 
-fn cases(weights: [u32; 4], check: impl Fn(usize, Exclusion, [f64; 4])) {
+fn check_cases(weights: [u32; 4], check: impl Fn(usize, Exclusion, [f64; 4])) {
     for exclusion in [Exclusion::Quiesced, Exclusion::Full, Exclusion::Failing] {
-        for out in 0..=2 {
+        for excluded in 0..=2 {
             let mut shares = weights.map(f64::from);
-            shares[..out].fill(0.0);
-            check(out, exclusion, shares);
+            shares[..excluded].fill(0.0);
+            check(excluded, exclusion, shares);
         }
     }
 }
@@ -123,17 +123,18 @@ fn random_and_hashing_schedulers_follow_weights() {
     use SchedulerKind::{Hash, P2c, Twos};
     for kind in [P2c, Twos, Hash] {
         for weights in [EQUAL, UNEQUAL] {
-            cases(weights, |out, exclusion, mut shares| {
-                let count = requests_by_server(&targets(kind, &weights, 0), out, exclusion);
+            check_cases(weights, |excluded, exclusion, mut shares| {
+                let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
                 if kind == Twos {
                     // The kernel draws from 0 to the total inclusive: the newest server has one extra unit of weight.
                     shares[3] += 1.0;
                 }
-                if kind == Twos && exclusion == Exclusion::Failing && out > 0 {
+                if kind == Twos && exclusion == Exclusion::Failing && excluded > 0 {
                     return;
                 }
                 let p = p_value(&count, &shares);
-                let name = format!("{kind} {weights:?}, {out} out, {exclusion:?}: {count:?}");
+                let name =
+                    format!("{kind} {weights:?}, {excluded} excluded, {exclusion:?}: {count:?}");
                 assert!(p > SIGNIFICANCE, "{name}, p = {p:e}");
             });
         }
@@ -145,63 +146,64 @@ fn round_robin_shares_are_exact() {
     use SchedulerKind::{Rr, Wrr};
     for kind in [Rr, Wrr] {
         for weights in [EQUAL, UNEQUAL] {
-            cases(weights, |out, exclusion, shares| {
+            check_cases(weights, |excluded, exclusion, shares| {
                 let share = |share: f64| if kind == Rr { share.min(1.0) } else { share };
                 let shares = shares.map(share);
                 let total: f64 = shares.iter().sum();
-                let count = requests_by_server(&targets(kind, &weights, 0), out, exclusion);
+                let count = requests_by_server(&targets(kind, &weights, 0), excluded, exclusion);
                 for (count, share) in count.iter().zip(shares) {
                     let fair = REQUESTS as f64 * share / total;
-                    let off = (*count as f64 - fair).abs();
+                    let deviation = (*count as f64 - fair).abs();
                     // `wrr` gives the turn of a failed server to the next server in the pass.
                     let tolerance = match (kind, exclusion) {
                         (Wrr, Exclusion::Failing) if weights == UNEQUAL => fair * 0.5,
                         _ => 10.0,
                     };
-                    let name = format!("{kind} {weights:?}, {out} out, {exclusion:?}");
-                    assert!(off <= tolerance, "{name}: {count} of {fair}");
+                    let name = format!("{kind} {weights:?}, {excluded} excluded, {exclusion:?}");
+                    assert!(deviation <= tolerance, "{name}: {count} of {fair}");
                 }
             });
         }
     }
 }
 
-/// If requests do not end, the loads are proportional to the weights.
+/// Tests that, if requests do not end, the loads are proportional to the weights.
 #[test]
 fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
     for kind in [Lc, Wlc, Sed, Nq, P2c, LeastTime] {
         for weights in [EQUAL, UNEQUAL] {
-            for (out, exclusion) in [
+            for (excluded, exclusion) in [
                 (0, Exclusion::Full),
                 (1, Exclusion::Quiesced),
                 (2, Exclusion::Full),
             ] {
                 let targets = targets(kind, &weights, 0);
-                exclude(&targets, out, exclusion);
+                exclude(&targets, excluded, exclusion);
                 let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(77));
                 for number in 0..2000 {
-                    let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
-                    let target = &targets.list[at.expect("a server must be usable")];
+                    let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
+                    let target = &targets.list[index.expect("a server must be usable")];
                     target.load.record_latency(1000, 0);
                     target.load.active.fetch_add(1, Relaxed);
                 }
-                let share = |at: usize| {
+                let share = |index: usize| {
                     if kind == Lc {
                         1.0
                     } else {
-                        f64::from(weights[at])
+                        f64::from(weights[index])
                     }
                 };
-                let total: f64 = (out..4).map(share).sum();
-                for at in out..4 {
-                    let fair = 2000.0 * share(at) / total;
-                    let off = (f64::from(targets.list[at].load.active.load(Relaxed)) - fair).abs();
+                let total: f64 = (excluded..4).map(share).sum();
+                for index in excluded..4 {
+                    let fair = 2000.0 * share(index) / total;
+                    let deviation =
+                        (f64::from(targets.list[index].load.active.load(Relaxed)) - fair).abs();
                     // Two random choices leave small differences between servers.
                     let tolerance = if kind == P2c { 30.0 } else { 4.0 };
                     assert!(
-                        off <= tolerance,
-                        "{kind} {weights:?}, {out} out, {exclusion:?}: {at} {off} off {fair}"
+                        deviation <= tolerance,
+                        "{kind} {weights:?}, {excluded} excluded, {exclusion:?}: {index} {deviation} off {fair}"
                     );
                 }
             }
@@ -211,32 +213,38 @@ fn load_schedulers_balance_by_weight() {
 
 #[test]
 fn fo_and_ovf_use_the_heaviest_server() {
-    for (out, best) in [(0, 2), (1, 2), (2, 2)] {
+    for (excluded, best) in [(0, 2), (1, 2), (2, 2)] {
         for exclusion in [Exclusion::Quiesced, Exclusion::Full, Exclusion::Failing] {
-            let count =
-                requests_by_server(&targets(SchedulerKind::Fo, &UNEQUAL, 0), out, exclusion);
-            assert_eq!(count[best], REQUESTS, "{out} out, {exclusion:?}");
+            let count = requests_by_server(
+                &targets(SchedulerKind::Fo, &UNEQUAL, 0),
+                excluded,
+                exclusion,
+            );
+            assert_eq!(count[best], REQUESTS, "{excluded} excluded, {exclusion:?}");
             // No server has more requests than its weight.
-            let count =
-                requests_by_server(&targets(SchedulerKind::Ovf, &UNEQUAL, 0), out, exclusion);
-            assert_eq!(count[best], REQUESTS, "{out} out, {exclusion:?}");
+            let count = requests_by_server(
+                &targets(SchedulerKind::Ovf, &UNEQUAL, 0),
+                excluded,
+                exclusion,
+            );
+            assert_eq!(count[best], REQUESTS, "{excluded} excluded, {exclusion:?}");
         }
     }
 }
 
-/// Clients of usable servers keep them if other servers are excluded, and no client is rejected.
+/// Tests that clients of usable servers keep them if other servers are excluded, and no client is rejected.
 #[test]
 fn source_hashing_moves_only_clients_of_excluded_servers() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
-        let owner = |out: usize, exclusion: Exclusion| {
+        let owner = |excluded: usize, exclusion: Exclusion| {
             let mut targets = targets(kind, &EQUAL, 0);
             targets.scheduler.flags.fallback = true;
-            exclude(&targets, out, exclusion);
+            exclude(&targets, excluded, exclusion);
             let mut balance = Balancer::default();
             let mut pick = |number| {
                 let mut criteria = criteria(number);
                 if exclusion == Exclusion::Failing {
-                    (0..out).for_each(|at| criteria.tried.add(at));
+                    (0..excluded).for_each(|index| criteria.tried.add(index));
                 }
                 balance
                     .pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
@@ -246,20 +254,20 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
         };
         let before = owner(0, Exclusion::Full);
         let mut count = [0; 4];
-        before.iter().for_each(|at| count[*at] += 1);
+        before.iter().for_each(|index| count[*index] += 1);
         let p = p_value(&count, &[1.0; 4]);
         assert!(p > SIGNIFICANCE, "{kind}: {count:?}, p = {p:e}");
         for exclusion in [Exclusion::Full, Exclusion::Failing] {
-            for out in 1..=2 {
-                for (before, after) in before.iter().zip(owner(out, exclusion)) {
-                    let keeps_server = if *before >= out {
+            for excluded in 1..=2 {
+                for (before, after) in before.iter().zip(owner(excluded, exclusion)) {
+                    let keeps_server = if *before >= excluded {
                         *before == after
                     } else {
-                        after >= out
+                        after >= excluded
                     };
                     assert!(
                         keeps_server,
-                        "{kind}, {out} out, {exclusion:?}: {before} to {after}"
+                        "{kind}, {excluded} excluded, {exclusion:?}: {before} to {after}"
                     );
                 }
             }
@@ -274,20 +282,20 @@ fn backups_share_by_weight() {
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(5));
     let mut count = [0; 4];
     for number in 0..REQUESTS {
-        let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
-        count[at.expect("a backup must be usable")] += 1;
+        let index = balance.pick(&targets.pool(), &criteria(number), &mut random);
+        count[index.expect("a backup must be usable")] += 1;
     }
     let p = p_value(&count, &[0.0, 0.0, 1.0, 1.0]);
     assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
 }
 
-/// Drained servers are not drawn, so that the cost of a choice does not depend on their number.
+/// Tests that drained servers are not drawn, so that the cost of a choice does not depend on their number.
 #[test]
-fn p2c_draws_two_numbers() {
+fn p2c_draws_two_numbers_even_with_drained_servers() {
     let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(9));
-    for out in [0, 40, 60] {
-        exclude(&targets, out, Exclusion::Quiesced);
+    for excluded in [0, 40, 60] {
+        exclude(&targets, excluded, Exclusion::Quiesced);
         targets.version += 1;
         for number in 0..200 {
             let mut counted = random.clone();
@@ -296,7 +304,7 @@ fn p2c_draws_two_numbers() {
                 .expect("a server must be usable");
             counted.next_u32();
             counted.next_u32();
-            assert_eq!(counted, random, "{out} out");
+            assert_eq!(counted, random, "{excluded} excluded");
         }
     }
 }
@@ -350,9 +358,9 @@ fn reserve_order_is_backups_then_sorry_server() {
     assert_eq!(pick(tried), None);
 }
 
-/// Each scheduler is either implemented here or rejected for proxy services.
+/// Tests that each scheduler is either implemented here or rejected for proxy services.
 #[test]
-fn every_scheduler_of_the_proxy_picks_and_no_other() {
+fn only_schedulers_of_the_proxy_pick_a_server() {
     for kind in SchedulerKind::ALL {
         let targets = targets(kind, &EQUAL, 0);
         let picked =
@@ -361,7 +369,7 @@ fn every_scheduler_of_the_proxy_picks_and_no_other() {
     }
 }
 
-/// The load bound of `hash` skips a server with more than its share.
+/// Tests that the load bound of `hash` skips a server with more than its share.
 #[test]
 fn bounded_hash_skips_overloaded_servers() {
     let mut targets = targets(SchedulerKind::Hash, &EQUAL, 0);
@@ -393,7 +401,7 @@ fn bounded_hash_skips_overloaded_servers() {
 }
 
 #[test]
-fn source_key_has_what_the_flags_include() {
+fn source_key_contains_the_parts_that_the_flags_select() {
     let key = |client: &str, networks, port| {
         let flags = weir_model::SchedulerFlags {
             networks,

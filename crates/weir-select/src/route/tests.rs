@@ -147,7 +147,7 @@ fn misdirected_requests_are_rejected_before_limits_count_them() {
     let (_, first) = decide_for(HostCheck::Allowed);
     assert!(first.is_some());
     let (decision, slot) = decide_for(HostCheck::Allowed);
-    assert_eq!(decision, Decision::Reject(Rejection::later(1)));
+    assert_eq!(decision, Decision::Reject(Rejection::too_many_requests(1)));
     assert!(slot.is_none());
     drop(first);
     assert!(decide_for(HostCheck::Allowed).1.is_some());
@@ -171,7 +171,7 @@ fn body_length_and_rate_are_limited() {
         let allowed = HostCheck::Allowed;
         decide_on(&get("/"), client, &limits, allowed, &mut random).0
     };
-    let rejected = Decision::Reject(Rejection::later(1));
+    let rejected = Decision::Reject(Rejection::too_many_requests(1));
     let answered = (0..10).filter(|_| decide_for(1) != rejected).count();
     assert_eq!(answered, 3);
     assert_ne!(decide_for(2), rejected, "another client");

@@ -222,8 +222,8 @@ fn failures_are_answered_without_rule_server_retries_or_budget() {
     }
 }
 
-/// A request that was not sent may always be sent to another server, even if it is not idempotent and the budget is
-/// exhausted.
+/// Tests that a request that was not sent may always be sent to another server, even if it is not idempotent and the
+/// budget is exhausted.
 #[test]
 fn connect_failures_need_neither_replay_nor_budget() {
     for failure in [Failure::Connect, Failure::ConnectTimeout] {
@@ -458,7 +458,7 @@ fn leaving_the_queue_is_answered_by_the_timeout_that_expired() {
         let reason = Reason::Queued;
         assert_eq!(output, Output::Answer { status, reason });
         let turn = fixture.run(|env| selection.handle_queue_turn(env));
-        assert_eq!(turn, None, "it has left");
+        assert_eq!(turn, None, "the request has left the queue");
     }
 }
 
@@ -490,7 +490,7 @@ fn new_list_resets_tried_and_sticky_servers() {
         .map(|_| connect(fixture.run(|env| selection.clone().select(env))))
         .collect();
     assert_ne!(picked[0], picked[1], "round robin over both");
-    assert_eq!(selection.retries(), 1, "retries stay counted");
+    assert_eq!(selection.retries(), 1, "the number of retries is kept");
 }
 
 #[test]

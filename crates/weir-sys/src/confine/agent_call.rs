@@ -7,7 +7,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::{Error, Result};
 
-/// Calls for memory, threads, time, signals, reading files, and sockets. Not for programs, mounts, namespaces, or
+/// Calls for memory, threads, time, signals, reading files, and sockets, but not for programs, mounts, namespaces, or
 /// bpf(2).
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_accept4,
@@ -101,19 +101,19 @@ const ALLOWED_OLD: &[libc::c_long] = &[];
 /// # Errors
 /// The kernel has no seccomp, or no_new_privs is not set.
 pub fn restrict_to_agent_calls() -> Result<()> {
-    let failed = |error: String| {
+    let call_error = |error: String| {
         let source = io::Error::other(error);
         Error::call("seccomp", "this process", source)
     };
     let arch = std::env::consts::ARCH.try_into();
-    let arch = arch.map_err(|error: seccompiler::BackendError| failed(error.to_string()))?;
+    let arch = arch.map_err(|error: seccompiler::BackendError| call_error(error.to_string()))?;
     let allowed = ALLOWED.iter().chain(ALLOWED_OLD);
     let rules: BTreeMap<i64, Vec<_>> = allowed.map(|call| (*call, Vec::new())).collect();
     let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)
         .and_then(TryInto::<BpfProgram>::try_into)
-        .map_err(|error| failed(error.to_string()))?;
-    seccompiler::apply_filter(&filter).map_err(|error| failed(error.to_string()))
+        .map_err(|error| call_error(error.to_string()))?;
+    seccompiler::apply_filter(&filter).map_err(|error| call_error(error.to_string()))
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn programs_cannot_be_started_and_sockets_can_be_opened() {
         // The filter applies only to this thread.
-        let tested = std::thread::spawn(|| {
+        let confined = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             restrict_to_agent_calls().unwrap();
             std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -133,6 +133,6 @@ mod tests {
                 .status()
                 .unwrap_err();
         });
-        tested.join().unwrap();
+        confined.join().unwrap();
     }
 }

@@ -216,10 +216,10 @@ const SOCKET_TYPE: u64 = 0xf;
 /// # Errors
 /// The kernel has no seccomp, or NoNewPrivs is not set.
 pub fn restrict_to_daemon_calls() -> Result<()> {
-    let failed =
+    let call_error =
         |error: String| Error::call("seccomp", "this process", std::io::Error::other(error));
-    for filter in filters().map_err(|error| failed(error.to_string()))? {
-        seccompiler::apply_filter(&filter).map_err(|error| failed(error.to_string()))?;
+    for filter in filters().map_err(|error| call_error(error.to_string()))? {
+        seccompiler::apply_filter(&filter).map_err(|error| call_error(error.to_string()))?;
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     for number in ALLOWED.iter().chain(ALLOWED_OLD) {
         rules.insert(*number, Vec::new());
     }
-    rules.insert(libc::SYS_socket, sockets()?);
+    rules.insert(libc::SYS_socket, socket_rules()?);
     let same_namespaces = condition(0, SeccompCmpOp::MaskedEq(NAMESPACES), 0)?;
     rules.insert(
         libc::SYS_clone,
@@ -239,15 +239,16 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let allowed = SeccompFilter::new(rules, denied, SeccompAction::Allow, machine)?;
     // The flags of clone3 are in memory, where a filter cannot see them. The C library then uses clone.
-    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    let without_clone3 = SeccompFilter::new(absent, SeccompAction::Allow, missing, machine)?;
+    let clone3_rule = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let not_implemented = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let without_clone3 =
+        SeccompFilter::new(clone3_rule, SeccompAction::Allow, not_implemented, machine)?;
     // The second filter does not permit installing another one.
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 
 /// Returns rules that allow unix, TCP and UDP sockets, and netlink for routes and the list of sockets.
-fn sockets() -> std::result::Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn socket_rules() -> std::result::Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let family = |family: libc::c_int| condition(0, SeccompCmpOp::Eq, family);
     let mut rules = vec![SeccompRule::new(vec![family(libc::AF_UNIX)?])?];
     for inet in [libc::AF_INET, libc::AF_INET6] {

@@ -1,4 +1,4 @@
-//! Announcements of addresses to all neighbours.
+//! Builds announcements of addresses to all neighbours.
 
 use std::net::{IpAddr, Ipv6Addr};
 

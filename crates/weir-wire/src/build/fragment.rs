@@ -54,8 +54,8 @@ fn fragment_v4(
     let content_capacity = content_capacity(Layer::Ipv4, mtu, view.header_len())?;
     let mut parts = Vec::new();
     for (index, content) in view.payload().chunks(content_capacity).enumerate() {
-        let at = index * content_capacity;
-        let last = at + content.len() == view.payload().len();
+        let offset = index * content_capacity;
+        let is_last = offset + content.len() == view.payload().len();
         let options = if index == 0 {
             original.options
         } else {
@@ -64,16 +64,16 @@ fn fragment_v4(
         let header = Ipv4Header {
             id: id as u16,
             fragment: Ipv4Fragment::new(
-                original.fragment.offset_bytes() + at,
-                !last || original.fragment.more(),
+                original.fragment.offset_bytes() + offset,
+                !is_last || original.fragment.more(),
             ),
             options,
             ..original.clone()
         };
-        let mut piece = Vec::new();
-        header.emit(content.len(), &mut piece);
-        piece.extend(content);
-        parts.push(piece);
+        let mut fragment = Vec::new();
+        header.emit(content.len(), &mut fragment);
+        fragment.extend(content);
+        parts.push(fragment);
     }
     Ok(parts)
 }
@@ -81,17 +81,17 @@ fn fragment_v4(
 /// Returns the options that are copied to every fragment (RFC 791): those with the highest bit set.
 fn copied_options(options: &HeaderOptions) -> HeaderOptions {
     let mut copied = Vec::new();
-    let mut rest = options.as_bytes();
-    while let Some(&kind) = rest.first() {
+    let mut remaining = options.as_bytes();
+    while let Some(&kind) = remaining.first() {
         let len = match kind {
             0 => break,
             1 => 1,
-            _ => usize::from(u8_at(rest, 1)).max(2),
+            _ => usize::from(u8_at(remaining, 1)).max(2),
         };
         if kind & 0x80 != 0 {
-            copied.extend(rest.get(..len).unwrap_or(rest));
+            copied.extend(remaining.get(..len).unwrap_or(remaining));
         }
-        rest = tail(rest, len);
+        remaining = tail(remaining, len);
     }
     HeaderOptions::truncated(&copied)
 }
@@ -105,7 +105,7 @@ fn fragment_v6(
     if Ipv6View::HEADER_LEN + view.payload_len() <= mtu {
         return Ok(vec![packet.to_vec()]);
     }
-    if Ipv6Chain::walk(view.next_header(), view.payload())?
+    if Ipv6Chain::parse(view.next_header(), view.payload())?
         .fragment
         .is_some()
     {
@@ -122,28 +122,28 @@ fn fragment_v6(
     )?;
     let mut parts = Vec::new();
     for (index, content) in fragmentable.chunks(content_capacity).enumerate() {
-        let at = index * content_capacity;
-        let more = at + content.len() < fragmentable.len();
-        let offset_bytes = u16::try_from(at).map_err(|_| ParseError::NotFragmentable {
+        let offset = index * content_capacity;
+        let more = offset + content.len() < fragmentable.len();
+        let offset_bytes = u16::try_from(offset).map_err(|_| ParseError::NotFragmentable {
             layer: Layer::Ipv6,
             mtu,
         })?;
-        let mut piece = Vec::new();
+        let mut fragment = Vec::new();
         let payload_len = per_fragment.bytes.len() + FragmentHeader::LEN + content.len();
         Ipv6Header {
             next_header: per_fragment.first,
             ..view.header()
         }
-        .emit(payload_len, &mut piece);
-        piece.extend(&per_fragment.bytes);
+        .emit(payload_len, &mut fragment);
+        fragment.extend(&per_fragment.bytes);
         Extension::Fragment(FragmentHeader {
             id,
             offset_bytes,
             more,
         })
-        .emit(per_fragment.next, &mut piece);
-        piece.extend(content);
-        parts.push(piece);
+        .emit(per_fragment.next, &mut fragment);
+        fragment.extend(content);
+        parts.push(fragment);
     }
     Ok(parts)
 }
@@ -161,23 +161,23 @@ struct PerFragmentHeaders {
 /// options before a routing header) and the rest, which is fragmented.
 fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &'a [u8]) {
     let payload = view.payload();
-    let (mut next, mut at) = (view.next_header(), 0);
-    let (mut kept_next, mut kept_len, mut last_kept_at) = (next, 0, None);
+    let (mut next, mut offset) = (view.next_header(), 0);
+    let (mut kept_next, mut kept_len, mut last_kept_offset) = (next, 0, None);
     while matches!(
         next,
         IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DEST_OPTS
     ) {
-        let (passed, header_at) = (next, at);
-        next = IpProtocol(u8_at(payload, at));
-        at += (usize::from(u8_at(payload, at + 1)) + 1) * 8;
-        if passed != IpProtocol::DEST_OPTS {
-            (kept_next, kept_len, last_kept_at) = (next, at, Some(header_at));
+        let (kind, header_offset) = (next, offset);
+        next = IpProtocol(u8_at(payload, offset));
+        offset += (usize::from(u8_at(payload, offset + 1)) + 1) * 8;
+        if kind != IpProtocol::DEST_OPTS {
+            (kept_next, kept_len, last_kept_offset) = (next, offset, Some(header_offset));
         }
     }
     let mut bytes = payload.get(..kept_len).unwrap_or_default().to_vec();
-    let first = match last_kept_at {
-        Some(header_at) => {
-            put(&mut bytes, header_at, &[IpProtocol::FRAGMENT.0]);
+    let first = match last_kept_offset {
+        Some(header_offset) => {
+            put(&mut bytes, header_offset, &[IpProtocol::FRAGMENT.0]);
             view.next_header()
         }
         None => IpProtocol::FRAGMENT,

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::build::ChecksumChoice;
 use crate::build::link::EthernetBuilder;
-use crate::build::network::in_frame;
+use crate::build::network::wrap_in_frame;
 use crate::build::transport::IcmpBuilder;
 use crate::bytes::{put, u8_at};
 use crate::checksum::Sum;
@@ -126,6 +126,6 @@ impl Ipv4Builder {
         }
         self.checksum.fill(&mut packet, 10, Sum::new(), false);
         packet.extend(payload);
-        in_frame(self.link.as_ref(), EtherType::IPV4, packet)
+        wrap_in_frame(self.link.as_ref(), EtherType::IPV4, packet)
     }
 }

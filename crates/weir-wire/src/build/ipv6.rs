@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use crate::build::link::EthernetBuilder;
-use crate::build::network::in_frame;
+use crate::build::network::wrap_in_frame;
 use crate::build::transport::IcmpBuilder;
 use crate::bytes::{put, u8_at};
 use crate::icmp6::Icmpv6Message;
@@ -118,7 +118,7 @@ impl Ipv6Builder {
     /// Adds a neighbour discovery message and sets the required hop limit of 255.
     #[must_use]
     pub fn neighbour(self, message: &NeighbourMessage) -> IcmpBuilder {
-        let (message, body) = message.message();
+        let (message, body) = message.to_icmp();
         self.hop_limit(255).icmp6(message).payload(&body)
     }
 
@@ -146,6 +146,6 @@ impl Ipv6Builder {
         }
         packet.extend(chain);
         packet.extend(payload);
-        in_frame(self.link.as_ref(), EtherType::IPV6, packet)
+        wrap_in_frame(self.link.as_ref(), EtherType::IPV6, packet)
     }
 }

@@ -112,7 +112,7 @@ impl From<Ipv6Builder> for IpBuilder {
 }
 
 /// Returns the packet, in its frame if it has one.
-pub(super) fn in_frame(
+pub(super) fn wrap_in_frame(
     link: Option<&EthernetBuilder>,
     ethertype: EtherType,
     packet: Vec<u8>,
@@ -142,7 +142,7 @@ macro_rules! payloads {
             /// Adds an echo request of the family.
             #[must_use]
             pub fn echo_request(self, id: u16, seq: u16) -> IcmpBuilder {
-                IcmpBuilder::of_family(
+                IcmpBuilder::for_family(
                     self.into(),
                     Icmpv4Message::EchoRequest { id, seq },
                     Icmpv6Message::EchoRequest { id, seq },
@@ -152,7 +152,7 @@ macro_rules! payloads {
             /// Adds an echo reply of the family.
             #[must_use]
             pub fn echo_reply(self, id: u16, seq: u16) -> IcmpBuilder {
-                IcmpBuilder::of_family(
+                IcmpBuilder::for_family(
                     self.into(),
                     Icmpv4Message::EchoReply { id, seq },
                     Icmpv6Message::EchoReply { id, seq },
@@ -162,7 +162,7 @@ macro_rules! payloads {
             /// Adds a port unreachable error that quotes `quoted`.
             #[must_use]
             pub fn port_unreachable(self, quoted: &[u8]) -> IcmpBuilder {
-                IcmpBuilder::of_family(
+                IcmpBuilder::for_family(
                     self.into(),
                     Icmpv4Message::PORT_UNREACHABLE,
                     Icmpv6Message::PORT_UNREACHABLE,
@@ -173,7 +173,7 @@ macro_rules! payloads {
             /// Adds a "fragmentation needed" or "packet too big" error that quotes `quoted`.
             #[must_use]
             pub fn too_big(self, mtu: u16, quoted: &[u8]) -> IcmpBuilder {
-                IcmpBuilder::of_family(
+                IcmpBuilder::for_family(
                     self.into(),
                     Icmpv4Message::FragmentationNeeded { mtu },
                     Icmpv6Message::PacketTooBig { mtu: mtu.into() },
@@ -184,7 +184,7 @@ macro_rules! payloads {
             /// Adds a "time exceeded in transit" error that quotes `quoted`.
             #[must_use]
             pub fn time_exceeded(self, quoted: &[u8]) -> IcmpBuilder {
-                IcmpBuilder::of_family(
+                IcmpBuilder::for_family(
                     self.into(),
                     Icmpv4Message::TimeExceeded { code: 0 },
                     Icmpv6Message::TimeExceeded { code: 0 },

@@ -185,6 +185,7 @@ impl UdpBuilder {
     }
 }
 
+/// A message of either family.
 #[derive(Debug, Clone, Copy)]
 enum IcmpMessage {
     V4(Icmpv4Message),
@@ -218,7 +219,7 @@ impl IcmpBuilder {
         Self::new(ip, IcmpMessage::V6(message))
     }
 
-    pub(crate) fn of_family(ip: IpBuilder, v4: Icmpv4Message, v6: Icmpv6Message) -> Self {
+    pub(crate) fn for_family(ip: IpBuilder, v4: Icmpv4Message, v6: Icmpv6Message) -> Self {
         match ip {
             IpBuilder::V4(_) => Self::v4(ip, v4),
             IpBuilder::V6(_) => Self::v6(ip, v6),

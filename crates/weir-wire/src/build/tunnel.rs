@@ -16,7 +16,7 @@ use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// How the inner checksum and the outer UDP checksum of GUE are computed.
+/// The computation of the inner checksum and of the outer UDP checksum with GUE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GueChecksum {
     /// The outer UDP checksum is zero.
@@ -215,7 +215,7 @@ fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
             }
             _ => {
                 let view = Ipv6View::new(inner).ok()?;
-                let chain = Ipv6Chain::walk(view.next_header(), view.payload()).ok()?;
+                let chain = Ipv6Chain::parse(view.next_header(), view.payload()).ok()?;
                 if chain
                     .fragment
                     .is_some_and(|fragment| fragment.is_fragment())
@@ -232,7 +232,7 @@ fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
                 )
             }
         };
-    let field = match protocol {
+    let field_offset = match protocol {
         IpProtocol::TCP => TcpView::new(segment)
             .ok()
             .map(|_| TcpView::CHECKSUM_OFFSET)?,
@@ -244,7 +244,7 @@ fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
     };
     let remote = RemoteChecksum {
         start: u16::try_from(start).ok()?,
-        offset: u16::try_from(start + field).ok()?,
+        offset: u16::try_from(start + field_offset).ok()?,
     };
     Some((remote, pseudo_header(src, dst, protocol, segment.len())))
 }

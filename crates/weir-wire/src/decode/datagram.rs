@@ -33,11 +33,11 @@ pub(crate) struct Decoder<'a> {
 #[derive(Clone, Copy)]
 struct Position {
     /// Offset in the caller's bytes.
-    at: usize,
+    offset: usize,
     /// Number of outer packets.
     depth: usize,
     /// Whether an ICMP error quotes the packet, which may therefore be truncated.
-    quoted: bool,
+    is_quoted: bool,
 }
 
 /// A transport header, the state of its checksum, and the length of the header in bytes.
@@ -63,33 +63,33 @@ impl Segment<'_> {
 }
 
 impl Decoder<'_> {
-    /// Decodes an IPv4 packet at offset `at` of the caller's bytes.
-    pub(crate) fn ipv4(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        self.ipv4_at(
+    /// Decodes an IPv4 packet at `offset` in the caller's bytes.
+    pub(crate) fn decode_ipv4(self, offset: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        self.decode_ipv4_at(
             Position {
-                at,
+                offset,
                 depth: 0,
-                quoted: false,
+                is_quoted: false,
             },
             bytes,
         )
     }
 
-    /// Decodes an IPv6 packet at offset `at` of the caller's bytes.
-    pub(crate) fn ipv6(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        self.ipv6_at(
+    /// Decodes an IPv6 packet at `offset` in the caller's bytes.
+    pub(crate) fn decode_ipv6(self, offset: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        self.decode_ipv6_at(
             Position {
-                at,
+                offset,
                 depth: 0,
-                quoted: false,
+                is_quoted: false,
             },
             bytes,
         )
     }
 
-    fn ipv4_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        let view = if position.quoted {
-            Ipv4View::of_quoted(bytes)?
+    fn decode_ipv4_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if position.is_quoted {
+            Ipv4View::from_quoted(bytes)?
         } else {
             Ipv4View::new(bytes)?
         };
@@ -99,7 +99,7 @@ impl Decoder<'_> {
             offset_bytes: header.fragment.offset_bytes(),
             more: header.fragment.more(),
         });
-        self.datagram(
+        self.decode_datagram(
             position,
             IpHeader::V4(header),
             Body {
@@ -107,19 +107,19 @@ impl Decoder<'_> {
                 header_len: view.header_len(),
                 protocol: view.protocol(),
                 fragment,
-                complete: view.is_complete(),
-                header_checksum: view.checksum_valid().into(),
+                is_complete: view.is_complete(),
+                header_checksum: view.is_checksum_valid().into(),
             },
         )
     }
 
-    fn ipv6_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
-        let view = if position.quoted {
-            Ipv6View::of_quoted(bytes)?
+    fn decode_ipv6_at(self, position: Position, bytes: &[u8]) -> Result<Datagram, ParseError> {
+        let view = if position.is_quoted {
+            Ipv6View::from_quoted(bytes)?
         } else {
             Ipv6View::new(bytes)?
         };
-        let chain = Ipv6Chain::walk(view.next_header(), view.payload())?;
+        let chain = Ipv6Chain::parse(view.next_header(), view.payload())?;
         let fragment = chain
             .fragment
             .filter(|fragment: &FragmentHeader| fragment.is_fragment());
@@ -132,29 +132,29 @@ impl Decoder<'_> {
                 offset_bytes: fragment.offset_bytes.into(),
                 more: fragment.more,
             }),
-            complete: view.is_complete(),
+            is_complete: view.is_complete(),
             header_checksum: ChecksumState::Absent,
         };
-        self.datagram(position, IpHeader::V6(view.header(), chain), body)
+        self.decode_datagram(position, IpHeader::V6(view.header(), chain), body)
     }
 
-    fn datagram(
+    fn decode_datagram(
         self,
         position: Position,
         ip: IpHeader,
         body: Body<'_>,
     ) -> Result<Datagram, ParseError> {
-        let payload_at = position.at + body.header_len;
+        let payload_offset = position.offset + body.header_len;
         let mut datagram = Datagram {
             ip,
-            range: position.at..payload_at + body.payload.len(),
-            complete: body.complete,
+            range: position.offset..payload_offset + body.payload.len(),
+            complete: body.is_complete,
             header_checksum: body.header_checksum,
             fragment: body.fragment,
             protocol: body.protocol,
             transport: Transport::Opaque { error: None },
             transport_checksum: ChecksumState::Unknown,
-            payload: payload_at..payload_at + body.payload.len(),
+            payload: payload_offset..payload_offset + body.payload.len(),
         };
         if body
             .fragment
@@ -167,49 +167,52 @@ impl Decoder<'_> {
             protocol: body.protocol,
             src: datagram.src(),
             dst: datagram.dst(),
-            is_complete: body.complete && body.fragment.is_none(),
+            is_complete: body.is_complete && body.fragment.is_none(),
             position: Position {
-                at: payload_at,
+                offset: payload_offset,
                 ..position
             },
         };
         let header_len;
         (datagram.transport, datagram.transport_checksum, header_len) = if segment.is_complete {
-            self.complete_segment(&segment)?
+            self.decode_complete_segment(&segment)?
         } else {
-            self.truncated_segment(&segment)
+            self.decode_truncated_segment(&segment)
         };
-        datagram.payload.start = (payload_at + header_len).min(datagram.payload.end);
+        datagram.payload.start = (payload_offset + header_len).min(datagram.payload.end);
         Ok(datagram)
     }
 
     /// Decodes a complete segment. Inconsistencies are errors.
-    fn complete_segment(self, segment: &Segment<'_>) -> Result<DecodedTransport, ParseError> {
+    fn decode_complete_segment(
+        self,
+        segment: &Segment<'_>,
+    ) -> Result<DecodedTransport, ParseError> {
         let bytes = segment.bytes;
         match segment.protocol {
             IpProtocol::TCP => {
                 let view = TcpView::new(bytes)?;
                 let checksum = view
-                    .checksum_valid(segment.pseudo_header(bytes.len()))
+                    .is_checksum_valid(segment.pseudo_header(bytes.len()))
                     .into();
                 Ok((Transport::Tcp(view.header()), checksum, view.header_len()))
             }
-            IpProtocol::UDP => self.udp(segment),
+            IpProtocol::UDP => self.decode_udp(segment),
             IpProtocol::ICMP => {
                 let view = Icmpv4View::new(bytes)?;
                 let message = view.message();
-                let quoted = self.quoted(segment, message.is_error(), Self::ipv4_at);
+                let quoted = self.decode_quoted(segment, message.is_error(), Self::decode_ipv4_at);
                 let transport = Transport::Icmp4 { message, quoted };
                 Ok((
                     transport,
-                    view.checksum_valid().into(),
+                    view.is_checksum_valid().into(),
                     Icmpv4View::HEADER_LEN,
                 ))
             }
             IpProtocol::ICMPV6 => {
                 let view = Icmpv6View::new(bytes)?;
                 let message = view.message();
-                let quoted = self.quoted(segment, message.is_error(), Self::ipv6_at);
+                let quoted = self.decode_quoted(segment, message.is_error(), Self::decode_ipv6_at);
                 let neighbour = NeighbourMessage::parse(bytes).ok();
                 let transport = Transport::Icmp6 {
                     message,
@@ -218,23 +221,23 @@ impl Decoder<'_> {
                 };
                 Ok((
                     transport,
-                    view.checksum_valid(segment.pseudo_header(bytes.len()))
+                    view.is_checksum_valid(segment.pseudo_header(bytes.len()))
                         .into(),
                     Icmpv6View::HEADER_LEN,
                 ))
             }
             IpProtocol::IPIP | IpProtocol::IPV6 => {
                 let (transport, _) =
-                    self.tunnel(segment, TunnelHeader::Ip, segment.protocol, 0, bytes);
+                    self.decode_tunnel(segment, TunnelHeader::Ip, segment.protocol, 0, bytes);
                 Ok((transport, ChecksumState::Absent, 0))
             }
-            IpProtocol::GRE => Ok(self.gre(segment)),
+            IpProtocol::GRE => Ok(self.decode_gre(segment)),
             _ => Ok((Transport::Opaque { error: None }, ChecksumState::Unknown, 0)),
         }
     }
 
     /// Decodes the available part of a truncated TCP, UDP or ICMP segment.
-    fn truncated_segment(self, segment: &Segment<'_>) -> DecodedTransport {
+    fn decode_truncated_segment(self, segment: &Segment<'_>) -> DecodedTransport {
         let bytes = segment.bytes;
         let ports = || Transport::Ports {
             src_port: u16_at(bytes, 0),
@@ -248,7 +251,7 @@ impl Decoder<'_> {
                 Ok(view) => (Transport::Tcp(view.header()), view.header_len()),
                 Err(_) => (ports(), 4),
             },
-            IpProtocol::UDP => match UdpView::of_first_fragment(bytes) {
+            IpProtocol::UDP => match UdpView::from_first_fragment(bytes) {
                 Ok(view) => (Transport::Udp(view.header()), UdpView::HEADER_LEN),
                 Err(_) => (ports(), 4),
             },
@@ -275,24 +278,24 @@ impl Decoder<'_> {
         (transport, ChecksumState::Unknown, header_len)
     }
 
-    fn udp(self, segment: &Segment<'_>) -> Result<DecodedTransport, ParseError> {
+    fn decode_udp(self, segment: &Segment<'_>) -> Result<DecodedTransport, ParseError> {
         let view = UdpView::new(segment.bytes)?;
         let udp = view.header();
-        let checksum = match view.checksum_valid(segment.pseudo_header(view.length())) {
+        let checksum = match view.is_checksum_valid(segment.pseudo_header(view.length())) {
             Some(valid) => valid.into(),
             None => ChecksumState::Absent,
         };
-        let plain = (Transport::Udp(udp), checksum, UdpView::HEADER_LEN);
+        let without_tunnel = (Transport::Udp(udp), checksum, UdpView::HEADER_LEN);
         if !self.options.gue_ports.contains(&udp.dst_port) {
-            return Ok(plain);
+            return Ok(without_tunnel);
         }
         let Ok(gue) = GueView::new(view.payload()) else {
-            return Ok(plain);
+            return Ok(without_tunnel);
         };
         let header = TunnelHeader::Gue(udp, gue.header());
         let header_len = UdpView::HEADER_LEN + gue.header_len();
         let (transport, is_decoded) = match gue.header().remote_checksum {
-            None => self.tunnel(
+            None => self.decode_tunnel(
                 segment,
                 header,
                 gue.header().protocol,
@@ -302,17 +305,17 @@ impl Decoder<'_> {
             Some(remote) => {
                 let mut inner = gue.payload().to_vec();
                 remote.complete(&mut inner);
-                self.tunnel(segment, header, gue.header().protocol, header_len, &inner)
+                self.decode_tunnel(segment, header, gue.header().protocol, header_len, &inner)
             }
         };
         Ok(if is_decoded {
             (transport, checksum, header_len)
         } else {
-            plain
+            without_tunnel
         })
     }
 
-    fn gre(self, segment: &Segment<'_>) -> DecodedTransport {
+    fn decode_gre(self, segment: &Segment<'_>) -> DecodedTransport {
         let view = match GreView::new(segment.bytes) {
             Ok(view) => view,
             Err(error) => {
@@ -324,7 +327,7 @@ impl Decoder<'_> {
             }
         };
         let checksum = view
-            .checksum_valid()
+            .is_checksum_valid()
             .map_or(ChecksumState::Absent, ChecksumState::from);
         let header = view.header();
         let protocol = match header.protocol {
@@ -338,7 +341,7 @@ impl Decoder<'_> {
                 );
             }
         };
-        let (transport, _) = self.tunnel(
+        let (transport, _) = self.decode_tunnel(
             segment,
             TunnelHeader::Gre(header),
             protocol,
@@ -350,7 +353,7 @@ impl Decoder<'_> {
 
     /// Decodes the packet in a tunnel. Returns the tunnel, or undecoded bytes with the error, and whether the packet
     /// was decoded.
-    fn tunnel(
+    fn decode_tunnel(
         self,
         segment: &Segment<'_>,
         header: TunnelHeader,
@@ -359,14 +362,14 @@ impl Decoder<'_> {
         inner: &[u8],
     ) -> (Transport, bool) {
         let position = Position {
-            at: segment.position.at + header_len,
+            offset: segment.position.offset + header_len,
             depth: segment.position.depth + 1,
             ..segment.position
         };
         let inner = match protocol {
             _ if position.depth > MAX_DEPTH => return (Transport::Opaque { error: None }, false),
-            IpProtocol::IPIP => self.ipv4_at(position, inner),
-            IpProtocol::IPV6 => self.ipv6_at(position, inner),
+            IpProtocol::IPIP => self.decode_ipv4_at(position, inner),
+            IpProtocol::IPV6 => self.decode_ipv6_at(position, inner),
             _ => return (Transport::Opaque { error: None }, false),
         };
         match inner {
@@ -381,16 +384,16 @@ impl Decoder<'_> {
         }
     }
 
-    fn quoted(
+    fn decode_quoted(
         self,
         segment: &Segment<'_>,
         is_error: bool,
         decode: fn(Self, Position, &[u8]) -> Result<Datagram, ParseError>,
     ) -> Option<Box<Datagram>> {
         let position = Position {
-            at: segment.position.at + Icmpv4View::HEADER_LEN,
+            offset: segment.position.offset + Icmpv4View::HEADER_LEN,
             depth: segment.position.depth + 1,
-            quoted: true,
+            is_quoted: true,
         };
         if !is_error || position.depth > MAX_DEPTH {
             return None;
@@ -407,6 +410,6 @@ struct Body<'a> {
     header_len: usize,
     protocol: IpProtocol,
     fragment: Option<FragmentInfo>,
-    complete: bool,
+    is_complete: bool,
     header_checksum: ChecksumState,
 }

@@ -56,18 +56,18 @@ pub fn diff(expected: &[u8], actual: &[u8]) -> Option<String> {
             }
         }
     }
-    let at = expected
+    let offset = expected
         .iter()
         .zip(actual)
         .take_while(|(a, b)| a == b)
         .count();
     let byte = |bytes: &[u8]| {
         bytes
-            .get(at)
+            .get(offset)
             .map_or("the end".to_owned(), |byte| format!("{byte:#04x}"))
     };
     text += &format!(
-        "byte {at} of {} and {}: {} and {}",
+        "byte {offset} of {} and {}: {} and {}",
         expected.len(),
         actual.len(),
         byte(expected),
@@ -85,13 +85,13 @@ fn innermost_data(datagram: &Datagram) -> std::ops::Range<usize> {
 
 fn data_line(data: &[u8]) -> String {
     let beginning = data.get(..DATA_MAX_BYTES).unwrap_or(data);
-    let more = if beginning.len() < data.len() {
+    let ellipsis = if beginning.len() < data.len() {
         "…"
     } else {
         ""
     };
     format!(
-        "data {} bytes \"{}\"{more}",
+        "data {} bytes \"{}\"{ellipsis}",
         data.len(),
         beginning.escape_ascii()
     )
@@ -167,8 +167,8 @@ impl fmt::Display for Datagram {
                 if header.flow_label != 0 {
                     write!(f, ", flow {:#07x}", header.flow_label)?;
                 }
-                for (index, passed) in chain.headers.iter().enumerate() {
-                    write!(f, "{}{passed}", if index == 0 { ", via " } else { " " })?;
+                for (index, header) in chain.headers.iter().enumerate() {
+                    write!(f, "{}{header}", if index == 0 { ", via " } else { " " })?;
                 }
             }
         }
@@ -182,7 +182,7 @@ impl fmt::Display for Datagram {
         }
         write!(f, ", {} bytes", self.range.len())?;
         if !self.complete {
-            f.write_str(" and a missing rest")?;
+            f.write_str(", truncated")?;
         }
         write_if_invalid(f, self.header_checksum)?;
         self.fmt_transport(f)
@@ -196,7 +196,7 @@ impl Datagram {
             Transport::Tcp(header) => write!(f, "\n{header}")?,
             Transport::Udp(header) => write!(f, "\nudp {} > {}", header.src_port, header.dst_port)?,
             Transport::Ports { src_port, dst_port } => {
-                write!(f, "\n{} {src_port} > {dst_port}, cut", self.protocol)?;
+                write!(f, "\n{} {src_port} > {dst_port}, truncated", self.protocol)?;
             }
             Transport::Icmp4 { message, quoted } => {
                 write!(f, "\n{message}")?;
@@ -349,8 +349,8 @@ impl fmt::Display for Icmpv6Message {
 
 impl fmt::Display for NeighbourMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mac = |f: &mut fmt::Formatter<'_>, words: &str, mac: &Option<_>| match mac {
-            Some(mac) => write!(f, "{words} {mac}"),
+        let mac = |f: &mut fmt::Formatter<'_>, prefix: &str, mac: &Option<_>| match mac {
+            Some(mac) => write!(f, "{prefix} {mac}"),
             None => Ok(()),
         };
         match self {
@@ -367,12 +367,12 @@ impl fmt::Display for NeighbourMessage {
             } => {
                 write!(f, "ndp {target}")?;
                 mac(f, " is at", target_mac)?;
-                for (set, name) in [
+                for (is_set, name) in [
                     (router, "router"),
                     (solicited, "solicited"),
                     (overrides, "override"),
                 ] {
-                    if *set {
+                    if *is_set {
                         write!(f, ", {name}")?;
                     }
                 }

@@ -59,12 +59,12 @@ impl Packet {
     pub fn parse_with(frame: &[u8], options: &DecodeOptions) -> Result<Parsed, ParseError> {
         let view = EthernetView::new(frame)?;
         let decoder = Decoder { options };
-        let at = view.header_len();
+        let offset = view.header_len();
         let content = match view.ethertype() {
             EtherType::ARP => Content::Arp(ArpPacket::parse(view.payload())?),
-            EtherType::IPV4 => Content::Ip(Box::new(decoder.ipv4(at, view.payload())?)),
-            EtherType::IPV6 => Content::Ip(Box::new(decoder.ipv6(at, view.payload())?)),
-            _ => Content::Other(at..frame.len()),
+            EtherType::IPV4 => Content::Ip(Box::new(decoder.decode_ipv4(offset, view.payload())?)),
+            EtherType::IPV6 => Content::Ip(Box::new(decoder.decode_ipv6(offset, view.payload())?)),
+            _ => Content::Other(offset..frame.len()),
         };
         Ok(Parsed {
             ethernet: view.header(),
@@ -81,8 +81,8 @@ impl Packet {
             options: &DecodeOptions::default(),
         };
         match EtherType::of_ip(packet) {
-            Some(EtherType::IPV4) => decoder.ipv4(0, packet),
-            Some(_) => decoder.ipv6(0, packet),
+            Some(EtherType::IPV4) => decoder.decode_ipv4(0, packet),
+            Some(_) => decoder.decode_ipv6(0, packet),
             None if packet.is_empty() => Err(ParseError::TooShort {
                 layer: Layer::Ipv4,
                 needed: 20,
@@ -127,7 +127,7 @@ pub struct Datagram {
     pub complete: bool,
     /// Validity of the IPv4 header checksum; IPv6 has none.
     pub header_checksum: ChecksumState,
-    /// Set if the packet is a fragment.
+    /// Position of the fragment; `None` = the packet is not a fragment.
     pub fragment: Option<FragmentInfo>,
     /// The upper-layer protocol.
     pub protocol: IpProtocol,
@@ -196,7 +196,7 @@ pub enum Transport {
     Icmp6 {
         /// The message.
         message: Icmpv6Message,
-        /// Set for neighbour discovery.
+        /// The neighbour discovery message; `None` for other messages.
         neighbour: Option<NeighbourMessage>,
         /// The quoted packet of an error, if it could be decoded.
         quoted: Option<Box<Datagram>>,
@@ -268,10 +268,10 @@ impl Parsed {
         self.ip()?.quoted()
     }
 
-    /// Returns [`Datagram::checksums_valid`] of the frame's packet, or true if the frame contains no IP packet.
+    /// Returns [`Datagram::has_valid_checksums`] of the frame's packet, or true if the frame contains no IP packet.
     #[must_use]
-    pub fn checksums_valid(&self) -> bool {
-        self.ip().is_none_or(Datagram::checksums_valid)
+    pub fn has_valid_checksums(&self) -> bool {
+        self.ip().is_none_or(Datagram::has_valid_checksums)
     }
 }
 
@@ -370,12 +370,12 @@ impl Datagram {
         }
     }
 
-    /// Whether no checksum is invalid, including those in tunnels. Quoted packets are ignored, because routers may have
-    /// changed them.
+    /// Returns whether no checksum is invalid, including those in tunnels. Quoted packets are ignored, because routers
+    /// may have changed them.
     #[must_use]
-    pub fn checksums_valid(&self) -> bool {
+    pub fn has_valid_checksums(&self) -> bool {
         self.header_checksum != ChecksumState::Invalid
             && self.transport_checksum != ChecksumState::Invalid
-            && self.inner().is_none_or(Self::checksums_valid)
+            && self.inner().is_none_or(Self::has_valid_checksums)
     }
 }

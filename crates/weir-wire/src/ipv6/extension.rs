@@ -1,7 +1,7 @@
 //! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
 //! Headers may be repeated and in any order, as hosts accept them; their number is limited. Authentication and
-//! encryption headers end the walk. Options are not interpreted.
+//! encryption headers end the chain. Options are not interpreted.
 
 use crate::bytes::{require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, ParseError};
@@ -31,7 +31,7 @@ impl FragmentHeader {
         }
     }
 
-    /// Whether this is a fragment; false for an atomic fragment (RFC 6946).
+    /// Returns whether this is a fragment; false for an atomic fragment (RFC 6946).
     #[must_use]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset_bytes != 0
@@ -84,7 +84,7 @@ impl Extension {
     }
 }
 
-/// Result of a walk over the extension headers.
+/// The extension headers of a packet, and the protocol after them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ipv6Chain {
     /// The protocol numbers of the headers, in order.
@@ -101,12 +101,12 @@ impl Ipv6Chain {
     /// Maximum number of headers.
     pub const MAX_HEADERS: usize = 8;
 
-    /// Walks the extension headers in `payload`, which starts with a header of type `next`. Stops after the fragment
+    /// Parses the extension headers in `payload`, which starts with a header of type `next`. Stops after the fragment
     /// header of a later fragment.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::TooManyExtensions`].
-    pub fn walk(next: IpProtocol, payload: &[u8]) -> Result<Self, ParseError> {
+    pub fn parse(next: IpProtocol, payload: &[u8]) -> Result<Self, ParseError> {
         let mut chain = Self {
             headers: Vec::new(),
             fragment: None,
@@ -121,10 +121,10 @@ impl Ipv6Chain {
             }
             let bytes = tail(payload, chain.len);
             require(Layer::Ipv6Extension, bytes, 8)?;
-            let passed = chain.protocol;
-            chain.headers.push(passed);
+            let kind = chain.protocol;
+            chain.headers.push(kind);
             chain.protocol = IpProtocol(u8_at(bytes, 0));
-            if passed == IpProtocol::FRAGMENT {
+            if kind == IpProtocol::FRAGMENT {
                 let fragment = FragmentHeader::parse(bytes);
                 chain.len += FragmentHeader::LEN;
                 chain.fragment.get_or_insert(fragment);
@@ -173,7 +173,7 @@ mod tests {
             (Extension::Fragment(fragment), IpProtocol::DEST_OPTS),
             (Extension::DestOpts(vec![]), IpProtocol::UDP),
         ]);
-        let chain = Ipv6Chain::walk(IpProtocol::HOP_BY_HOP, &bytes).unwrap();
+        let chain = Ipv6Chain::parse(IpProtocol::HOP_BY_HOP, &bytes).unwrap();
         assert_eq!(chain.protocol, IpProtocol::UDP);
         assert_eq!(chain.len, 8 + 16 + 8 + 8);
         assert_eq!(chain.fragment, Some(fragment));
@@ -182,15 +182,15 @@ mod tests {
 
     #[test]
     fn later_fragment_ends_the_chain() {
-        let later = FragmentHeader {
+        let later_fragment = FragmentHeader {
             id: 1,
             offset_bytes: 1448,
             more: false,
         };
-        let bytes = emitted(&[(Extension::Fragment(later), IpProtocol::DEST_OPTS)]);
-        let chain = Ipv6Chain::walk(IpProtocol::FRAGMENT, &bytes).unwrap();
+        let bytes = emitted(&[(Extension::Fragment(later_fragment), IpProtocol::DEST_OPTS)]);
+        let chain = Ipv6Chain::parse(IpProtocol::FRAGMENT, &bytes).unwrap();
         assert_eq!((chain.protocol, chain.len), (IpProtocol::DEST_OPTS, 8));
-        assert_eq!(chain.fragment, Some(later));
+        assert_eq!(chain.fragment, Some(later_fragment));
     }
 
     #[test]
@@ -212,9 +212,9 @@ mod tests {
             chain.push((Extension::DestOpts(vec![]), IpProtocol::TCP));
             emitted(&chain)
         };
-        assert!(Ipv6Chain::walk(IpProtocol::DEST_OPTS, &bytes(8)).is_ok());
+        assert!(Ipv6Chain::parse(IpProtocol::DEST_OPTS, &bytes(8)).is_ok());
         assert_eq!(
-            Ipv6Chain::walk(IpProtocol::DEST_OPTS, &bytes(9)),
+            Ipv6Chain::parse(IpProtocol::DEST_OPTS, &bytes(9)),
             Err(ParseError::TooManyExtensions { limit: 8 })
         );
     }
@@ -224,7 +224,7 @@ mod tests {
         let mut bytes = emitted(&[(Extension::HopByHop(vec![]), IpProtocol::TCP)]);
         bytes[1] = 1;
         assert_eq!(
-            Ipv6Chain::walk(IpProtocol::HOP_BY_HOP, &bytes),
+            Ipv6Chain::parse(IpProtocol::HOP_BY_HOP, &bytes),
             Err(ParseError::TooShort {
                 layer: Layer::Ipv6Extension,
                 needed: 16,

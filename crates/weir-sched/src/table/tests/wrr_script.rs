@@ -7,8 +7,8 @@ fn wrr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     script(Walk::Wrr, weights, steps);
 }
 
-/// As observed on a running kernel: the lowest pass comes first, because it was the highest pass when the first server
-/// was added.
+/// Tests the order that a running kernel has: the lowest pass comes first, because it was the highest pass when the
+/// first server was added.
 #[test]
 fn adding_one_by_one_begins_with_the_lowest_pass() {
     wrr(
@@ -22,8 +22,9 @@ fn new_service_begins_with_the_highest_pass() {
     let members = [member(3, 1), member(2, 3), member(1, 2)];
     let start = crate::table::wrr::start(&members);
     let mut cursor = Cursor::default();
-    let picks = [(); 7]
-        .map(|()| crate::table::wrr::pick(&members, &start, &mut cursor).map(|i| members[i].seq));
+    let picks = [(); 7].map(|()| {
+        crate::table::wrr::pick(&members, &start, &mut cursor).map(|index| members[index].seq)
+    });
     assert_eq!(picks, [2, 2, 1, 3, 2, 1, 2].map(Some));
 }
 

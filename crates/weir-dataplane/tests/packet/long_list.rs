@@ -1,19 +1,20 @@
-//! Tests long lists that are walked: lists of pools that more services share than a change to a count updates trees of,
-//! and the search of `lblc` and `lblcr` if a cached server is full. The model also walks, by the kernel's rules.
+//! Tests long lists without a tree: a change to a count updates the trees of a limited number of services that share a
+//! pool, so further services search the list. Also tests the search of `lblc` and `lblcr` if a cached server is full.
+//! The model also searches the list, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
 use crate::bench::Bench;
 use crate::scheduler::Step::{self, Add, Empty, End, Fill, Flows, Remove, Weigh};
-use crate::scheduler::{NOT_WALKED, Script, VIP};
+use crate::scheduler::{Script, TREE_SCHEDULERS, VIP};
 
 const SERVERS: usize = 100;
 
 /// Tests every scheduler with a hundred servers, with counts, edits, removals and thresholds in between.
 #[test]
-fn hundred_servers_without_a_tree() {
-    let others = [(Kind::Lblc, None), (Kind::Dh, None)];
-    for (kind, max_load) in NOT_WALKED.into_iter().chain(others) {
+fn lists_without_a_tree_have_the_models_choices() {
+    let list_schedulers = [(Kind::Lblc, None), (Kind::Dh, None)];
+    for (kind, max_load) in TREE_SCHEDULERS.into_iter().chain(list_schedulers) {
         let Some(mut bench) = Bench::open() else {
             return;
         };
@@ -24,7 +25,7 @@ fn hundred_servers_without_a_tree() {
         script.run(&[Add(1); SERVERS]);
         let edits: Vec<Step> = (1..=SERVERS)
             .step_by(7)
-            .map(|at| Weigh(at, (at as u32 % 5) * 2))
+            .map(|number| Weigh(number, (number as u32 % 5) * 2))
             .collect();
         script.run(&edits);
         let chosen = script.run(&[Flows(130)]);
@@ -59,7 +60,7 @@ fn hundred_servers_without_a_tree() {
 /// still uses a cached server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of
 /// ip_vs_lblcr.c also the threshold).
 #[test]
-fn address_with_all_servers_full() {
+fn address_moves_while_servers_accept_flows() {
     const FEW_SERVERS: usize = 24;
     for (kind, treeless) in [
         (Kind::Lblc, false),
@@ -80,16 +81,25 @@ fn address_with_all_servers_full() {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
         // No server is below half of its weight any more.
-        let stays = script.run(&[Flows(2 * FEW_SERVERS as u16)]);
+        let chosen_when_full = script.run(&[Flows(2 * FEW_SERVERS as u16)]);
         if kind == Kind::Lblc {
-            assert!(stays.iter().all(|server| *server == stays[0]), "{stays:?}");
+            assert!(
+                chosen_when_full
+                    .iter()
+                    .all(|server| *server == chosen_when_full[0]),
+                "{chosen_when_full:?}"
+            );
         }
         let full: Vec<Step> = (1..=FEW_SERVERS).map(Fill).collect();
         script.run(&full);
         let chosen = script.run(&[Flows(5)]);
-        let kept = if kind == Kind::Lblc { stays[0] } else { 0 };
+        let kept = if kind == Kind::Lblc {
+            chosen_when_full[0]
+        } else {
+            0
+        };
         assert_eq!(chosen, [kept; 5], "{kind}");
-        // One server accepts flows again: it is in the set, or the walk finds it.
+        // One server accepts flows again: it is in the set, or the search finds it.
         assert_eq!(
             script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
             [9],

@@ -43,7 +43,7 @@ pub(crate) fn server_mac(index: u32) -> [u8; 6] {
 }
 
 /// The network namespace, which exists until the process ends.
-pub(crate) struct Ground {
+pub(crate) struct TestNetwork {
     sandbox: Sandbox,
     /// The interface index of the director's end.
     pub(crate) director: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Ground {
     cases: u32,
 }
 
-impl Ground {
+impl TestNetwork {
     /// Moves the calling thread to new namespaces and creates devices, addresses, routes and neighbours there.
     pub(crate) fn new() -> Outcome<Self> {
         let sandbox = Sandbox::new();

@@ -13,7 +13,7 @@ use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
 use crate::bench::Bench;
 
 /// Returns the numbers of active and inactive flows by row, counted by a walk over the table.
-pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
+pub(crate) fn count_by_walk(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let mut rows = BTreeMap::new();
     for flow in plane
         .maps()
@@ -38,7 +38,7 @@ pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
 }
 
 /// Returns the counts by row.
-pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
+pub(crate) fn recorded_counts(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let maps = plane.maps();
     (1..maps.live.entries())
         .map(|row| (row, maps.live(row).unwrap()))
@@ -56,27 +56,31 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let mut flows = HashMap::new();
     let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
     for flow in plane.maps().flows.walk() {
-        let tuple = Tuple::of_cold(&flow.cold);
-        let place = Placement::of(key.hash(&tuple), Geometry::of(buckets));
+        let tuple = Tuple::from_cold(&flow.cold);
+        let place = Placement::new(key.hash(&tuple), Geometry::new(buckets));
         let bucket = flow.index / BUCKET_SLOTS;
-        let step = place.steps().find(|(index, _)| *index == bucket);
+        let step = place.buckets().find(|(index, _)| *index == bucket);
         let Some((_, mark)) = step else {
             panic!("{tuple:?} does not belong in bucket {bucket}");
         };
-        let away = flow.meta().flags & FLOW_AWAY != 0;
-        assert_eq!(away, mark != Mark::None, "{tuple:?}");
+        let is_away = flow.meta().flags & FLOW_AWAY != 0;
+        assert_eq!(is_away, mark != Mark::None, "{tuple:?}");
         assert_eq!(flow.entry.tag(), place.tag, "{tuple:?}");
         let hint = plane.maps().flows.hint(place.home).unwrap();
-        assert_ne!(hint & Entry::hint_bit(place.tag), 0, "{tuple:?} is denied");
+        assert_ne!(
+            hint & Entry::hint_bit(place.tag),
+            0,
+            "{tuple:?} is excluded by the hint"
+        );
         let (spilled, stashed) = marks.entry(place.home).or_default();
         match mark {
             Mark::None => {}
-            Mark::Spilled(one) => *spilled += one,
-            Mark::Stashed(one) => *stashed += one,
+            Mark::Spilled(unit) => *spilled += unit,
+            Mark::Stashed(unit) => *stashed += unit,
         }
         assert!(
             flows.insert(tuple, flow).is_none(),
-            "{tuple:?} is there twice"
+            "{tuple:?} occurs twice"
         );
     }
     for index in 0..buckets {
@@ -98,30 +102,34 @@ pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
     }
-    assert_eq!(counted(plane), walked(plane), "counts and walk");
-    templates(plane, &flows);
+    assert_eq!(
+        recorded_counts(plane),
+        count_by_walk(plane),
+        "counts and table"
+    );
+    assert_template_counts(plane, &flows);
     flows
 }
 
 /// Asserts that every template counts its flows, and every server counts the templates that select it.
 #[track_caller]
-fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
-    let mut under: HashMap<u32, u32> = HashMap::new();
+fn assert_template_counts(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
+    let mut flows_by_template: HashMap<u32, u32> = HashMap::new();
     let by_template =
         |flow: &&Flow| flow.meta().kind == KIND_FORWARD && flow.meta().flags & FLOW_TEMPLATE != 0;
     for flow in flows.values().filter(by_template) {
-        let there = plane.maps().flows.at(flow.cold.template);
-        if there.is_some_and(|template| {
+        let template = plane.maps().flows.at(flow.cold.template);
+        if template.is_some_and(|template| {
             template.meta().kind == KIND_TEMPLATE
                 && template.meta().generation == flow.cold.template_generation
         }) {
-            *under.entry(flow.cold.template).or_default() += 1;
+            *flows_by_template.entry(flow.cold.template).or_default() += 1;
         }
     }
     let mut persistent: HashMap<u32, u32> = HashMap::new();
     let is_template = |flow: &&Flow| flow.meta().kind == KIND_TEMPLATE;
     for template in flows.values().filter(is_template) {
-        let expected = under.get(&template.index).copied().unwrap_or(0);
+        let expected = flows_by_template.get(&template.index).copied().unwrap_or(0);
         assert_eq!(template.cold.created, expected, "{:?}", template.cold);
         *persistent.entry(template.dest()).or_default() += 1;
     }
@@ -137,7 +145,7 @@ fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
 
 /// Asserts that the table is consistent and contains the same entries as the model.
 #[track_caller]
-pub(crate) fn compare(bench: &Bench) {
+pub(crate) fn compare_with_model(bench: &Bench) {
     let flows = assert_invariants(&bench.plane);
     assert_eq!(
         flows.len(),
