@@ -256,29 +256,29 @@ pub struct SyncStatus {
     pub daemons: String,
 }
 
-/// Status of a peer; the status document contains it too.
+/// Status of a peer of `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
-    /// Its address and port.
+    /// The peer's address and port.
     pub address: String,
-    /// `silent`: no response. `transfer`: all flows are being sent to it. `established`: it has all flows.
+    /// `silent`: the peer does not respond. `transfer`: all flows are being sent to it. `established`: it has all flows.
     pub state: String,
-    /// Age of the oldest change that it has not acknowledged, in milliseconds; for a silent peer, the time since its
-    /// last datagram.
+    /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
+    /// its last datagram.
     pub lag_ms: u64,
     /// Number of changes that wait to be sent.
     pub queued: u64,
-    /// Number of datagrams that it did not receive; their flows were sent again.
+    /// Number of datagrams that the peer did not receive; their flows were sent again.
     pub lost: u64,
-    /// Number of records sent to it.
+    /// Number of records sent to the peer.
     pub sent: u64,
-    /// Number of records received from it.
+    /// Number of records received from the peer.
     pub received: u64,
     /// Number of changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
     /// Number of times all flows were sent.
     pub transfers: u64,
-    /// Whether it has sent all of its flows.
+    /// Whether the peer has sent all of its flows.
     pub complete: bool,
     /// Number of ignored datagrams, by reason.
     pub ignored: BTreeMap<String, u64>,

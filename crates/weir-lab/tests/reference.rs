@@ -144,9 +144,8 @@ fn json_type(ty: &syn::Type) -> (String, String) {
 fn status_page_matches_the_types() {
     let all = structs();
     let mut out = String::from(
-        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a \
-         [Report](#report). Fields may be added; none is renamed.\nFields marked with * are absent when they have \
-         nothing to say.\n",
+        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a [Report](#report). Fields may be \
+         added; none is renamed.\nFields marked with * are absent if they do not apply.\n",
     );
     let (mut pending, mut at) = (vec!["Report".to_owned()], 0);
     while let Some(name) = pending.get(at).cloned() {
