@@ -86,7 +86,7 @@ impl Trial {
             Balancer::Weir(forward) => Running::Weir {
                 _director: self.start_weir(setting, topology, base, forward, cgroup)?,
             },
-            Balancer::Disturbed(subject, by) => {
+            Balancer::Disturbed(subject, kind) => {
                 let weir = match subject.forward() {
                     Some(forward) => {
                         Some(self.start_weir(setting, topology, base, forward, cgroup)?)
@@ -100,7 +100,9 @@ impl Trial {
                     weir: setting.weir,
                     servers,
                 };
-                Running::Disturbed(disturbance::Live::start(subject, by, setup, weir)?)
+                Running::Disturbed(disturbance::LiveBalancer::start(
+                    subject, kind, setup, weir,
+                )?)
             }
             Balancer::Ldirectord => {
                 let director =
@@ -167,7 +169,7 @@ pub(super) enum Running<'a> {
     Weir {
         _director: weir::Director<'a>,
     },
-    Disturbed(disturbance::Live<'a>),
+    Disturbed(disturbance::LiveBalancer<'a>),
     /// The daemon is dropped first, because it changes the director until it exits.
     Both {
         _daemon: Daemon,
