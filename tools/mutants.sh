@@ -112,6 +112,9 @@ PY
 
 failed=0
 for crate in "${crates[@]}"; do
-  test_crate "$crate" || { echo "$crate: fewer than $share_min % caught, or the run failed; see $work/$crate" >&2; failed=1; }
+  test_crate "$crate" || {
+    echo "$crate: fewer than $share_min % caught, or the run failed; see $work/$crate" >&2
+    failed=1
+  }
 done
 exit "$failed"

@@ -122,7 +122,10 @@ fetches() { # FAMILY: four requests reach both servers, and a large file arrives
     in_ns client wget -q -T 10 -O - "http://$(bracketed "$1")/name" >>/tmp/names || return 1
   done
   [ "$(sort -u /tmp/names | wc -l)" = 2 ] || { echo "replies only from $(sort -u /tmp/names | tr '\n' ' ')"; return 1; }
-  in_ns client wget -q -T 60 -O /tmp/fetched "http://$(bracketed "$1")/big" || { echo "the large file was not received"; return 1; }
+  in_ns client wget -q -T 60 -O /tmp/fetched "http://$(bracketed "$1")/big" || {
+    echo "the large file was not received"
+    return 1
+  }
   cmp /tmp/big /tmp/fetched || return 1
 }
 

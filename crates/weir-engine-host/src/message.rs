@@ -261,7 +261,8 @@ pub struct SyncStatus {
 pub struct SyncPeerStatus {
     /// The peer's address and port.
     pub address: String,
-    /// `silent`: the peer does not respond. `transfer`: all flows are being sent to it. `established`: it has all flows.
+    /// `silent`: the peer does not respond. `transfer`: all flows are being sent to it. `established`: it has all
+    /// flows.
     pub state: String,
     /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
     /// its last datagram.

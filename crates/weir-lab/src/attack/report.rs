@@ -88,8 +88,8 @@ impl AttackReport {
             header.extend(candidate.note().map(|note| format!("  note: {note}")));
         }
         header.push(format!(
-            "Each attack lasts {} s, in {rounds} rounds in which the proxies alternate. Each proxy has one worker on CPU \
-             {}; all other programs run on CPU {}.",
+            "Each attack lasts {} s, in {rounds} rounds in which the proxies alternate. Each proxy has one worker on \
+             CPU {}; all other programs run on CPU {}.",
             settings.duration.as_secs(),
             settings.proxy_cpu,
             settings.tool_cpu
@@ -105,8 +105,8 @@ impl AttackReport {
             .map(|column| format!("{} {}", column.heading(), column.floor()))
             .collect();
         header.push(format!(
-            "Weir's value may be at most {FACTOR} times that of the better peer. Differences up to these values are noise: \
-             {}.",
+            "Weir's value may be at most {FACTOR} times that of the better peer. Differences up to these values are \
+             noise: {}.",
             floors.join(", ")
         ));
         header.push(

@@ -24,7 +24,8 @@ use rig::Rig;
 /// The experiment's name.
 pub(crate) const NAME: &str = "director-failover";
 /// The experiment's summary.
-pub(crate) const SUMMARY: &str = "outage and broken flows when the active one of two directors fails: keepalived, Weir, one of each";
+pub(crate) const SUMMARY: &str =
+    "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
 
 /// Time for which the VIP is monitored after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);
