@@ -1,4 +1,4 @@
-# Weir: what to type. `make` alone lists the targets.
+# Weir's build targets; `make` alone lists them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,15 +6,15 @@ SHELL := /bin/bash
 .PHONY: help deps dist-deps build static demo check test soak release-check bench attack corpus lab deb docs packages screenshots clean require-root require-cargo
 
 CARGO ?= cargo
-# Where cargo puts what it builds, also when the environment moves it.
+# Cargo's target directory; the environment may change it.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET)/release/weir
-# Programs for distribution: without paths of this machine, in a directory of their own.
+# Programs for distribution, without paths of this machine, in a separate directory.
 DIST := $(TARGET)/dist
 STATIC := $(DIST)/x86_64-unknown-linux-musl/dist/weir
 # Arguments for `make lab` and `make attack`, for example ARGS="--rate 100mbit --methods direct,nat".
 ARGS ?=
-# cargo's usual place, for a root shell whose PATH lacks it.
+# Cargo's default directory, for a root shell whose PATH does not contain it.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 help: ## show this list
@@ -22,14 +22,14 @@ help: ## show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-deps: ## install what is missing on Debian 12 or 13 (starts no service, says what it does)
+deps: ## install missing packages on Debian 12 or 13 (starts no service, prints what it does)
 	@tools/install-deps.sh
 
 build: require-cargo ## build the release program
 	$(CARGO) build --release --locked -p weir
 	@echo "built: $(WEIR)"
 
-dist-deps: ## install what the static program and the arm64 program need
+dist-deps: ## install the packages for building the static program and the arm64 program
 	@tools/install-deps.sh --dist
 
 static: require-cargo ## build the static program (musl), stripped, and show its size: target/packages/weir-static
@@ -38,9 +38,9 @@ static: require-cargo ## build the static program (musl), stripped, and show its
 	@strip --strip-unneeded -R .comment -o $(TARGET)/packages/weir-static $(STATIC)
 	@tools/size.py --limit 30 $(STATIC) $(TARGET)/packages/weir-static
 
-demo: require-root deps build ## install, build, and show the main job: four servers behind one director, by seven methods
+demo: require-root deps build ## install, build, and show the main use: four servers behind one director, with seven methods
 	@echo "The demo: a client fetches a 4 MB file 100 times from four servers; every host has a 100 Mbit/s link."
-	@echo "All of it happens in network namespaces; this takes about a minute and a half, and nothing stays behind."
+	@echo "Everything runs in network namespaces, which are removed at the end; this takes about a minute and a half."
 	$(WEIR) lab run saturated-uplink --rate 100mbit --report $(TARGET)/demo
 
 check: require-cargo ## format, lints, docs, dependency rules, licences, style
@@ -50,53 +50,54 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy
 
-# The development profile throughout: the tests share what the lints compiled. Several test programs run at a time: most
-# tests wait for timers. Snapshots that differ fail; they are never rewritten here. ARGS: --jobs N, --only NAME.
-test: require-root deps check ## everything that CI runs; needs root: the tests make network namespaces and load programs
+# All of it uses the development profile, so that tests share what the lints compiled. Several test programs run at a
+# time, because most tests wait for timers. Snapshots are never rewritten here: a difference is a failure.
+# ARGS: --jobs N, --only NAME.
+test: require-root deps check ## everything that CI runs; needs root: the tests create network namespaces and load BPF programs
 	INSTA_UPDATE=no WEIR_TEST_REQUIRE_ROOT=1 tools/run-tests.py $(ARGS)
 
-# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs; then 300 random
-# changes of each pure crate must be noticed by its tests (hours).
-soak: require-root deps require-cargo ## the long forms of the tests, one after the other: latencies are among their figures
+# Tests named ..._at_length have a long form. Fuzzing takes ten minutes for each parser, on all CPUs. Then each pure
+# crate's tests must detect at least 95 % of 300 random changes to the crate (hours).
+soak: require-root deps require-cargo ## the long forms of the tests, one after the other, because some of them measure latencies
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 INSTA_UPDATE=no $(CARGO) test --locked --release --workspace --tests -- --nocapture --test-threads=1 _at_length
 	tools/fuzz.sh
 	tools/mutants.sh
 
-# ARGS: --only debian|kernels|packages|programs|reproducible|browser, --suite 12|13, --quick. All of it takes hours.
-release-check: require-root deps dist-deps build ## demo, test and packages in fresh Debian 12 and 13, their kernels, the image, arm64
+# ARGS: --only debian|kernels|packages|programs|reproducible|browser, --suite 12|13, --quick. The whole check takes hours.
+release-check: require-root deps dist-deps build ## test demo, tests and packages on newly installed Debian 12 and 13, with their kernels; the image; arm64
 	WEIR_DIST=$(DIST) tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
 
-screenshots: require-root require-cargo ## make the pictures of the dashboard in the manual again: docs/manual/images
+screenshots: require-root require-cargo ## take the manual's screenshots of the dashboard again: docs/manual/images
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 WEIR_SCREENSHOTS=$(abspath docs/manual/images) \
 	  $(CARGO) test --locked -p weir --test admin -- --nocapture pictures_of_the_manual
 
-# COMPARE=REF measures the benches' rows of this tree and of another commit in turn. ARGS: --rounds N, --only PART, --all.
-bench: require-root require-cargo ## measure with peers and floors, one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]
+# COMPARE=REF measures the benchmarks of this tree and of another commit in turn. ARGS: --rounds N, --only PART, --all.
+bench: require-root require-cargo ## run the benchmarks, and print one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]
 	tools/bench.py $(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
-# HAPROXY=PATH and NGINX=PATH name newer peers than those in PATH.
+# HAPROXY=PATH and NGINX=PATH select other programs than those in PATH.
 attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compare: make attack [ARGS="--rounds 1 --only reset,ping"]
 	$(CARGO) build --release --locked -p weir-lab
 	$(TARGET)/release/weir-lab attack --weir $(WEIR) $(ARGS)
 
-# DIR= names a directory with the files, as OWNER+NAME/PATH; without it they are fetched to ~/.cache/weir-corpus.
-# ARGS: --kind nginx, --show, --run (compares haproxy and nginx with Weir; needs root), --program nginx:PATH (others than
-# those in PATH; several are tried in turn), --modules DIR (of nginx), --held-out (the half that is only measured at the
-# end).
-corpus: build ## measure how much of real configurations the importers carry over: make corpus [DIR=...]
+# DIR= is a directory with the files, as OWNER+NAME/PATH; without DIR=, the files are fetched to ~/.cache/weir-corpus.
+# ARGS: --kind nginx, --show, --run (compares haproxy and nginx with Weir; needs root), --program nginx:PATH (instead of
+# the one in PATH; several are tried in turn), --modules DIR (nginx modules), --held-out (the half of the files that
+# is measured only at the end).
+corpus: build ## measure which share of real configurations the importers convert: make corpus [DIR=...]
 	tools/corpus.py --weir $(WEIR) $(if $(DIR),--dir "$(DIR)",--fetch) $(ARGS)
 
 lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [ARGS="--repeat 3"]
-	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=; the experiments are:"; $(WEIR) lab list; exit 2; fi
+	@if [[ -z "$(NAME)" ]]; then echo "make lab needs NAME=EXPERIMENT; the experiments are:"; $(WEIR) lab list; exit 2; fi
 	$(WEIR) lab run $(NAME) --report $(TARGET)/lab $(ARGS)
 
 deb: build ## build the Debian packages: weir, and weir-ipvsadm for scripts that call ipvsadm
 	@tools/build-deb.sh $(WEIR) $(TARGET)/debian
 
-# WEIR_SIGNING_KEY names the key of the apt repository and of SHA256SUMS; without it a key is made for this one repository,
-# and SHA256SUMS is not signed. Three release builds, on an amd64 machine; ARM64= leaves the arm64 packages out.
+# WEIR_SIGNING_KEY is the key that signs the apt repository and SHA256SUMS; without it, a key is generated for this
+# repository, and SHA256SUMS is not signed. Makes three release builds, on an amd64 machine; ARM64= omits arm64.
 ARM64 ?= yes
 AMD64_PROGRAM := $(DIST)/x86_64-unknown-linux-gnu/dist/weir
 ARM64_PROGRAM := $(DIST)/aarch64-unknown-linux-gnu/dist/weir
@@ -113,12 +114,13 @@ packages: require-cargo ## build all artefacts into target/packages: deb, apt re
 	@tools/build-repository.sh $(TARGET)/packages/apt $(TARGET)/packages/deb/*.deb
 	@tools/build-image.sh $(STATIC) $(TARGET)/packages
 	@tools/build-sbom.py $(CARGO) $(TRIPLES) >$(TARGET)/packages/weir.cdx.json && echo $(TARGET)/packages/weir.cdx.json
-	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(AMD64_PROGRAM) $(TARGET)/packages; else echo "no RPM: needs rpmbuild"; fi
+	@if command -v rpmbuild >/dev/null; then tools/build-rpm.sh $(AMD64_PROGRAM) $(TARGET)/packages; else echo "no RPM was built: rpmbuild is missing"; fi
 	@cd $(TARGET)/packages && find . -type f ! -name SHA256SUMS -print0 | LC_ALL=C sort -z | xargs -0 sha256sum >SHA256SUMS
 	@[[ -z "$${WEIR_SIGNING_KEY:-}" ]] || gpg --batch --yes --quiet --local-user "$$WEIR_SIGNING_KEY" --armor --detach-sign \
 	  $(TARGET)/packages/SHA256SUMS
 
-# A pinned version: another one may lay the site out differently. Without network access, set MDBOOK to an installed one.
+# The version is pinned, because another one may change the site's layout. Without network access, set MDBOOK to an
+# installed mdbook.
 MDBOOK_VERSION := 0.5.4
 MDBOOK ?= $(TARGET)/tools/bin/mdbook
 
@@ -128,13 +130,13 @@ docs: require-cargo ## build the manual as a site with search: target/docs/index
 	$(MDBOOK) build --dest-dir $(abspath $(TARGET))/docs docs/manual
 	@echo "the manual: $(TARGET)/docs/index.html"
 
-clean: require-cargo ## remove what was built
+clean: require-cargo ## remove the build results
 	$(CARGO) clean
 
 require-root:
 	@if [[ $$(id -u) -ne 0 ]]; then \
-	  echo "This needs root: it makes network namespaces, and loads BPF programs inside them." >&2; \
-	  echo "It changes no address, rule or service of this machine. Try: sudo -E make $(MAKECMDGOALS)" >&2; exit 1; fi
+	  echo "This needs root: it creates network namespaces and loads BPF programs in them." >&2; \
+	  echo "It does not change addresses, rules or services of this machine. Try: sudo -E make $(MAKECMDGOALS)" >&2; exit 1; fi
 
 require-cargo:
 	@tools/require-cargo.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches axe-core, which finds accessibility problems in pages, for the long test of the dashboard:
+# Fetches axe-core, which detects accessibility problems in web pages, for the long test of the dashboard:
 #   tools/axe.sh DIRECTORY
 #
-# It is used by the test only and never distributed (MPL-2.0). npm checks its content against the hash of the lock file.
+# Only the test uses axe-core; it is not distributed (MPL-2.0). npm compares it with the hash in the lock file.
 set -euo pipefail
 
 directory=${1:?usage: tools/axe.sh DIRECTORY}

@@ -5,24 +5,24 @@
     tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
     tools/bench.py --without-metrics [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]
 
-Without --compare every benchmark program runs once, its output is shown as it comes, and the table at the end has each
-row with its median, its least and most value, and the goal of the product where there is one.
+Without --compare, every benchmark program runs once, and its output is shown as it is produced. The table at the end
+contains for each row the median, the minimum, the maximum, and the goal of the product if there is one.
 
-With --compare the benchmarks of REF are built too, in a worktree under the target directory. For each row both builds
-run in turn, N times, each first in every other round, so that what else the machine does affects both. The table has
-both medians, both spreads, and the ratio: the median of the rounds' ratios of this build to REF, with the smallest and
-the largest. Rows are compared by name; a row that only one of the builds has is listed as such. The default rows are
-those of ROWS (packets and the proxy); --all measures every row of the packet benchmark too. The peer's ratio in the
-same rounds (HAProxy's, whose program does not change) shows how much of a difference is the machine's.
+With --compare, the benchmarks of REF are also built, in a worktree under the target directory. For each row, both
+builds run in turn, N times, each of them first in every other round, so that other load on the machine affects both.
+The table contains both medians, both ranges, and the ratio: the median of the rounds' ratios of this build to REF, with
+the minimum and the maximum. Rows are compared by name; rows that only one build has are marked. The default rows are
+those in ROWS (packets and the proxy); --all also measures every row of the packet benchmark. HAProxy's ratio in the
+same rounds, whose program does not change, shows which part of a difference is due to the machine.
 
---without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1: it counts neither packets,
-bytes and reasons nor the results and durations of requests. What schedulers and limits need is still counted. The
-ratios are the cost of the default metrics.
+--without-metrics compares in the same way with this tree built with WEIR_WITHOUT_METRICS=1, which counts neither
+packets, bytes and reasons nor results and durations of requests, but still counts what schedulers and limits need. The
+ratios show the cost of the default metrics.
 
---only selects rows whose program and argument, as ROWS has them ("packet: nat TCP, 1 flow"), contain PART; only the
-programs of these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and
-makes no difference to packet rows: these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS apply as
-in the programs. Exit code: 1 if a program failed or a row is missing; 0 says nothing about goals.
+--only selects rows whose program and argument in ROWS ("packet: nat TCP, 1 flow") contain PART; only the programs of
+these rows are built. N is 5 by default. --profile dev builds without optimization, which is faster and does not affect
+packet rows, because these programs run in the kernel. WEIR_BENCH_PACKETS and WEIR_BENCH_SECONDS are passed to the
+programs. The exit code is 1 if a program failed or a row is missing; it does not depend on the goals.
 """
 
 import argparse
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
-# The programs in the order of a run; the first three are those that are compared.
+# The programs in the order of a run; COMPARED contains those that can be compared.
 COMPARED = ["packet", "peers", "secure"]
 PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
@@ -76,7 +76,7 @@ ROWS = [
     ("secure", "HTTP/2 over TLS, small, 8 connections, 100 streams each"),
 ]
 
-# Goals of the product: a part of a row's name, and the least or the most that its value may be.
+# Goals of the product: the end of a row's name, and the maximum (≤) or minimum (≥) of its value.
 GOALS = [
     ("direct to katran ipip, TCP, 1 flow", "≤", 0.40),
     ("tunnel ipip to katran ipip, TCP, 1 flow", "≤", 0.60),
@@ -110,7 +110,7 @@ SPAN = re.compile(rf"^{NUMBER}…{NUMBER}$")
 
 
 class Value:
-    """What a row has: a unit, the median of a run, and the spread that the run states."""
+    """The value of a row: its unit, the median of a run, and the range that the run reports."""
 
     def __init__(self, unit, median, least=None, most=None):
         self.unit = unit
@@ -124,7 +124,7 @@ def cells_of(line):
 
 
 def table_row(heads, cells):
-    """Name and value of a row of a Markdown table, or None where the row has none that is compared."""
+    """Returns the name and value of a row of a Markdown table, or None if the row has no value to compare."""
     row = dict(zip(heads, cells))
     if "net" in row and "packets" in row:
         name, value, unit = f"{row['forward']}, {row['packets']}", row["net"], "ns"
@@ -144,7 +144,7 @@ def table_row(heads, cells):
 
 
 def parse(text):
-    """The rows of a program's output, by name, in order.
+    """Returns the rows of a program's output, by name, in order.
 
     >>> output = '''
     ... | forward | packets | floor | net | least…most | hits |
@@ -209,8 +209,8 @@ def parse(text):
 def build(tree, programs, profile=None, keep=None, settings=None):
     """Builds the benchmarks of a tree; returns their executables by current name. A tree may lack some of them.
 
-    Trees share the target directory, and with it the libraries of others. The crates of both trees have the same file
-    names there, so the executables are copied to the directory `keep`.
+    Both trees use the same target directory, so that third-party libraries are built once. Their executables have the
+    same names there and are therefore copied to the directory `keep`.
     """
     command = [CARGO, "metadata", "--locked", "--format-version", "1", "--no-deps"]
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
@@ -243,12 +243,12 @@ def commit_of(ref):
     command = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"]
     found = subprocess.run(command, capture_output=True, text=True)
     if found.returncode != 0:
-        sys.exit(f"tools/bench.py: {ref} is no commit of this repository")
+        sys.exit(f"tools/bench.py: {ref} is not a commit of this repository")
     return found.stdout.strip()
 
 
 def worktree(commit):
-    """A checkout of the commit under the target directory; it stays for the next comparison."""
+    """Creates a checkout of the commit under the target directory, unless it exists; returns its path."""
     tree = TARGET / "compare" / commit[:12]
     if not (tree / "Cargo.toml").exists():
         subprocess.run(["git", "-C", str(ROOT), "worktree", "prune"], check=True)
@@ -327,7 +327,7 @@ def one_run(arguments):
             continue
         argument = arguments.only[0] if len(arguments.only) == 1 else None
         print(f"\n--- {name} ---", flush=True)
-        # The proxy's programs state no spread: each round is a run of its own.
+        # The programs for the proxy report no range, so each round is a separate run.
         times = arguments.rounds if name in ("peers", "secure") else 1
         samples = {}
         for _ in range(times):
@@ -358,13 +358,13 @@ def selected(rows, arguments):
 
 
 def wanted_rows(arguments, programs):
-    """(program, argument) of the rows to compare."""
+    """Returns the program and the argument of each row to compare."""
     rows = list(ROWS)
     if arguments.all:
         found, _ = run(programs["packet"], None, 1)
         known = {argument.replace(",", "") for _, argument in rows}
         for name, value in found.items():
-            # "direct, wlc, TCP, 1 flow" is asked for as "direct, wlc TCP, 1 flow".
+            # The argument for the row "direct, wlc, TCP, 1 flow" is "direct, wlc TCP, 1 flow".
             label = re.search(r", (TCP|UDP|SYN|not a VIP)", name)
             if value.unit == "ns" and label and not name.startswith("pipeline"):
                 argument = name[: label.start()] + " " + name[label.start() + 2 :]
@@ -375,7 +375,7 @@ def wanted_rows(arguments, programs):
 
 def compare(arguments):
     needed = {program for program, _ in selected(ROWS, arguments)} | ({"packet"} if arguments.all else set())
-    # This tree last: the target directory then has its crates, and the next build of this tree has nothing to repeat.
+    # This tree is built last, so that the target directory contains its crates for the next build.
     if arguments.without_metrics:
         commit = reference = "without metrics"
         settings = {"WEIR_WITHOUT_METRICS": "1"}
@@ -442,9 +442,9 @@ def main():
         parser.error("--rounds must be at least 1")
     is_comparison = arguments.compare or arguments.without_metrics
     if arguments.compare and arguments.without_metrics:
-        parser.error("either --compare or --without-metrics")
+        parser.error("--compare and --without-metrics are mutually exclusive")
     if arguments.all and not is_comparison:
-        parser.error("--all belongs to --compare and --without-metrics")
+        parser.error("--all requires --compare or --without-metrics")
     name = "compare.json" if is_comparison else "bench.json"
     arguments.json = arguments.json or TARGET / "bench" / name
     return compare(arguments) if is_comparison else one_run(arguments)

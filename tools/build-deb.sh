@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes Debian packages of a built program: `weir`, its debug symbols, and `weir-ipvsadm`, which puts it in ipvsadm's
-# place.
+# Creates Debian packages of a built program: `weir`, its debug symbols, and `weir-ipvsadm`, which replaces ipvsadm with
+# it.
 #
 #   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb, weir-dbgsym_… and weir-ipvsadm_VERSION_all.deb
 #
-# For a program of another architecture: WEIR_PACKAGE_ARCH=arm64, WEIR_NATIVE=PROGRAM of this machine (it writes the
-# manual pages), and CROSS=aarch64-linux-gnu- for the tools of binutils.
+# For a program for another architecture, set WEIR_PACKAGE_ARCH=arm64, WEIR_NATIVE to a program for this machine (it
+# generates the man pages), and CROSS=aarch64-linux-gnu- for binutils.
 #
-# WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default that of
-# the last commit, so the same program gives the same files.
+# WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default the time
+# of the last commit, so the same program results in the same packages.
 #
-# Installing starts nothing and enables nothing. Installing a newer version over a running Weir runs `weir upgrade`:
-# connections continue. Removing stops the unit and removes from the kernel what Weir created there.
+# The installation does not start or enable anything. An upgrade of the package runs `weir upgrade` if Weir is running,
+# so connections continue. The removal stops the unit, and removes what Weir created in the kernel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,13 +23,13 @@ readonly BINARY=$1 OUT=$2
 readonly CROSS=${CROSS:-}
 export STRIP=${STRIP:-${CROSS}strip}
 for tool in dpkg-deb "$STRIP" "${CROSS}objcopy" readelf; do
-  command -v "$tool" >/dev/null || { echo "needs $tool (packages dpkg and binutils)" >&2; exit 1; }
+  command -v "$tool" >/dev/null || { echo "$tool is missing (packages dpkg and binutils)" >&2; exit 1; }
 done
 
 VERSION=${WEIR_PACKAGE_VERSION:-$("${WEIR_NATIVE:-$BINARY}" --version | awk '{ print $2 }')}
 ARCH=${WEIR_PACKAGE_ARCH:-$(dpkg --print-architecture)}
-# What the program asks of the C library decides where it can be installed; a static program asks nothing. Compressed
-# relocations (DT_RELR) need the loader of 2.36.
+# The newest glibc symbol version that the program uses determines the dependency; a static program has none. Compressed
+# relocations (DT_RELR) need the loader of glibc 2.36.
 LIBC=$(readelf -W --dyn-syms "$BINARY" 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1 || true)
 if [[ -n $LIBC ]]; then
   LIBC=$({
@@ -45,8 +45,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
 
-# KiB that a package occupies, as dpkg-gencontrol counts: files rounded up, one for everything else. The file system of
-# the working directory does not matter.
+# Prints the installed size in KiB, as dpkg-gencontrol counts: the size of each file, rounded up, and 1 for everything
+# else. It does not depend on the file system of the working directory.
 installed_size() {
   find "$1" -mindepth 1 -path "$1/DEBIAN" -prune -o -printf '%y %s\n' |
     awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum + 0 }'
@@ -82,7 +82,7 @@ documents() {
     echo
     cat LICENSE-MIT
   } >"$doc/copyright"
-  # Debian's form; it leads to the full list of changes.
+  # A changelog in Debian's format, which refers to the full list of changes.
   gzip -9n >"$doc/changelog.gz" <<END
 weir ($VERSION) unstable; urgency=medium
 
@@ -93,7 +93,7 @@ weir ($VERSION) unstable; urgency=medium
 END
 }
 
-# Writes the package of $work/$1 for architecture $2.
+# Builds the package from $work/$1 for architecture $2.
 pack() {
   local root="$work/$1"
   [[ ! -d docs/packaging/$1 ]] || install -m 755 "docs/packaging/$1/"* "$root/DEBIAN/"
@@ -113,7 +113,7 @@ root=$work/weir
 tools/install-files.sh "$BINARY" "$root"
 documents weir
 install -D -m 644 /dev/stdin "$root/usr/share/lintian/overrides/weir" <<'END'
-# The instances of weir-real-server@ have names that only systemctl knows.
+# Only systemctl knows the instances of weir-real-server@.
 weir: maintainer-script-calls-systemctl *
 END
 control weir "$ARCH" "${LIBC:+libc6 (>= $LIBC), libgcc-s1, }passwd" "load balancer from packet to request
@@ -139,7 +139,7 @@ Auto-Built-Package: debug-symbols"
   pack weir-dbgsym "$ARCH"
 fi
 
-# --- weir-ipvsadm: ldirectord and others look for both paths, and depend on a package of that name --------------------
+# --- weir-ipvsadm: ldirectord and others depend on a package with the name ipvsadm -----------------------------------
 
 documents weir-ipvsadm
 install -d "$work/weir-ipvsadm/usr/share/man/man8"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the release program for distribution: for one target, in a directory of its own, without paths of this machine,
-# so that two checkouts in different directories give the same file.
+# Builds the program for distribution: for one target, in a separate directory, without paths of this machine, so that
+# checkouts in different directories produce the same file.
 #
 #   tools/build-dist.sh TARGET DIRECTORY    prints the path of the program
 #
@@ -8,10 +8,10 @@
 #
 # x86_64-unknown-linux-musl    a static program: for the container image, and for systems with another or older libc
 # x86_64-unknown-linux-gnu     for the packages of this machine's distribution
-# aarch64-unknown-linux-gnu    for arm64, by Debian's cross compiler
+# aarch64-unknown-linux-gnu    for arm64, with Debian's cross compiler
 #
-# The Rust library of the target is added by rustup; without rustup it must be there. Programs that are missing are
-# named with their Debian packages.
+# rustup installs the Rust library for the target if necessary; without rustup, it must be installed already. Missing
+# programs are reported with their Debian packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 ]] || { sed -n '2,14p' "$0" >&2; exit 2; }
@@ -22,7 +22,7 @@ ROOT=$(pwd -P)
 readonly DIR ROOT
 
 need() { # PROGRAM PACKAGE
-  command -v "$1" >/dev/null || { echo "tools/build-dist.sh: needs $1 (package $2)" >&2; exit 1; }
+  command -v "$1" >/dev/null || { echo "tools/build-dist.sh: $1 is missing (package $2)" >&2; exit 1; }
 }
 
 # Bytes of a stripped program.
@@ -50,8 +50,8 @@ if command -v rustup >/dev/null; then
   rustup target list --installed | grep -qx "$TARGET" || rustup target add "$TARGET" >&2
 fi
 
-# What panics, debug information and assertions of C code name: short paths that are the same everywhere. Of the maps
-# that match, rustc and gcc take the last one; the target directory may be inside the tree.
+# Replaces paths in panics, debug information and assertions of C code with short ones that are equal on all machines.
+# Of several matching replacements, rustc and gcc use the last one; the target directory may be inside the tree.
 CARGO=${CARGO_HOME:-$HOME/.cargo}
 SYSROOT=$(rustc --print sysroot)
 for map in "$CARGO/registry/src=registry" "$SYSROOT=rust" "$ROOT=weir" "$DIR=target"; do
@@ -61,7 +61,7 @@ c_flags="-ffile-prefix-map=$CARGO/registry/src=registry -ffile-prefix-map=$ROOT=
 export "CFLAGS_${TARGET//-/_}=$c_flags" "CXXFLAGS_${TARGET//-/_}=$c_flags"
 CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
 export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
-# The time of the last commit, for compilers that write one.
+# The time of the last commit, for compilers that write a time.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || echo 1)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 # Compressed relocations save 3 % of the file. They need glibc 2.36, which Debian 12 has, or musl 1.2.4. GNU ld 2.40

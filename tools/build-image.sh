@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes a container image of a built program in the OCI layout, without a container daemon.
+# Creates a container image of a built program in the OCI layout, without a container daemon.
 #
 #   tools/build-image.sh BINARY DIRECTORY    write DIRECTORY/weir-VERSION-ARCH.oci.tar
 #
-# The image has the program, the libraries that it needs (none if it is static), CA certificates, the accounts that it
-# uses, the sample configuration and licences. The same program, libraries and certificates give the same image: times
-# are SOURCE_DATE_EPOCH.
+# The image contains the program, the libraries that it needs (none if it is static), CA certificates, the accounts that
+# it uses, the sample configuration and licences. The same program, libraries and certificates result in the same image:
+# all times are SOURCE_DATE_EPOCH, by default the time of the last commit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/build-image.sh BINARY DIRECTORY" >&2; exit 2; }
@@ -24,7 +24,7 @@ chmod 1777 "$root/tmp"
 install -m 755 "$BINARY" "$root/usr/bin/weir"
 ${STRIP:-strip} --strip-unneeded -R .comment "$root/usr/bin/weir"
 ln -s ../bin/weir "$root/usr/bin/ipvsadm"
-# Each library under the name by which the program looks for it, and the loader.
+# Each library, under the name that the program looks it up by, and the loader.
 ldd "$BINARY" 2>/dev/null | awk '{ for (n = 1; n <= NF; n++) if ($n ~ /^\//) print $n }' | sort -u |
   while read -r library; do
     install -D -m 755 "$(readlink -f "$library")" "$root$library"

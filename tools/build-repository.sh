@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes an apt repository of packages: pool, lists with checksums, and signatures.
+# Creates an apt repository from packages: pool, lists with checksums, and signatures.
 #
 #   tools/build-repository.sh DIRECTORY PACKAGE.deb…
 #
-# WEIR_SIGNING_KEY names the key in gpg's key ring (GNUPGHOME). Without it a key is made for this repository alone, its
-# secret half is thrown away at the end, and the next run makes another one: for tests, and to try packages.
+# WEIR_SIGNING_KEY selects the signing key in gpg's key ring (GNUPGHOME). Without it, a key is generated for this
+# repository, and its secret half is deleted at the end. This is for tests, and for trying packages.
 #
-# The result is for: deb [signed-by=/usr/share/keyrings/weir-archive-keyring.gpg] URL stable main
+# Line for sources.list: deb [signed-by=/usr/share/keyrings/weir-archive-keyring.gpg] URL stable main
 set -euo pipefail
 [[ $# -ge 2 ]] || { echo "usage: tools/build-repository.sh DIRECTORY PACKAGE.deb…" >&2; exit 2; }
 for tool in gpg dpkg-scanpackages; do
-  command -v "$tool" >/dev/null || { echo "needs $tool (packages gnupg and dpkg-dev)" >&2; exit 1; }
+  command -v "$tool" >/dev/null || { echo "$tool is missing (packages gnupg and dpkg-dev)" >&2; exit 1; }
 done
 readonly DIR=$1 GPG=(gpg --batch --yes --quiet --no-auto-check-trustdb)
 shift
@@ -21,7 +21,7 @@ if [[ -z $key ]]; then
   trap 'gpgconf --kill all; rm -rf "$GNUPGHOME"' EXIT
   "${GPG[@]}" --passphrase '' --quick-generate-key 'Weir packages (made for one repository)' rsa3072 sign never
   key=$("${GPG[@]}" --with-colons --list-secret-keys | awk -F: '$1 == "fpr" { print $10; exit }')
-  echo "signed by a key that was made for this repository: $key"
+  echo "signed with a key that was generated for this repository: $key"
 fi
 
 mkdir -p "$DIR/pool/main"

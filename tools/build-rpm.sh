@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes an RPM of a built program, with the files and the scripts of the Debian package.
+# Creates an RPM of a built program, with the files of the Debian package and equivalent scripts.
 #
 #   tools/build-rpm.sh BINARY DIRECTORY
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/build-rpm.sh BINARY DIRECTORY" >&2; exit 2; }
-command -v rpmbuild >/dev/null || { echo "needs rpmbuild (package rpm)" >&2; exit 1; }
+command -v rpmbuild >/dev/null || { echo "rpmbuild is missing (package rpm)" >&2; exit 1; }
 BINARY=$(realpath "$1")
 readonly BINARY
 mkdir -p "$2"
@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/files
 tools/install-files.sh "$BINARY" "$root"
-# Where Fedora's shells look.
+# Fedora's directory for zsh completions.
 mkdir -p "$root/usr/share/zsh/site-functions"
 mv "$root/usr/share/zsh/vendor-completions/_weir" "$root/usr/share/zsh/site-functions/_weir"
 rmdir "$root/usr/share/zsh/vendor-completions"

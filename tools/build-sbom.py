@@ -3,8 +3,8 @@
 
     tools/build-sbom.py [CARGO [TARGET]…] > weir.cdx.json
 
-It reads `cargo metadata --locked` for the target triples, by default that of this machine; crates that only tests use
-are left out. The hash of a crate is that of its archive, from Cargo.lock.
+It reads `cargo metadata --locked` for the target triples (default: that of this machine), and omits crates that only
+tests use. The hash of a crate is that of its archive, from Cargo.lock.
 """
 
 import json
@@ -36,7 +36,7 @@ def component(identity):
     if checksum:
         found["hashes"] = [{"alg": "SHA-256", "content": checksum}]
     if package["license"]:
-        # Old manifests separate alternatives by a slash.
+        # Old manifests separate alternatives with a slash.
         found["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     return found
 

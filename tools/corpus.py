@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures how much of real configurations `weir import` carries over.
+"""Measures which share of real configurations `weir import` converts.
 
 Reads the list of files in crates/weir-import/corpus, fetches them to a directory outside of the repository (or reads
 them from --dir), runs `weir import` and `weir check` on each, and puts every line in one class:
 
-  carried     weir.toml does what the line does
+  carried     weir.toml has the same effect as the line
   irrelevant  in irrelevant.list: clients and servers do not observe it
-  changed     a note says that behaviour changes
+  changed     a note reports that behaviour changes
 
 Prints the share of carried lines among those that matter, for each kind: the mean over the files, and over all lines.
-A file that is refused as a whole counts 0. Half of the files, drawn by split.seed, are only measured with --held-out.
+A file that is rejected as a whole counts as 0. --held-out measures the other half of the files, drawn with split.seed.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main():
     arguments = parse_arguments()
     directory = pathlib.Path(arguments.dir).expanduser().resolve()
     if directory.is_relative_to(ROOT):
-        sys.exit(f"{directory} is inside of the repository; fetched files must not be committed: choose another --dir")
+        sys.exit(f"{directory} is inside the repository; fetched files must not be committed: choose another --dir")
     files = select(read_list(), arguments)
     if arguments.fetch:
         fetch(files, directory)
@@ -50,7 +50,7 @@ def main():
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weir", default=str(ROOT / "target/release/weir"), help="the program to measure")
-    parser.add_argument("--dir", default="~/.cache/weir-corpus", help="where the files are, as OWNER+NAME/PATH")
+    parser.add_argument("--dir", default="~/.cache/weir-corpus", help="directory of the files, as OWNER+NAME/PATH")
     parser.add_argument("--fetch", action="store_true", help="fetch missing files to --dir first")
     parser.add_argument("--held-out", action="store_true", help="measure the other half of the files")
     parser.add_argument("--kind", choices=KINDS, help="measure one kind only")
@@ -59,7 +59,7 @@ def parse_arguments():
                         help="also run haproxy or nginx and Weir with each file, and compare them (needs root)")
     parser.add_argument("--program", action="append", default=[], metavar="KIND:PATH", help="see side-by-side.py")
     parser.add_argument("--modules", help="see side-by-side.py")
-    parser.add_argument("--show", action="store_true", help="list the lines that are not carried over")
+    parser.add_argument("--show", action="store_true", help="list the lines that are not converted")
     return parser.parse_args()
 
 
@@ -86,13 +86,13 @@ def select(files, arguments):
     return chosen
 
 
-def local(directory, repository, path):
+def local_path(directory, repository, path):
     return directory / repository.replace("/", "+") / path
 
 
 def fetch(files, directory):
     for _, repository, commit, path, sha in files:
-        target = local(directory, repository, path)
+        target = local_path(directory, repository, path)
         if target.exists():
             continue
         url = f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
@@ -100,7 +100,7 @@ def fetch(files, directory):
             with urllib.request.urlopen(url, timeout=60) as answer:
                 data = answer.read()
         except (urllib.error.URLError, TimeoutError) as error:
-            sys.exit(f"{url}: {error}; fetch the files another way and give their directory by DIR=")
+            sys.exit(f"{url}: {error}; fetch the files in another way, and set DIR= to their directory")
         if hashlib.sha256(data).hexdigest() != sha:
             sys.exit(f"{url}: the file differs from the listed one")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def fetch(files, directory):
 
 
 def read_rules():
-    """Returns the directives that do not matter, and the directives whose whole block does not, for each kind."""
+    """Returns for each kind the irrelevant directives, and the directives that make their whole block irrelevant."""
     rules = {kind: ([], []) for kind in KINDS}
     for line in (LISTS / "irrelevant.list").read_text().splitlines():
         words = line.split()
@@ -130,18 +130,18 @@ def matches(words, rule):
 
 
 def relevant(kind, text, rules):
-    """Returns the numbers and texts of the lines that matter."""
+    """Returns the relevant lines: number and text."""
     words, blocks = rules
     lines = text.split("\n")
-    gone = covered_blocks(lines, blocks) if kind == "nginx" else set()
+    excluded = covered_blocks(lines, blocks) if kind == "nginx" else set()
     if kind == "nginx":
-        gone |= continued(lines)
+        excluded |= continued(lines)
     found = {}
     for number, line in enumerate(lines, 1):
         line = line.strip()
         bare = re.sub(r"^[{}\s]+", "", line)
         comment = "#!" if kind == "keepalived" else "#"
-        if number in gone or not bare or bare[0] in comment:
+        if number in excluded or not bare or bare[0] in comment:
             continue
         split = [word.rstrip(";") for word in re.split(r"[\s=]+" if kind == "ldirectord" else r"\s+", bare)]
         if any(matches(split, rule) for rule in words):
@@ -151,8 +151,8 @@ def relevant(kind, text, rules):
 
 
 def covered_blocks(lines, keywords):
-    """Returns the lines of the innermost blocks that contain one of these directives."""
-    gone, stack = set(), []
+    """Returns the line numbers of the innermost blocks that contain one of these directives."""
+    excluded, stack = set(), []
     for number, line in enumerate(lines, 1):
         code = line.split("#")[0]
         if stack and any(re.search(rf"(^|[\s;{{]){word}[\s;]", code) for word in keywords):
@@ -163,20 +163,20 @@ def covered_blocks(lines, keywords):
             elif character == "}" and stack:
                 start, covered = stack.pop()
                 if covered:
-                    gone.update(range(start, number + 1))
-    return gone
+                    excluded.update(range(start, number + 1))
+    return excluded
 
 
 def continued(lines):
-    """Returns the lines that continue the directive of an earlier line: they are part of its line."""
-    gone, is_open = set(), False
+    """Returns the numbers of lines that continue a directive: they count as part of its first line."""
+    excluded, is_open = set(), False
     for number, line in enumerate(lines, 1):
         code = re.sub(r"(^|\s)#.*", "", line).strip()
         if is_open:
-            gone.add(number)
+            excluded.add(number)
         if code:
             is_open = code[-1] not in ";{}"
-    return gone
+    return excluded
 
 
 def run(files, directory, arguments):
@@ -186,16 +186,16 @@ def run(files, directory, arguments):
     command += [word for program in arguments.program for word in ("--program", program)]
     command += ["--modules", arguments.modules] if arguments.modules else []
     of_programs = [entry for entry in files if entry[0] in ("haproxy", "nginx")]
-    named = [f"{kind}:{local(directory, repository, path)}" for kind, repository, _, path, _ in of_programs]
+    named = [f"{kind}:{local_path(directory, repository, path)}" for kind, repository, _, path, _ in of_programs]
     return subprocess.run(command + named).returncode if named else 0
 
 
 def measure(entry, directory, rules, arguments):
     kind, repository, _, path, sha = entry
-    file = local(directory, repository, path)
+    file = local_path(directory, repository, path)
     name = f"{repository}/{path}"
     if not file.exists():
-        sys.exit(f"{file} is missing: use FETCH=1, or give the directory of the files by DIR=")
+        sys.exit(f"{file} is missing: fetch the files with --fetch, or set DIR= to their directory")
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != sha:
         sys.exit(f"{file} differs from the listed file")
@@ -217,7 +217,7 @@ def measure(entry, directory, rules, arguments):
 
 
 def check(weir, toml):
-    """Returns what `weir check` reports about the output, or nothing."""
+    """Returns the errors of `weir check` for the output, or an empty string."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(toml)
         file.flush()

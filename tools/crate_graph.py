@@ -1,4 +1,4 @@
-"""The crates that the program `weir` is built from, as `cargo metadata --locked` reports them."""
+"""Determines the crates that the program `weir` is built from, with `cargo metadata --locked`."""
 
 import json
 import os
@@ -10,21 +10,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def find_cargo():
-    """The cargo of the environment, of PATH, or of rustup's usual place."""
-    usual = Path.home() / ".cargo/bin/cargo"
-    return os.environ.get("CARGO") or shutil.which("cargo") or str(usual)
+    """Returns the cargo in $CARGO, in PATH, or in rustup's default directory."""
+    default = Path.home() / ".cargo/bin/cargo"
+    return os.environ.get("CARGO") or shutil.which("cargo") or str(default)
 
 
 def host_of(cargo):
-    """The target triple of this machine."""
+    """Returns the target triple of this machine."""
     text = subprocess.run([cargo, "--version", "--verbose"], check=True, capture_output=True, text=True).stdout
     return next(line.split(": ")[1] for line in text.splitlines() if line.startswith("host: "))
 
 
 class Graph:
-    """Packages of cargo's metadata; those that only tests use are left out.
+    """The packages in cargo's metadata, without those that only tests use.
 
-    `targets` are target triples; without any, the crates are those of a program for this machine.
+    `targets` are target triples; the default is that of this machine.
     """
 
     def __init__(self, cargo, targets=()):
@@ -44,7 +44,7 @@ class Graph:
                     pending.append(identity)
 
     def dependencies(self, identity):
-        """Identities of the crates that a crate is built with: normal and build dependencies."""
+        """Yields the IDs of the normal and build dependencies of a crate."""
         for dependency in self._nodes[identity]["deps"]:
             if any(kind["kind"] != "dev" for kind in dependency["dep_kinds"]):
                 yield dependency["pkg"]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzes every parser of bytes from outside, guided by coverage, and keeps what it found.
+# Fuzzes every parser of external input, guided by coverage, and keeps the inputs that it finds.
 #
 #   tools/fuzz.sh [--seconds N] [--jobs N] [TARGET…]     default: 600 seconds each, as many jobs as CPUs, all targets
 #
-# Stops with 1 when an input panics, hangs (10 s) or takes more than 512 MiB; the input is then in target/fuzz/found/.
-# The inputs that reach new code become crates/weir-fuzz/corpus/TARGET.txt; `cargo test -p weir-fuzz` runs these again.
+# Exits with 1 if an input causes a panic, a hang (10 s) or the use of more than 512 MiB; the input is in
+# target/fuzz/found/. Inputs that reach new code are added to crates/weir-fuzz/corpus/TARGET.txt for `cargo test`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,21 +18,21 @@ while (($#)); do
   esac
 done
 
-# Directories of its own: these flags would rebuild everything that the tests have built.
+# A separate target directory: with these flags, everything that the tests use would be rebuilt.
 readonly work=$PWD/target/fuzz
 readonly counters="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
 readonly triple=$(rustc -vV | sed -n 's/^host: //p')
 mkdir -p "$work/found"
-# With --target the flags are not for build scripts, which are no part of what is tested.
+# With --target, the flags do not apply to build scripts, which are not tested.
 RUSTFLAGS="$counters -Cdebug-assertions -Coverflow-checks" CARGO_TARGET_DIR=$work \
   cargo build --locked --release --target "$triple" -p weir-fuzz --features libfuzzer
 readonly fuzz=$work/$triple/release/weir-fuzz
 corpus() { WEIR_FUZZ_COMMAND="$*" "$fuzz" 2>/dev/null; }
 ((${#targets[@]})) || mapfile -t targets < <(corpus list)
 
-one() { # TARGET
+fuzz_target() { # TARGET
   local kept=$work/kept/$1 merged=$work/merged/$1 log=$work/found/$1.log
   rm -rf "$kept" "$merged"
   mkdir -p "$merged"
@@ -53,7 +53,7 @@ one() { # TARGET
 failed=0
 for target in "${targets[@]}"; do
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n || failed=1; done
-  one "$target" &
+  fuzz_target "$target" &
 done
 while (($(jobs -p | wc -l))); do wait -n || { code=$?; ((code == 127)) && break; failed=1; }; done
 exit "$failed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds h2spec, the conformance suite of HTTP/2, from the Go module proxy: tools/h2spec.sh DIRECTORY
+# Builds h2spec, the HTTP/2 conformance suite, from the Go module proxy: tools/h2spec.sh DIRECTORY
 #
-# Its own dependencies have no versions of their own; these are ones that Debian 12's Go builds.
+# h2spec does not pin its dependencies; the versions below can be built with Debian 12's Go.
 set -euo pipefail
 
 directory=${1:?usage: tools/h2spec.sh DIRECTORY}

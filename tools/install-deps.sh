@@ -1,45 +1,46 @@
 #!/usr/bin/env bash
-# Installs what building, testing and comparing Weir needs on Debian 12 or 13, and only what is missing.
+# Installs the missing packages for building and testing Weir, and for comparing it with other programs, on Debian 12 or
+# 13.
 #
-# The peers (nginx, HAProxy, PHP) are wanted as programs: Weir starts its own copies inside network namespaces. Their
-# packages would start services. For the time of the installation a policy file forbids that, and is put back as it was;
-# units that arrive with a package from here are disabled, so that no service starts at the next boot either. Services
-# that were here before are not touched.
+# Only the programs of the peers (nginx, HAProxy, PHP) are needed: tests start them in network namespaces. Their
+# packages would start services. A policy file prevents this during the installation, and is removed afterwards.
+# Units of the installed packages are disabled, so that they do not start at the next boot either. Services that were
+# installed before are not changed.
 #
 #   tools/install-deps.sh            install
-#   tools/install-deps.sh --dry-run  only say what would be installed, and why
-#   tools/install-deps.sh --soak     also what the long forms of the tests need
-#   tools/install-deps.sh --dist     also what the static program and the arm64 program need
+#   tools/install-deps.sh --dry-run  only print what would be installed, and why
+#   tools/install-deps.sh --soak     also install packages for the long forms of the tests
+#   tools/install-deps.sh --dist     also install packages for building the static program and the arm64 program
 set -euo pipefail
 
-# command or file that shows the package is there | package | why
+# Command or file that shows that the package is installed | package | purpose
 readonly WANTED='
 clang                            | clang          | compiles the BPF programs
-llvm-strip                       | llvm           | removes what the BPF objects do not need
+llvm-strip                       | llvm           | strips the BPF objects
 /usr/include/bpf/bpf_helpers.h   | libbpf-dev     | headers of the BPF helpers
 /usr/include/linux/bpf.h         | linux-libc-dev | headers of the kernel interface
 cc                               | gcc            | links the Rust programs
 /usr/include/stdlib.h            | libc6-dev      | links the Rust programs
-/etc/ssl/certs/ca-certificates.crt | ca-certificates | cargo and go fetch what they build
+/etc/ssl/certs/ca-certificates.crt | ca-certificates | certificates for downloads by cargo and go
 curl                             | curl           | fetches files in the tests
 sysctl                           | procps         | sets kernel settings and ends processes in the tests
-ip                               | iproute2       | makes namespaces, links and routes
+ip                               | iproute2       | creates namespaces, links and routes
 ethtool                          | ethtool        | sets offloads of the test links
 ping                             | iputils-ping   | tests ICMP to a VIP
 nft                              | nftables       | peer: stateless direct routing and DNAT
-/lib/systemd/systemd-networkd    | systemd        | takes foreign addresses off, which weir doctor tells
+/lib/systemd/systemd-networkd    | systemd        | removes foreign addresses, which weir doctor reports
 systemd-analyze                  | systemd        | rates the units in the tests
-dbus-daemon                      | dbus-daemon    | asks networkd to in the tests
-iptables-legacy                  | iptables       | the firewall that weir doctor reads besides nftables
+dbus-daemon                      | dbus-daemon    | message bus for networkctl in the tests
+iptables-legacy                  | iptables       | the firewall that weir doctor reads in addition to nftables
 nginx                            | nginx-light    | the real servers of all experiments
 haproxy                          | haproxy        | peer: the proxy
 ab                               | apache2-utils  | load of the field reports
 wrk                              | wrk            | load with keep-alive
 ldirectord                       | ldirectord     | peer: health checks for IPVS, driving weir ipvsadm
-openssl                          | openssl        | makes certificates in the tests, and speaks TLS as a peer
+openssl                          | openssl        | creates certificates in the tests, and is a TLS peer
 bird                             | bird2          | peer: the BGP speaker that [announce] controls
 etcd                             | etcd-server    | peer: the store of [cluster]
-etcdctl                          | etcd-client    | asks etcd in the tests
+etcdctl                          | etcd-client    | client of etcd in the tests
 keepalived                       | keepalived     | peer: its configuration check, compared with weir import
 /usr/lib/frr/vrrpd               | frr            | peer: VRRP by FRR
 corosync                         | corosync       | the cluster of clustered-rest --pacemaker
@@ -47,16 +48,16 @@ pacemakerd                       | pacemaker      | the cluster of clustered-res
 cibadmin                         | pacemaker-cli-utils | configures that cluster
 ocf-tester                       | resource-agents | peer: the tester of agents for Pacemaker, and its functions
 xmllint                          | libxml2-utils  | validates the metadata of the agent, for ocf-tester
-go                               | golang-go      | builds h2spec, the conformance suite of HTTP/2
-h2load                           | nghttp2-client | load by HTTP/2
+go                               | golang-go      | builds h2spec, the HTTP/2 conformance suite
+h2load                           | nghttp2-client | load with HTTP/2
 node                             | nodejs         | an origin of the smuggling tests; decodes brotli
 /usr/sbin/apache2                | apache2-bin    | an origin of the smuggling tests
-zstd                             | zstd           | decodes what the proxy compressed
+zstd                             | zstd           | decodes compressed responses in the tests
 socat                            | socat          | UDP servers in the tests
 tmux                             | tmux           | a terminal for weir top in the tests
 redis-server                     | redis-server   | peer of the redis check
 dnsmasq                          | dnsmasq-base   | peer of the dns check
-dig                              | bind9-dnsutils | a client of local services, over both transports
+dig                              | bind9-dnsutils | DNS client over UDP and TCP in the tests
 /usr/lib/python3/dist-packages/grpc | python3-grpcio | peer of the grpc check
 exim4                            | exim4-daemon-light | peer of the smtp check
 mariadbd                         | mariadb-server | peer of the mysql check
@@ -64,25 +65,25 @@ mariadbd                         | mariadb-server | peer of the mysql check
 /usr/sbin/php-fpm*               | php-fpm        | pages of the stateless-direct experiment
 promtool                         | prometheus     | checks the metrics and the alert rules in the tests
 /usr/lib/python3/dist-packages/prometheus_client | python3-prometheus-client | parses OpenMetrics in the tests
-bpftool                          | bpftool        | removes and changes what Weir loaded, in the tests of repair
+bpftool                          | bpftool        | removes and changes BPF objects in the tests of repair
 c++                              | g++            | compiles libFuzzer for the long tests
-strip                            | binutils       | makes the packages
-debootstrap                      | debootstrap    | makes the fresh systems of make release-check
+strip                            | binutils       | builds the packages
+debootstrap                      | debootstrap    | creates the systems of make release-check
 lintian                          | lintian        | checks the packages
-dpkg-scanpackages                | dpkg-dev       | makes the apt repository
+dpkg-scanpackages                | dpkg-dev       | creates the apt repository
 gpg                              | gnupg          | signs the apt repository
-rpmbuild                         | rpm            | makes the RPM
+rpmbuild                         | rpm            | builds the RPM
 '
-# What only `make soak` needs.
+# Packages that only `make soak` needs.
 readonly WANTED_SOAK='
-chromium                         | chromium       | shows the dashboard in the long tests
+chromium                         | chromium       | displays the dashboard in the long tests
 chromedriver                     | chromium-driver | drives chromium in the long tests
 npm                              | npm            | fetches axe-core, which checks the dashboard in the long tests
 '
-# What only distribution builds need.
+# Packages that only distribution builds need.
 readonly WANTED_DIST='
 musl-gcc                         | musl-tools     | compiles C code for the static program
-aarch64-linux-gnu-gcc            | gcc-aarch64-linux-gnu | compiles C code for arm64, and links
+aarch64-linux-gnu-gcc            | gcc-aarch64-linux-gnu | compiles C code for arm64, and links the arm64 program
 /usr/aarch64-linux-gnu/include/stdlib.h | libc6-dev-arm64-cross | links the Rust programs for arm64
 qemu-aarch64-static              | qemu-user-static | runs the arm64 program in make release-check
 '
@@ -98,7 +99,7 @@ case "${1:-}" in
   *) echo "usage: tools/install-deps.sh [--dry-run|--soak|--dist]" >&2; exit 2 ;;
 esac
 
-present() {
+is_present() {
   if [[ $1 == /* ]]; then
     compgen -G "$1" >/dev/null
   else
@@ -106,13 +107,13 @@ present() {
   fi
 }
 
-# Prints "package reason" for each line of the table whose proof is absent.
+# Prints "package reason" for each line of the table whose command or file is missing.
 missing_of() {
   local proof package reason
   while IFS='|' read -r proof package reason; do
     proof=$(xargs <<<"$proof") package=$(xargs <<<"$package") reason=$(xargs <<<"$reason")
     [[ -z $proof ]] && continue
-    present "$proof" || printf '%s %s\n' "$package" "$reason"
+    is_present "$proof" || printf '%s %s\n' "$package" "$reason"
   done <<<"$1"
 }
 
@@ -124,17 +125,17 @@ require_debian() {
     version=$(. /etc/os-release && echo "${VERSION_ID:-}")
   fi
   if ! command -v apt-get >/dev/null; then
-    echo "This machine has no apt-get (it says it is \"${id:-unknown}\"). Install by hand:" >&2
+    echo "This machine has no apt-get (its system is \"${id:-unknown}\"). Install these packages manually:" >&2
     missing_of "$wanted" | sed 's/^/  /' >&2
     exit 1
   fi
   if [[ $id != debian || ! $version =~ ^1[23]$ ]]; then
-    echo "note: made for Debian 12 and 13; this is ${id:-unknown} ${version:-} ${like:+(like $like)};" \
-      "trying all the same"
+    echo "note: Debian 12 and 13 are supported; this is ${id:-unknown} ${version:-} ${like:+(like $like)};" \
+      "trying anyway"
   fi
 }
 
-# --- The policy that keeps packages from starting services; see /usr/share/doc/init-system-helpers. ------------------
+# --- The policy that prevents packages from starting services; see /usr/share/doc/init-system-helpers ----------------
 
 saved_policy=''
 policy_is_ours=false
@@ -145,10 +146,10 @@ forbid_services() {
     cp -a "$POLICY" "$saved_policy/policy-rc.d"
   fi
   policy_is_ours=true
-  # A new file put in place by name: an existing symlink must not be written through.
+  # Replaced by renaming, because an existing symbolic link must not be followed.
   local fresh
   fresh=$(mktemp "$POLICY.XXXXXX")
-  printf '%s\n' '#!/bin/sh' '# Weir installs packages and wants no service started; removed when it is done.' \
+  printf '%s\n' '#!/bin/sh' '# Prevents services from starting while Weir installs packages; removed afterwards.' \
     'exit 101' >"$fresh"
   chmod 755 "$fresh"
   mv -f "$fresh" "$POLICY"
@@ -164,13 +165,13 @@ restore_policy() {
   policy_is_ours=false
 }
 
-# --- Units that arrive with the packages. ----------------------------------------------------------------------------
+# --- Units of the installed packages ---------------------------------------------------------------------------------
 
 installed_packages() {
   dpkg-query -W -f '${Package} ${db:Status-Status}\n' | awk '$2 == "installed" { print $1 }' | sort
 }
 
-# Disables the units of the packages named on the input. Without systemd there is nothing that would start them.
+# Disables the units of the packages listed on standard input. Without systemd, nothing would start them.
 disable_units() {
   command -v systemctl >/dev/null || return 0
   local package file unit
@@ -179,13 +180,13 @@ disable_units() {
       unit=${file##*/}
       [[ $unit == *@.* ]] && continue
       if [[ $(systemctl is-enabled "$unit" 2>/dev/null || true) == enabled ]]; then
-        systemctl disable --quiet "$unit" && echo "  disabled $unit, which came with $package"
+        systemctl disable --quiet "$unit" && echo "  disabled $unit of package $package"
       fi
     done < <(dpkg -L "$package" | grep -E '/systemd/system/[^/]+\.(service|socket|timer)$' || true)
   done
 }
 
-# Lists of installed packages, before and after. The EXIT trap must still see the name when `install` has returned.
+# Directory with lists of the installed packages, before and after. Global, because the EXIT trap uses it.
 lists=''
 
 install() {
@@ -197,8 +198,8 @@ install() {
   forbid_services
   export DEBIAN_FRONTEND=noninteractive
   echo "  (apt-get update, then apt-get install; no service will be started)"
-  # Old lists may do: an unreachable mirror for something else must not stop an installation that would work.
-  apt-get update -qq || echo "  apt-get update failed; trying with the lists that are here"
+  # Old lists may suffice: an unreachable mirror of other packages must not prevent the installation.
+  apt-get update -qq || echo "  apt-get update failed; using the existing lists"
   apt-get install -y -qq --no-install-recommends "$@" </dev/null
   restore_policy
   installed_packages >"$lists/after"
@@ -210,11 +211,11 @@ main() {
   missing=$(missing_of "$wanted")
   if [[ -n $missing ]]; then
     require_debian
-    echo "Missing packages, and what they are for:"
+    echo "Missing packages and their purposes:"
     sed 's/^\([^ ]*\) /  \1: /' <<<"$missing"
     if ! $dry_run; then
       if [[ $(id -u) -ne 0 ]]; then
-        echo "Installing needs root. Try: sudo make deps" >&2
+        echo "The installation needs root. Try: sudo make deps" >&2
         exit 1
       fi
       local packages
@@ -229,7 +230,7 @@ main() {
       echo "Installed. No service was started."
     fi
   else
-    echo "All packages that Weir needs are here."
+    echo "All required packages are installed."
   fi
   "$(dirname "${BASH_SOURCE[0]}")/require-cargo.sh"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts a built program and what belongs to it where packages have it: units, sample configuration, man pages,
-# completions, the manual, licences. The Debian packages and the RPM start from this.
+# Installs a built program below a root directory, with units, sample configuration, man pages, completions, the manual
+# and licences. The Debian packages and the RPM are made from this directory.
 #
 #   tools/install-files.sh BINARY ROOT
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/install-files.sh BINARY ROOT" >&2; exit 2; }
 readonly BINARY=$1 ROOT=$2
 readonly FILES=docs/packaging/files
-# A program for another architecture cannot write its own pages.
+# A program for another architecture cannot generate its man pages here.
 readonly WEIR=${WEIR_NATIVE:-$BINARY}
 umask 022
 
@@ -25,7 +25,7 @@ done
 put "$FILES/weir.sysusers" usr/lib/sysusers.d/weir.conf
 put "$FILES/weir.tmpfiles" usr/lib/tmpfiles.d/weir.conf
 put "$FILES/weir.logrotate" etc/logrotate.d/weir
-# The packages' scripts copy the sample. Systems may leave /usr/share/doc out.
+# The packages' scripts copy the sample from here, because systems may omit /usr/share/doc.
 put "$FILES/weir.toml" usr/share/weir/weir.toml
 install -d "$ROOT/usr/share/doc/weir/examples" "$ROOT/etc/weir/real-server"
 ln -s ../../../weir/weir.toml "$ROOT/usr/share/doc/weir/examples/weir.toml"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Changes pure crates at random places and runs their tests: a change that no test notices is a survivor.
+# Changes pure crates at random positions and runs their tests. A change that no test detects is a survivor.
 #
 #   tools/mutants.sh [--seed N] [--count N] [--jobs N] [--again] [CRATE…]
 #
-# Default: a fresh seed, 300 mutants per crate, 1 job, all pure crates. --again tests the survivors of the last run.
+# Default: a new seed, 300 mutants per crate, 1 job, all pure crates. --again tests the survivors of the last run.
 #
-# Stops with 1 if fewer than 95 % of a crate's mutants are caught. Survivors that cannot or need not be caught are in
+# Exits with 1 if fewer than 95 % of a crate's mutants are caught. Survivors that cannot or need not be caught are in
 # tools/mutants/accepted.txt with a reason, and count as caught. Mutants that do not compile are not counted.
-# Uses cargo-mutants; installs it below target/ where it is missing. The seed is printed: the same seed draws the same
-# mutants from the same sources.
+# Uses cargo-mutants, and installs it below target/ if it is missing. Prints the seed: the same seed selects the same
+# mutants of the same sources.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly version=27.1.0 least=95
+readonly version=27.1.0 share_min=95
 seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') count=300 jobs=1 again='' crates=()
 while (($#)); do
   case $1 in
@@ -25,7 +25,7 @@ while (($#)); do
   esac
 done
 
-# The crates with the rules of pure crates.
+# The pure crates have a clippy.toml with their rules.
 ((${#crates[@]})) || mapfile -t crates < <(ls crates/*/clippy.toml | cut -d/ -f2)
 
 readonly work=$PWD/target/mutants
@@ -47,7 +47,7 @@ fi
 
 echo "seed $seed: tools/mutants.sh --seed $seed --count $count ${crates[*]}"
 
-one() { # CRATE
+test_crate() { # CRATE
   local out=$work/$1 survivors=''
   if [[ -n $again ]]; then
     survivors=$(cat "$out/mutants.out/missed.txt")
@@ -72,7 +72,7 @@ with open(f"{out}/mutants.out/caught.txt", "w") as file:
     file.write("".join(f"{mutant['name']}\n" for mutant in mutants if mutant["name"] not in drawn))
 print(f"{crate}: {len(drawn)} of {len(names)} mutants")
 PY
-  # Exit code 2 = survivors, 3 = time-outs; both are judged below.
+  # Exit code 2 = survivors, 3 = timeouts; both are evaluated below.
   local code=0
   cargo mutants --iterate --package "$1" --test-package "$1" --jobs "$jobs" --output "$out" --colors never \
     --cap-lints true --no-shuffle --baseline run --timeout-multiplier 5 --minimum-test-timeout 60 \
@@ -81,12 +81,12 @@ PY
     tail -20 "$out/log" >&2
     return 1
   fi
-  python3 - "$out/mutants.out" "$1" "$least" <<'PY'
+  python3 - "$out/mutants.out" "$1" "$share_min" <<'PY'
 import re, sys
-out, crate, least = sys.argv[1], sys.argv[2], int(sys.argv[3])
+out, crate, share_min = sys.argv[1], sys.argv[2], int(sys.argv[3])
 lines = lambda name: [line.rstrip("\n") for line in open(f"{out}/{name}.txt")]
-# Line and column move with every change of a file; the rest of a name stays.
-place = re.compile(r":\d+:\d+: ")
+# A change of the file moves lines and columns; the rest of a name does not change.
+position = re.compile(r":\d+:\d+: ")
 accepted = {}
 for line in open("tools/mutants/accepted.txt"):
     if line.strip() and not line.startswith("#"):
@@ -95,7 +95,7 @@ for line in open("tools/mutants/accepted.txt"):
 caught, missed = len(lines("caught")) + len(lines("timeout")), lines("missed")
 survivors = []
 for name in missed:
-    reason = accepted.get(place.sub(": ", name))
+    reason = accepted.get(position.sub(": ", name))
     caught += reason is not None
     if reason is None:
         survivors.append(name)
@@ -106,12 +106,15 @@ for name in survivors:
 total = caught + len(survivors)
 share = 100 * caught / max(total, 1)
 print(f"{crate}: {caught} of {total} caught, {share:.1f} %")
-sys.exit(share < least)
+sys.exit(share < share_min)
 PY
 }
 
 failed=0
 for crate in "${crates[@]}"; do
-  one "$crate" || { echo "$crate: fewer than $least % caught, or the run failed; see $work/$crate" >&2; failed=1; }
+  test_crate "$crate" || {
+    echo "$crate: fewer than $share_min % caught, or the run failed; see $work/$crate" >&2
+    failed=1
+  }
 done
 exit "$failed"

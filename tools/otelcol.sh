@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds an OpenTelemetry collector from the Go module proxy, for the long test of [tracing]: tools/otelcol.sh DIRECTORY
 #
-# All modules of the collector must be of one release.
+# All modules of the collector must have the same version.
 set -euo pipefail
 
 directory=${1:?usage: tools/otelcol.sh DIRECTORY}

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What a release needs and CI's machine cannot show: fresh Debian systems, and the kernels that Debian 12 and 13 ship.
+# Runs the checks for a release that CI cannot run: newly installed Debian systems, and the kernels of Debian 12 and 13.
 #
 #   tools/release-check.sh BINARY DIRECTORY [--only WHAT] [--suite 12|13] [--quick] [--run COMMAND] [--keep]
 #
-# debian:  for each suite a fresh system with only git, Rust and make; in it `make demo` and `make test` of a clone of
-#          HEAD. Rust and cargo's registry are this machine's, bind-mounted. --quick: `make deps`, `make build` and the
-#          tests of a few programs instead; --run: COMMAND instead. --keep leaves the build's directories.
-# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh balances to one. --quick: one forward of
-#          each kind only.
-# packages: release-check/packages.sh installs the packages of BINARY in fresh systems, by the manual's page for
-#          newcomers, upgrades them under traffic, removes and purges them.
+# debian:  for each suite, runs `make demo` and `make test` in a clone of HEAD on a new system with only git, Rust and
+#          make. Rust and cargo's registry are bind mounts of this machine's. --quick: `make deps`, `make build` and a
+#          few test programs instead; --run: COMMAND instead. --keep keeps the build directories.
+# kernels: release-check/kernels.sh runs BINARY in virtual machines; virtio.sh uses one as a server. --quick: `direct`
+#          only.
+# packages: release-check/packages.sh installs the packages of BINARY on new systems, as the manual's first-request page
+#          describes, upgrades them under traffic, removes and purges them.
 # programs: the static program's container image and the arm64 program (under qemu-user) serve 1 000 requests.
-# reproducible: two static builds in different directories give the same file.
-# browser: the dashboard in chromium: contents, actions, accessibility, 10 000 servers, and its pictures.
+# reproducible: two static builds in different directories produce the same file.
+# browser: the dashboard in chromium: contents, actions, accessibility, 10 000 servers, screenshots.
 #
-# DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all of it passed.
+# DIRECTORY keeps base systems between runs (1.5 GB); a run needs up to 12 GB more. Exit code 0 = all checks passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -42,9 +42,9 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-command -v debootstrap >/dev/null || { echo "needs debootstrap: make deps" >&2; exit 1; }
+command -v debootstrap >/dev/null || { echo "debootstrap is missing: run make deps" >&2; exit 1; }
 
-# The commands of a run, by the reader's own hand: nothing is prepared for them.
+# Prints the commands of a run, which a user would type: nothing else is prepared.
 commands() {
   if [[ -n $run ]]; then
     echo "$run"
@@ -58,18 +58,18 @@ commands() {
   fi
 }
 
-# A minimal system, made once: CA certificates, git and make are what the README requires in addition to Rust.
-base() {
+# Creates a minimal system once, with CA certificates, git and make, which the README requires in addition to Rust.
+make_base() {
   local number=$1 tree=$DIR/debian-$1
   [[ -e $tree/complete ]] && return
-  echo "  making a Debian $number (once, about a minute)"
+  echo "  installing Debian $number (once, about a minute)"
   rm -rf "$tree"
   debootstrap --variant=minbase --include=git,make,ca-certificates "${SUITES[$number]}" "$tree" "$MIRROR" \
     >"$DIR/debian-$number.log" 2>&1 || { tail -n 5 "$DIR/debian-$number.log" >&2; exit 1; }
   touch "$tree/complete"
 }
 
-# Runs in its own mount and PID namespaces: a system over the base tree, whose changes are discarded.
+# Runs the commands in a system over the base tree, whose changes are discarded. Needs its own mount and PID namespaces.
 # $1 number, $2 directory of the changes, $3 log
 fresh_system() {
   local number=$1 work=$2 root=$2/root
@@ -109,7 +109,7 @@ fi
 
 debian() {
   local number=$1 log=$DIR/debian-$1-run.log code=0 begun=$SECONDS
-  base "$number"
+  make_base "$number"
   echo "  $(commands | paste -sd ';' | sed 's/;/; /g') (the output is in $log)"
   local inside=(--suite "$number")
   $quick && inside+=(--quick)
@@ -160,7 +160,7 @@ if [[ -z $only || $only == reproducible ]]; then
 fi
 if [[ -z $only || $only == debian ]]; then
   for number in $suites; do
-    echo "Debian $number, fresh:"
+    echo "Debian $number, newly installed:"
     debian "$number" || result=1
   done
 fi

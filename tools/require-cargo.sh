@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails with advice unless a Rust toolchain that can build Weir is in PATH.
+# Fails with instructions unless PATH contains a Rust toolchain that can build Weir.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,7 +8,7 @@ needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
 advise() {
   cat >&2 <<EOF
 $1
-Debian's own Rust is too old for Weir. Rust's installer puts a toolchain into your home directory and nothing else:
+Debian's own Rust is too old for Weir. Rust's installer changes only your home directory:
   curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c rustfmt -c clippy
 Then open a new shell, or run:  . "\$HOME/.cargo/env"
 EOF

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the workspace's tests: several test programs at a time, each with its output in one piece.
+"""Runs the workspace's tests, several test programs at a time, and prints the output of each as a whole.
 
     tools/run-tests.py [--jobs N] [--only NAME]… [--limit SECONDS] [-- ARGUMENT…]
 
 Most end-to-end tests wait for timers and use a fifth of a CPU, so `cargo test`, which runs one program after the other,
-leaves the machine idle. This builds everything as `cargo test` does, starts N programs at a time (default: as many
-as there are CPUs), longest first, then those of ALONE one after the other, then the documentation tests. Arguments
-after `--` go to every program. A failure ends nothing early; the exit code is 1 if any program failed. A program that
-takes longer than --limit seconds is killed and has failed; its output names the test that hung. At the end it prints
-each program's time, and its CPU time as far as its processes were waited for.
+leaves the machine idle. This script builds everything as `cargo test` does, runs N programs at a time (default: the
+number of CPUs), the longest first, then the programs in ALONE one after the other, then the documentation tests.
+Arguments after `--` are passed to every program. All programs run even if one fails; then the exit code is 1. A program
+that takes longer than --limit seconds is killed and counts as failed; its output shows the test that hung. The script
+ends with a table of each program's time, and the CPU time of those of its processes that were waited for.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 
-# Programs that compare shares of a CPU or a link, or latencies: what runs next to them would change their result.
+# Programs that compare latencies or shares of a CPU or a link: other programs would change their results.
 ALONE = [
     "weir/proxy",
     "weir/lab",
@@ -39,7 +39,7 @@ ALONE = [
     "weir-lab/namespace",
 ]
 
-# The longest ones, so that none of them starts last.
+# The longest programs, so that none of them starts last.
 FIRST = [
     "weir-dataplane/packet",
     "weir-dataplane/killed",
@@ -92,7 +92,7 @@ def build(arguments):
 
 
 def environment(program):
-    """What cargo sets for the programs it runs, as far as tests read it."""
+    """Returns the environment, with the variables of cargo that tests read."""
     return {**os.environ, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(program.directory)}
 
 
@@ -116,7 +116,7 @@ class Running:
         self.killer.start()
 
     def finish(self, status, usage):
-        """Prints the output; returns what the summary shows."""
+        """Prints the output; returns name, seconds, CPU seconds, and whether the program passed."""
         self.killer.cancel()
         self.child.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - self.begun
@@ -140,41 +140,41 @@ def run(programs, jobs, arguments, limit):
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                one = Running(waiting.pop(0), arguments, limit)
-                running[one.child.pid] = one
+                started = Running(waiting.pop(0), arguments, limit)
+                running[started.child.pid] = started
             pid, status, usage = os.wait4(-1, 0)
             if pid in running:
                 results.append(running.pop(pid).finish(status, usage))
     finally:
-        for one in running.values():
-            one.killer.cancel()
-            one.child.kill()
+        for started in running.values():
+            started.killer.cancel()
+            started.child.kill()
     return results
 
 
 def main():
-    own, programs_own = sys.argv[1:], []
-    if "--" in own:
-        at = own.index("--")
-        own, programs_own = own[:at], own[at + 1 :]
+    script_arguments, test_arguments = sys.argv[1:], []
+    if "--" in script_arguments:
+        index = script_arguments.index("--")
+        script_arguments, test_arguments = script_arguments[:index], script_arguments[index + 1 :]
     parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].strip())
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--limit", type=int, default=1500)
-    arguments = parser.parse_args(own)
+    arguments = parser.parse_args(script_arguments)
 
     begun = time.monotonic()
     programs = build(arguments)
     built = time.monotonic()
     together = sorted((program for program in programs if not program.is_alone), key=Program.order)
-    results = run(together, arguments.jobs, programs_own, arguments.limit)
-    results += run([program for program in programs if program.is_alone], 1, programs_own, arguments.limit)
+    results = run(together, arguments.jobs, test_arguments, arguments.limit)
+    results += run([program for program in programs if program.is_alone], 1, test_arguments, arguments.limit)
     ended = time.monotonic()
     failed = [name for name, _, _, passed in results if not passed]
     if not arguments.only:
         command = [CARGO, "test", "--locked", "--workspace", "--doc"]
-        if programs_own:
-            command += ["--", *programs_own]
+        if test_arguments:
+            command += ["--", *test_arguments]
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             failed.append("documentation tests")
 

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Runs haproxy or nginx and Weir with the same configuration, and compares what clients and servers see.
+"""Runs haproxy or nginx and Weir with the same configuration, and compares what clients and servers receive.
 
-For each haproxy.cfg or nginx.conf: the program itself, then Weir with the output of `weir import`, in a network
-namespace in front of the same stub servers. Requests are generated from the file: each of its ports, hosts and paths,
-and the header fields of its conditions. Compared are the status, the header fields, the pool of the chosen server, the
-request that the server received, and the body.
+For each haproxy.cfg or nginx.conf, runs the program itself, then Weir with the output of `weir import`, in a network
+namespace in front of the same stub servers. Generates requests from the file: for each of its ports, hosts and paths,
+and with the header fields of its conditions. Compares the status, the header fields, the pool of the selected server,
+the request that the server received, and the body.
 
 Both programs get a copy of the file without process settings, and with generated certificates in place of those that
-it names. A response of the program itself (not of a server) is compared by its status, Location and added fields; its
-body only if the file sets it. Not compared: Date, Server, Via, and fields about the connection.
+it names. Of a response that the program itself generates, the status, Location and added fields are compared, and the
+body only if the file sets it. Date, Server, Via and fields about the connection are not compared.
 
   identical   no difference
-  noted       there are differences, and the import reports lines that change behaviour
-  different   there are differences although the import reports none: the exit status is 1
+  noted       there are differences, and the import reports lines with changed behaviour
+  different   there are differences, but the import reports no such line: the exit status is 1
   not run     one of the programs does not start with the file
 
-Directives of nginx modules that no program here has are left out for both; the result names them. Zones that the file
-uses but does not define are added, and caches are left out, as in irrelevant.list. Requests that nginx hands to FastCGI
-are not compared: the list excludes them.
+Directives of nginx modules that no available program has are removed for both; the result names them. Zones that the
+file uses but does not define are added, and caches are removed, as in irrelevant.list. Requests that nginx passes to
+FastCGI are not compared, because the list excludes them.
 
-Needs root, iproute2, openssl, and the program. Everything is in namespaces and a directory of its own. Several
---program of a kind are tried in turn; modules of nginx are those of --modules.
+Needs root, iproute2, openssl, and the program. Everything runs in separate namespaces and in a temporary directory.
+Several --program options of a kind are tried in turn; --modules is the directory of nginx modules.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main():
     if arguments.ask:
         return ask(json.loads(pathlib.Path(arguments.ask).read_text()))
     if os.geteuid() != 0:
-        sys.exit("side-by-side needs root: it makes network namespaces")
+        sys.exit("side-by-side.py needs root: it creates network namespaces")
     results = []
     for name in arguments.files:
         outcome, details = compare(arguments, *name.split(":", 1))
@@ -93,8 +93,9 @@ def report(results):
     counts = {kind: results.count(kind) for kind in ["identical", "noted", "different", "not run"]}
     both = len(results) - counts["not run"]
     share = f"{100 * counts['identical'] / both:.1f}%" if both else "-"
-    print(f"{counts['identical']} of {both} files that both programs run are identical ({share}); {counts['noted']} "
-          f"differ and the import says so, {counts['different']} differ silently; {counts['not run']} do not run")
+    print(f"{counts['identical']} of {both} files that both programs run behave identically ({share}); "
+          f"{counts['noted']} differ as reported by the import, {counts['different']} differ without a report; "
+          f"{counts['not run']} do not run")
     return 1 if counts["different"] else 0
 
 
@@ -113,7 +114,7 @@ def compare(arguments, kind, path):
             program, prepared, left_out = choose(arguments, kind, file, prepared, world)
             requests = generate(kind, prepared, world)
             if not requests:
-                return "not run", "it has no port for clients"
+                return "not run", "the file has no listener"
             theirs = world.run(program, requests)
             if isinstance(theirs, str):
                 return "not run", f"{pathlib.Path(program[0]).name}: {theirs}"
@@ -127,7 +128,7 @@ def compare(arguments, kind, path):
                 return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
         differences = []
         pools = groups(theirs, of_blocks(kind, prepared, world.names))
-        # Statistics are the program's own.
+        # Statistics are specific to the program.
         statistics = {where(request) for request, their in zip(requests, theirs)
                       if their[0]["body"].startswith("Active connections: ")}
         for request, their, our in zip(requests, theirs, own):
@@ -176,7 +177,7 @@ def choose(arguments, kind, file, prepared, world):
 
 
 def load_modules(program, directory, text):
-    """Returns an nginx file with the modules that are next to the program and that the file may need."""
+    """Returns an nginx file that loads all modules of the directory, if the program supports dynamic modules."""
     built = subprocess.run([program, "-V"], capture_output=True).stderr.decode()
     if "--with-compat" not in built:
         return text
@@ -202,7 +203,7 @@ def without(text, name):
 
 
 def groups(answers, blocks):
-    """Returns for each server the servers of its pool: of the same block, or that get the same requests."""
+    """Returns for each server the servers of its pool: those of the same block, or that get the same requests."""
     found = {}
     requests = [{answer["server"] for answer in request if answer["server"]} for request in answers]
     for servers in blocks + requests:
@@ -229,7 +230,7 @@ def of_blocks(kind, text, names):
 def differing(theirs, own, pools):
     """Returns the first difference of two lists of responses to one request."""
     one, other = theirs[0], own[0]
-    # A path without a location: nginx refuses the method first.
+    # If no location matches the path, nginx checks the method first.
     if one["status"] == 405 and other["status"] == 404 and not one["server"]:
         return None
     if one["status"] != other["status"]:
@@ -242,7 +243,7 @@ def differing(theirs, own, pools):
             return f"pool {sorted(pools[one['server']])}, Weir {sorted(map(str, chosen))}"
         for key in ["method", "path", "body"]:
             if one["received"][key] != other["received"][key]:
-                return f"the server receives {key} {one['received'][key]!r}, of Weir {other['received'][key]!r}"
+                return f"the server receives {key} {one['received'][key]!r}, from Weir {other['received'][key]!r}"
         found = of_fields(one["received"]["headers"], other["received"]["headers"])
         if found:
             return f"the server receives {found}"
@@ -255,8 +256,8 @@ def differing(theirs, own, pools):
 def of_fields(one, other):
     """Returns the first field that differs.
 
-    Repeated fields equal one with all values (RFC 9110 section 5.3), and a field without a value equals none, which is
-    what nginx sends. Random identifiers equal each other.
+    Repeated fields are equal to one field with all values (RFC 9110 section 5.3), and an empty field is equal to none,
+    because nginx does not send empty fields. All random identifiers are equal.
     """
     def joined(values):
         return re.sub(r"\b[0-9a-f]{32}\b", "ID", ", ".join(values or [])) or None
@@ -271,13 +272,13 @@ def of_fields(one, other):
 
 
 def prepare(kind, text, directory):
-    """Returns the file without comments and process settings, and with files that exist."""
-    certificate(directory)
+    """Returns the file without comments and process settings, and with paths of files that exist."""
+    create_certificate(directory)
     text = re.sub(r"(^|\s)#.*", "", text)
     return {"haproxy": prepare_haproxy, "nginx": prepare_nginx}[kind](text, directory)
 
 
-def certificate(directory):
+def create_certificate(directory):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                     "-keyout", directory / "own.key", "-out", directory / "own.crt", "-days", "30", "-subj",
                     "/CN=side.example", "-addext", "subjectAltName=DNS:side.example"], check=True,
@@ -296,7 +297,7 @@ def prepare_haproxy(text, directory):
         is_user = section == "userlist" and re.match(r"^\s*(user|group)\b", line)
         if drop.match(line) and not is_user:
             line = ""
-        # The stub servers answer HTTP only, so that other checks would fail.
+        # The stub servers answer only HTTP, so other checks would fail.
         if re.match(r"^\s*(server|default-server|server-template)\s", line):
             line = re.sub(r"\s(check|agent-check|check-ssl)(?=\s|$)", "", line)
         line = re.sub(r"\bcrt\s+\S+", f"crt {directory}/own.pem", line)
@@ -340,17 +341,17 @@ def prepare_nginx(text, directory):
     text = re.sub(r"(^|[\s{;])(root|alias)\s+[^;]+;", rf"\1\2 {www}/;", text)
     if not re.search(r"^\s*(http|stream)\s*{", text, re.M):
         text = "http {\n" + text + "}\n"
-    text = re.sub(r"^(\s*)http\s*{", lambda found: found.group() + "\n" + missing(text, directory), text, count=1,
-                  flags=re.M)
+    added = missing_directives(text, directory)
+    text = re.sub(r"^(\s*)http\s*{", lambda found: found.group() + "\n" + added, text, count=1, flags=re.M)
     if not re.search(r"^\s*events\s*{", text, re.M):
         text = "events {}\n" + text
-    # The directory `html`, which nginx serves without `root`, does not exist: Weir has no such default.
+    # The directory `html`, which nginx serves by default, must not exist, because Weir has no such default.
     (directory / "logs").mkdir(exist_ok=True)
     return f"pid {directory}/nginx.pid;\nerror_log {directory}/error.log;\nworker_processes 1;\n" + text
 
 
-def missing(text, directory):
-    """Returns what a file of conf.d has from the main file: certificates, and zones of limits."""
+def missing_directives(text, directory):
+    """Returns directives that a file of conf.d expects in the main file: certificates, and zones of limits."""
     lines = []
     if re.search(r"\blisten\s[^;]*\bssl\b", text) and "ssl_certificate " not in text:
         lines += [f"ssl_certificate {directory}/own.crt;", f"ssl_certificate_key {directory}/own.key;"]
@@ -365,7 +366,7 @@ def missing(text, directory):
 
 
 class World:
-    """Two network namespaces: the programs', and that of the servers."""
+    """Two network namespaces: one for the programs, and one for the servers."""
 
     def __init__(self, kind, text, directory):
         self.kind, self.directory = kind, directory
@@ -373,7 +374,7 @@ class World:
         self.names, self.ports, self.listeners = find(kind, text)
         own = {address for address, _, _ in self.listeners if address not in ("0.0.0.0", "::")}
         self.own = {address for address in own if not address.startswith("127.")}
-        all_addresses = {address for address in ADDRESS.findall(text) if usable(address)}
+        all_addresses = {address for address in ADDRESS.findall(text) if is_usable(address)}
         self.remote = all_addresses - self.own
         self.processes = []
 
@@ -421,15 +422,15 @@ class World:
             deadline = time.monotonic() + 10
             pending = True
             while pending and process.poll() is None and time.monotonic() < deadline:
-                # Weir has no listener for what is not imported: a difference, not a failure to start.
-                open_ones = self.ask([{"connect": list(pair)} for pair in sorted(wanted)])
-                pending = not (any(open_ones) if command[1:2] == ["run"] else all(open_ones))
+                # Weir may lack listeners that were not imported, which is a difference and not a failure to start.
+                are_open = self.ask([{"connect": list(pair)} for pair in sorted(wanted)])
+                pending = not (any(are_open) if command[1:2] == ["run"] else all(are_open))
                 time.sleep(0.1)
             if pending:
                 lines = log.read_text(errors="replace").splitlines()
                 problem = re.compile("error|alert|emerg|refused|cannot", re.I)
-                told = [line for line in lines if problem.search(line)] or lines[-1:]
-                return told[0][:200] if told else "it does not listen"
+                problems = [line for line in lines if problem.search(line)] or lines[-1:]
+                return problems[0][:200] if problems else "the program does not listen"
             time.sleep(0.5)
             return self.ask(requests)
         finally:
@@ -463,7 +464,7 @@ def stop(process):
         return
 
 
-def usable(address):
+def is_usable(address):
     parts = [int(part) for part in address.split(".")]
     return all(part < 256 for part in parts) and 0 < parts[0] < 224 and parts[0] != 127
 
@@ -506,11 +507,11 @@ def listeners_of(kind, text):
     """Returns the address, port and TLS of each listener."""
     found = []
     if kind == "haproxy":
-        # Statistics are the program's own.
+        # Sections that only show statistics are specific to the program.
         sections = re.split(r"^(?=(?:global|defaults|frontend|backend|listen|userlist)\b)", text, flags=re.M)
         leads = r"^\s*(server|use_backend|default_backend|redirect|http-request)\b"
-        shows = lambda section: re.search(r"^\s*stats\s", section, re.M) and not re.search(leads, section, re.M)
-        text = "".join(section for section in sections if not shows(section))
+        is_statistics = lambda section: re.search(r"^\s*stats\s", section, re.M) and not re.search(leads, section, re.M)
+        text = "".join(section for section in sections if not is_statistics(section))
         for line in re.findall(r"^\s*bind\s+(.*)$", text, re.M):
             for address in line.split()[0].split(","):
                 host, _, port = address.rpartition(":")
@@ -525,7 +526,7 @@ def listeners_of(kind, text):
             port = port if port.isdigit() else "80"
             if "[" not in words[0] and "udp" not in words:
                 found.append((host.replace("*", "") or "0.0.0.0", int(port), "ssl" in words))
-        # Without `listen`, port 80.
+        # The default of `listen` is port 80.
         blocks = re.split(r"^\s*server\s*{", text, flags=re.M)[1:]
         has_none = any(not re.search(r"^\s*listen\s", block, re.M) for block in blocks)
         if has_none and not re.search(r"^\s*stream\s*{", text, re.M):
@@ -587,7 +588,7 @@ def generate(kind, text, world):
 
 
 def sample(expression):
-    """Returns a text that an expression matches; empty if there is none, or it is unusual."""
+    """Returns a text that an expression matches, or an empty text if none is found."""
     try:
         parsed = re._parser.parse(re.sub(r"\(\?<(?=\w)", "(?P<", expression.replace("\\/", "/")))
     except (re.error, AttributeError):
@@ -621,7 +622,7 @@ def sample_of(parsed):
 
 
 def ask(requests):
-    """Prints the responses to the requests; connection tests print whether all succeed."""
+    """Prints the responses to the requests, or for connection tests whether each port is open."""
     if "connect" in requests[0]:
         print(json.dumps([is_open(*request["connect"]) for request in requests]))
         return 0
@@ -696,10 +697,10 @@ def fetch(request):
     if "www-authenticate" in answer["headers"]:
         values = answer["headers"]["www-authenticate"]
         answer["headers"]["www-authenticate"] = [value.replace(', charset="UTF-8"', "") for value in values]
-    # A cookie of the program itself has a value of its own.
+    # Values of cookies that the program itself sets differ.
     if "set-cookie" in answer["headers"]:
         values = answer["headers"]["set-cookie"]
-        # Names of attributes are in any case (RFC 6265 section 5.2).
+        # Names of attributes are case-insensitive (RFC 6265 section 5.2).
         answer["headers"]["set-cookie"] = sorted(re.sub(r"=[^;]*", "=", value, count=1).lower() for value in values)
     return answer
 
@@ -708,7 +709,7 @@ def fetch(request):
 
 
 def serve(stub):
-    """Answers HTTP on each port; the body tells what was received."""
+    """Answers HTTP requests on each port; the body contains the received request."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(f"{stub['directory']}/own.pem")
     for port in stub["ports"]:
@@ -769,7 +770,7 @@ def converse(connection, context):
 
 
 def answer_fastcgi(connection):
-    """Answers a FastCGI request with a field that shows it (FastCGI specification, section 5)."""
+    """Answers a FastCGI request with a field that identifies it (FastCGI specification, section 5)."""
     connection.recv(65536)
     text = f"X-Stub: {FASTCGI}\r\n\r\n".encode()
     stdout = struct.pack(">BBHHBB", 1, 6, 1, len(text), 0, 0) + text

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the size of a program and what it consists of, as a Markdown table.
+"""Prints the size of a program and of its parts, as a Markdown table.
 
     tools/size.py [--limit MIB] PROGRAM [STRIPPED]
 
-PROGRAM has symbols; each symbol's size counts for the feature that its crate belongs to (FEATURES below). STRIPPED is
-the same program without symbols; what no symbol covers (tables for unwinding, relocations, strings) is the row "other".
-Exit code 1 if STRIPPED is larger than the limit.
+PROGRAM has symbols; each symbol's size is added to the feature of its crate (FEATURES below). STRIPPED is the same
+program without symbols; the rest of its size (tables for unwinding, relocations, strings) is in the row "other".
+The exit code is 1 if STRIPPED, or PROGRAM if STRIPPED is missing, is larger than the limit.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Features, the crates that belong to each, and what names of C functions begin with or contain.
+# Feature, pattern of its crates, pattern of its symbols that belong to no crate.
 FEATURES = [
     ("BPF programs and their loader", r"weir_dataplane|aya|aya_obj|object", r"OBJECT"),
     (
@@ -59,7 +59,7 @@ CRATE = re.compile(r"([A-Za-z_]\w*)::")
 
 
 def sizes(program):
-    """Bytes by feature, of the symbols that nm lists with a size; one of several symbols at an address."""
+    """Returns the bytes of each feature: the sizes of the symbols in nm's list, counting each address once."""
     listing = subprocess.run(["nm", "-C", "--print-size", program], check=True, capture_output=True, text=True).stdout
     crates = [(name, re.compile(crates)) for name, crates, _ in FEATURES]
     functions = [(name, re.compile(pattern)) for name, _, pattern in FEATURES if pattern]
@@ -69,7 +69,7 @@ def sizes(program):
         if len(fields) != 4 or len(fields[1]) != 16 or fields[2] in "bBuU" or fields[0] in seen:
             continue
         seen.add(fields[0])
-        # The first crate that is not of the Rust library: "<core::… as weir_http::…>" counts for weir_http.
+        # The first crate outside of the Rust library: "<core::… as weir_http::…>" counts for weir_http.
         names = [name for name in CRATE.findall(fields[3]) if name not in ("core", "alloc", "std")]
         feature = next((part for name in names[:1] for part, pattern in crates if pattern.fullmatch(name)), None)
         feature = feature or next((part for part, pattern in functions if pattern.search(fields[3])), LIBRARIES)

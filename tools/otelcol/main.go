@@ -1,4 +1,4 @@
-// An OpenTelemetry collector that receives OTLP and writes what it receives to a file, for the tests of [tracing].
+// Command otelcol is an OpenTelemetry collector that writes received OTLP data to a file, for the tests of [tracing].
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
-				// Its default is a provider of environment variables, which is not needed here.
+				// The default scheme is that of environment variables, for which no provider is configured here.
 				DefaultScheme: "file",
 			},
 		},

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The init of a guest that tries Weir under another kernel: every forward, every attach mode, real servers and a
-# reload, between namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: WHY", then "done", and powers
-# off.
+# The init process of a guest that tests Weir with another kernel: every forwarding method, every attach mode, real
+# servers and a reload, in namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: REASON", then "done, N
+# failed", and powers off.
 #
-# Everything in here is busybox, iproute2 and weir; tools/release-check/kernels.sh packs them.
+# It uses only busybox, iproute2 and weir, which tools/release-check/kernels.sh packs.
 export PATH=/bin HOME=/tmp
 export WEIR_CONFIG=/tmp/weir.toml
 
@@ -13,7 +13,7 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mkdir -p /run && mount -t tmpfs run /run
 mount -t bpf bpf /sys/fs/bpf
-# The init's own messages go to the console; a kernel that panics is seen there, too.
+# All output goes to the console, as do messages of a kernel that panics.
 exec >/dev/console 2>&1 </dev/null
 /bin/ip link set lo up
 while read -r module; do modprobe "$module" || echo "note: no module $module"; done </modules
@@ -25,9 +25,9 @@ failed=0
 ok() { echo "ok $1"; }
 fail() { failed=$((failed + 1)); echo "FAILED $1: $2"; }
 
-# --- The network: client, director, two servers on one bridge, both families. -----------------------------------------
+# --- The network: client, director and two servers on one bridge, with IPv4 and IPv6 ----------------------------------
 
-# busybox's shell prefers its own ip.
+# Overrides the ip applet of busybox's shell.
 ip() { /bin/ip "$@"; }
 
 in_ns() {
@@ -93,10 +93,10 @@ weir_on() { # HOST ARGUMENTS
   in_ns "$host" env WEIR_RUNTIME_DIR="/run/weir-$host" WEIR_PIN_DIR="/sys/fs/bpf/weir-$host" weir "$@"
 }
 
-# --- One round: a director with one forward and one attach mode. ---------------------------------------------------
+# --- One round: a director with one forwarding method and one attach mode ---------------------------------------------
 
 start() { # NAME
-  # No function: its shell would get the signals.
+  # Not in a function, whose shell would get the signals.
   nsenter --net=/run/netns/director env WEIR_RUNTIME_DIR=/run/weir-director WEIR_PIN_DIR=/sys/fs/bpf/weir-director \
     weir run >/tmp/run.log 2>&1 &
   daemon=$!
@@ -121,30 +121,33 @@ fetches() { # FAMILY: four requests reach both servers, and a large file arrives
   for _ in 1 2 3 4; do
     in_ns client wget -q -T 10 -O - "http://$(bracketed "$1")/name" >>/tmp/names || return 1
   done
-  [ "$(sort -u /tmp/names | wc -l)" = 2 ] || { echo "only $(sort -u /tmp/names | tr '\n' ' ')"; return 1; }
-  in_ns client wget -q -T 60 -O /tmp/came "http://$(bracketed "$1")/big" || { echo "no large file"; return 1; }
-  cmp /tmp/big /tmp/came || return 1
+  [ "$(sort -u /tmp/names | wc -l)" = 2 ] || { echo "replies only from $(sort -u /tmp/names | tr '\n' ' ')"; return 1; }
+  in_ns client wget -q -T 60 -O /tmp/fetched "http://$(bracketed "$1")/big" || {
+    echo "the large file was not received"
+    return 1
+  }
+  cmp /tmp/big /tmp/fetched || return 1
 }
 
-reload_keeps() { # FAMILY FORWARD ATTACH: a connection goes on over a reload that changes a weight
-  mkfifo /tmp/say
-  in_ns client nc "$(vip "$1")" 7 </tmp/say >/tmp/heard &
+reload_keeps() { # FAMILY FORWARD ATTACH: a connection continues across a reload that changes a weight
+  mkfifo /tmp/sent
+  in_ns client nc "$(vip "$1")" 7 </tmp/sent >/tmp/received &
   talker=$!
-  exec 5>/tmp/say
+  exec 5>/tmp/sent
   echo before >&5
   tries=0
-  until grep -q before /tmp/heard || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
+  until grep -q before /tmp/received || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
   config "$1" "$2" "$3" 2 >/tmp/weir.toml
   result=0
   weir_on director reload >/tmp/reload.log 2>&1 || { cat /tmp/reload.log; result=1; }
   echo after >&5
   tries=0
-  until grep -q after /tmp/heard || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
-  grep -q after /tmp/heard || { echo "the held connection is silent"; result=1; }
+  until grep -q after /tmp/received || [ "$tries" -gt 20 ]; do tries=$((tries + 1)); sleep 1; done
+  grep -q after /tmp/received || { echo "no reply on the open connection after the reload"; result=1; }
   exec 5>&-
   kill "$talker" 2>/dev/null
   wait "$talker" 2>/dev/null
-  rm -f /tmp/say
+  rm -f /tmp/sent
   return "$result"
 }
 
@@ -160,7 +163,7 @@ servers() { # up|down FORWARD FAMILY
         fi
         ;;
       nat)
-        # Clients of the same segment: replies must go through the director all the same.
+        # The client is on the servers' segment, but replies must go through the director.
         [ "$3" = 4 ] && to="-4 route add 10.0.0.2/32 via 10.0.0.3" || to="-6 route add fd00::2/128 via fd00::3"
         [ "$1" = up ] || to=$(echo "$to" | sed 's/ add / del /')
         # shellcheck disable=SC2086
@@ -191,8 +194,8 @@ round() { # FAMILY FORWARD ATTACH
   fi
   weir_on director clean >/tmp/clean.log 2>&1 || fail "clean-$name" "$(cat /tmp/clean.log)"
   servers down "$2" "$1" >/tmp/servers.log 2>&1 || fail "real-server-down-$name" "$(cat /tmp/servers.log)"
-  left=$(ip -n director -o addr show dev eth0 | grep -c "$(vip "$1")/")
-  [ "$left" = 0 ] || fail "clean-$name" "the VIP is still there"
+  remaining=$(ip -n director -o addr show dev eth0 | grep -c "$(vip "$1")/")
+  [ "$remaining" = 0 ] || fail "clean-$name" "the VIP was not removed"
 }
 
 build

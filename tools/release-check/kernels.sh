@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Tries a built weir in virtual machines under Debian 12's kernel (6.1) and Debian 13's (6.12), by software emulation.
+# Tests a built weir in virtual machines (software emulation) with the kernels of Debian 12 (6.1) and 13 (6.12).
 #
 #   tools/release-check/kernels.sh [--suite 12|13] [--forwards LIST] BINARY DIRECTORY
 #
 # DIRECTORY contains a Debian 13 tree with QEMU 10 and the kernels' packages; it is created if it is missing, and kept.
-# The guest is an initramfs of busybox, iproute2 and the binary; guest.sh is its init. Needs root (debootstrap).
-# /dev/kvm is not used.
+# The guest is an initramfs with busybox, iproute2 and the binary; guest.sh is its init process. Needs root
+# (debootstrap). /dev/kvm is not used.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-# veth, bridge and the classifiers are what the tests use, virtio_net is the guest's own device.
+# The tests use veth, bridge and the classifiers; virtio_net is the guest's own device.
 readonly MODULES="veth bridge sch_ingress cls_bpf act_bpf virtio_pci virtio_net"
 declare -rA SUITES=([12]=bookworm [13]=trixie)
 
@@ -28,10 +28,10 @@ mkdir -p "$2"
 readonly DIR=$(cd "$2" && pwd)
 readonly TREE=$DIR/qemu
 
-# A Debian 13 tree with QEMU 10 and everything that goes into the guest.
-tree() {
+# Creates a Debian 13 tree with QEMU 10 and the guest's programs.
+make_tree() {
   [[ -e $TREE/complete ]] && return
-  echo "  making a Debian 13 tree with QEMU (once, about three minutes)"
+  echo "  creating a Debian 13 tree with QEMU (once, about three minutes)"
   rm -rf "$TREE"
   debootstrap --variant=minbase \
     --include=qemu-system-x86,busybox-static,iproute2,cpio,kmod,xz-utils,zstd,binutils trixie "$TREE" "$MIRROR" \
@@ -40,8 +40,8 @@ tree() {
   touch "$TREE/complete"
 }
 
-# The newest kernel of a suite, unpacked in the tree: kernel-N with boot/ and usr/lib/modules/.
-kernel() {
+# Fetches the newest kernel of a suite, and unpacks it in the tree: kernel-N with boot/ and usr/lib/modules/.
+fetch_kernel() {
   local number=$1 suite=${SUITES[$1]} to=$TREE/kernel-$1
   [[ -e $to/complete ]] && return
   echo "  fetching the kernel of Debian $number"
@@ -56,7 +56,7 @@ kernel() {
     awk '/Depends: linux-image-/ { print $2; exit }')
   (cd "$to" && apt-get "${options[@]}" download -qq "$package")
   dpkg-deb -x "$to"/*.deb "$to"
-  # The 6.12 modules are compressed, which busybox does not read.
+  # The modules of 6.12 are compressed, which busybox does not support.
   chroot "$TREE" find "/kernel-$number" -name '*.ko.xz' -exec xz -d {} +
   mkdir -p "$to/usr/lib"
   [[ -e $to/usr/lib/modules ]] || mv "$to/lib/modules" "$to/usr/lib/"
@@ -67,8 +67,8 @@ kernel() {
   touch "$to/complete"
 }
 
-# A program and the libraries that it needs, from a root directory.
-program() { # ROOT PATH INTO
+# Copies a program and the libraries that it needs from one root directory to another.
+copy_program() { # ROOT PATH INTO
   install -D "$1$2" "$3/bin/${2##*/}"
   local library
   chroot "$1" ldd "$2" | grep -o '/[^ ]*' | while read -r library; do
@@ -76,8 +76,8 @@ program() { # ROOT PATH INTO
   done
 }
 
-# The root of the guest, in the tree as tmp/guest-N.cpio.gz.
-initramfs() {
+# Packs the guest's root directory in the tree: tmp/guest-N.cpio.gz.
+make_initramfs() {
   local number=$1 root=$DIR/root-$1 kernel=$TREE/kernel-$1 version module
   version=$(ls "$kernel/usr/lib/modules")
   rm -rf "$root"
@@ -86,11 +86,11 @@ initramfs() {
   "$root/bin/busybox" --list | while read -r applet; do
     [[ $applet == busybox || $applet == ip || $applet == tc ]] || ln -s busybox "$root/bin/$applet"
   done
-  program "$TREE" /usr/bin/ip "$root"
-  program "$TREE" /usr/sbin/tc "$root"
+  copy_program "$TREE" /usr/bin/ip "$root"
+  copy_program "$TREE" /usr/sbin/tc "$root"
   install -D "$BINARY" "$TREE/tmp/weir"
   chroot "$TREE" strip /tmp/weir
-  program "$TREE" /tmp/weir "$root"
+  copy_program "$TREE" /tmp/weir "$root"
   tr ' ' '\n' <<<"$MODULES" >"$root/modules"
   for module in $MODULES; do
     chroot "$TREE" modprobe -d "/kernel-$number" -S "$version" --show-depends "$module" 2>/dev/null || true
@@ -109,7 +109,7 @@ initramfs() {
   rm -rf "$root"
 }
 
-# Boots, shows what the guest reports, and judges it.
+# Boots the guest and prints its reports; succeeds if the guest reports no failure.
 boot() {
   local number=$1 log=$DIR/guest-$1.log
   cp "$TREE/kernel-$number"/boot/vmlinuz-* "$TREE/tmp/vmlinuz-$number"
@@ -122,12 +122,12 @@ boot() {
   grep -q '^done, 0 failed' "$log"
 }
 
-tree
+make_tree
 result=0
 for number in $suites; do
   echo "Debian $number's kernel:"
-  kernel "$number"
-  initramfs "$number"
+  fetch_kernel "$number"
+  make_initramfs "$number"
   if boot "$number"; then
     echo "  Debian $number's kernel: $(grep -c '^ok ' "$DIR/guest-$number.log") checks passed"
   else

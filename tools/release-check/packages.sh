@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs the packages of a built weir in fresh systems, by the commands of the manual's page for newcomers.
+# Installs the packages of a built weir on new systems, with the commands of the manual's first-request page.
 #
 #   tools/release-check/packages.sh [--suite 12|13] BINARY DIRECTORY
 #
-# For each suite: a minimal Debian (kept in DIRECTORY), the signed apt repository with versions 0.1.0 and 0.2.0, served
-# by HTTP, crates/weir/tests/package.sh in it (first request, upgrade under traffic, remove, purge), and the RPM by
-# `rpm --root`. The dependencies are compared with the versions that Ubuntu 24.04 has. Needs root.
+# Uses for each suite a minimal Debian (kept in DIRECTORY) and a signed apt repository with versions 0.1.0 and 0.2.0,
+# served over HTTP. Runs crates/weir/tests/package.sh in it (first request, upgrade under traffic, remove, purge), and
+# installs the RPM with `rpm --root`. Compares the dependencies with the versions in Ubuntu 24.04. Needs root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 declare -rA SUITES=([12]=bookworm [13]=trixie)
-# What Ubuntu 24.04 (noble) has of the libraries that the packages may depend on.
+# Packages on which Weir's packages may depend, with their versions in Ubuntu 24.04 (noble).
 declare -rA UBUNTU=([libc6]=2.39 [libgcc-s1]=14 [passwd]=4.13)
 
 suites="12 13"
@@ -27,14 +27,14 @@ mkdir -p "$2"
 DIR=$(cd "$2" && pwd)
 readonly BINARY DIR
 for tool in debootstrap python3 curl unshare; do
-  command -v "$tool" >/dev/null || { echo "needs $tool" >&2; exit 1; }
+  command -v "$tool" >/dev/null || { echo "$tool is missing" >&2; exit 1; }
 done
 
-# What the page requires: curl and Python.
-base() {
+# Creates a minimal system with curl and Python, which the page requires.
+make_base() {
   local number=$1 tree=$DIR/packages-$1
   [[ -e $tree/complete ]] && return
-  echo "  making a Debian $number (once, about a minute)"
+  echo "  installing Debian $number (once, about a minute)"
   rm -rf "$tree"
   debootstrap --variant=minbase --include=curl,python3 "${SUITES[$number]}" "$tree" "$MIRROR" \
     >"$DIR/packages-$number.log" 2>&1 || { tail -n 5 "$DIR/packages-$number.log" >&2; exit 1; }
@@ -42,8 +42,8 @@ base() {
   touch "$tree/complete"
 }
 
-# Whether Ubuntu has what a package depends on.
-ubuntu() {
+# Checks whether Ubuntu has the dependencies of a package.
+check_ubuntu() {
   local dependency name version code=0
   while read -r dependency; do
     [[ -n $dependency ]] || continue
@@ -57,8 +57,8 @@ ubuntu() {
   return "$code"
 }
 
-# The newcomer's path and the rest of the packages' life; the output is that of package.sh.
-apt() {
+# Tests installation, upgrade and removal of the Debian packages; prints the output of package.sh.
+test_deb() {
   local view
   view=$(mktemp -d "$DIR/view.XXXXXX")
   unshare --net --mount --propagation private sh crates/weir/tests/package.sh "$work/apt" "$view" "$1" \
@@ -66,8 +66,8 @@ apt() {
   rmdir "$view" 2>/dev/null || true
 }
 
-# Whether the output of package.sh has every result, at most 12 steps and less than five minutes.
-passed() {
+# Checks whether the output of package.sh contains every result, at most 12 steps and less than five minutes.
+has_passed() {
   local line steps seconds
   for line in 'servers: both' 'sample: 644 600' documented 'without documents' 'configured again' rotated \
     'answers: some, others: 0' 'version: 0.2.0' 'kept: 2' removed cleaned purged; do
@@ -78,8 +78,8 @@ passed() {
   [[ -n $steps && $steps -le 12 && -n $seconds && $seconds -lt 300 ]]
 }
 
-# Installs an RPM in a view of a system, checks what it brings, upgrades it to another one, and removes it.
-rpm_package() {
+# Installs an RPM in an overlay of a system, checks its files, upgrades it to another RPM, and removes it.
+test_rpm() {
   local view
   view=$(mktemp -d "$DIR/view.XXXXXX")
   unshare --mount --propagation private bash -euc '
@@ -89,8 +89,8 @@ rpm_package() {
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$root"
     mount -t proc proc "$root/proc"
     rpm --root "$root" --initdb
-    # The system has its libraries from Debian packages, of which rpm knows nothing.
-    # As images of containers install it, without documents.
+    # --nodeps: the libraries are from Debian packages, which rpm does not know.
+    # --excludedocs: as container images install packages.
     rpm --root "$root" --nodeps --nosignature --excludedocs --install "$3"
     rpm --root "$root" --verify --nodeps weir
     chroot "$root" weir --version
@@ -123,12 +123,12 @@ if command -v rpmbuild >/dev/null; then
 fi
 
 result=0
-ubuntu "$(find "$work/deb" -name 'weir_0.1.0_*.deb')" || result=1
+check_ubuntu "$(find "$work/deb" -name 'weir_0.1.0_*.deb')" || result=1
 for number in $suites; do
-  echo "  Debian $number, fresh:"
-  base "$number"
+  echo "  Debian $number, newly installed:"
+  make_base "$number"
   log=$DIR/packages-$number-run.log
-  if apt "$DIR/packages-$number" >"$log" 2>&1 && passed "$log"; then
+  if test_deb "$DIR/packages-$number" >"$log" 2>&1 && has_passed "$log"; then
     sed 's/^/    ok debian: /' "$log"
   else
     echo "    FAILED debian:"
@@ -136,8 +136,8 @@ for number in $suites; do
     result=1
   fi
   if [[ -z $rpm ]]; then
-    echo "    no RPM: needs rpmbuild"
-  elif rpm_package "$DIR/packages-$number" "$rpm" "$newer_rpm" >"$log" 2>&1; then
+    echo "    no RPM: rpmbuild is missing"
+  elif test_rpm "$DIR/packages-$number" "$rpm" "$newer_rpm" >"$log" 2>&1; then
     echo "    ok rpm: $(basename "$rpm"): $(sed -n '/^weir [0-9]/p' "$log")"
   else
     echo "    FAILED rpm:"

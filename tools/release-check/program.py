@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs a built program where it is meant to run: in the root file system of its container image, or by emulation.
+"""Tests a built program in the root file system of its container image, or by emulation.
 
     program.py image IMAGE.oci.tar        the compose file's proxy in the unpacked image; then a director with "direct"
     program.py proxy PROGRAM              a proxy that serves 1 000 requests
     program.py direct PROGRAM             a director and two servers in namespaces, "direct", 1 000 requests
     program.py arm64 PROGRAM [LIBRARIES]  check, import, explain and the proxy of an arm64 program under qemu-user
 
-The program is process 1 of a PID namespace, as in a container, with the capabilities of PROXY or DIRECTOR alone, and
-must end with 0 after SIGTERM. Everything runs in network namespaces of its own; needs root. Prints one line for each
-check, and exits with 1 at the first that fails.
+The program is process 1 of a PID namespace, as in a container, with only the capabilities in PROXY or DIRECTOR, and
+must exit with 0 after SIGTERM. Everything runs in separate network namespaces; needs root. Prints one line for each
+check, and exits with 1 at the first failure.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Failed(Exception):
-    """A check that failed, with the reason."""
+    """A failed check, with the reason."""
 
 
 def ok(text):
@@ -64,7 +64,7 @@ def run(*command, **options):
     return subprocess.run([str(part) for part in command], check=True, **options)
 
 
-# --- The program in its place ----------------------------------------------------------------------------------------
+# --- The program -----------------------------------------------------------------------------------------------------
 
 
 def unpack(image, directory):
@@ -75,7 +75,7 @@ def unpack(image, directory):
         archive.extractall(layout)
     for blob in (layout / "blobs/sha256").iterdir():
         if hashlib.sha256(blob.read_bytes()).hexdigest() != blob.name:
-            raise Failed(f"the blob {blob.name} has other contents")
+            raise Failed(f"the blob {blob.name} does not match its digest")
 
     def blob(descriptor):
         algorithm, digest = descriptor["digest"].split(":")
@@ -92,7 +92,7 @@ def unpack(image, directory):
 
 
 def enter(root, capabilities, command):
-    """In the child: limits the capabilities, changes the root, and becomes the command."""
+    """In the child process: limits the capabilities, changes the root, and executes the command."""
     os.chroot(root)
     os.chdir("/")
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -126,8 +126,8 @@ class Daemon:
             environment = {"PATH": os.environ["PATH"]}
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
-    def first(self):
-        """The PID of process 1, as this namespace has it; `ip netns exec` becomes unshare."""
+    def first_pid(self):
+        """Returns the PID, in this namespace, of the new namespace's process 1; `ip netns exec` executes unshare."""
         children = children_of(self.process.pid)
         if not children:
             raise Failed(f"the program has ended: {self.tail()}")
@@ -140,8 +140,8 @@ class Daemon:
         return self.process.poll() is None
 
     def stop(self):
-        """SIGTERM; the exit code must be 0."""
-        os.kill(self.first(), signal.SIGTERM)
+        """Sends SIGTERM, and requires exit code 0."""
+        os.kill(self.first_pid(), signal.SIGTERM)
         code = self.process.wait(timeout=DEADLINE_S)
         if code != 0:
             raise Failed(f"exit code {code} after SIGTERM: {self.tail()}")
@@ -156,7 +156,7 @@ class Daemon:
 
 
 class Origin:
-    """A web server whose page is a name."""
+    """A web server that responds with its name."""
 
     def __init__(self, address, port, name):
         body = name.encode()
@@ -165,7 +165,7 @@ class Origin:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                # One write: a check may close the connection after the head.
+                # In one write, because a check may close the connection after the head.
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self._headers_buffer += [b"\r\n", body]
@@ -180,7 +180,7 @@ class Origin:
 
 
 def request(address, port):
-    """One request on a connection of its own; returns status and body."""
+    """Sends a request on a new connection; returns status and body."""
     connection = http.client.HTTPConnection(address, port, timeout=20)
     try:
         connection.request("GET", "/")
@@ -195,7 +195,7 @@ def await_reply(daemon, address, port):
     deadline, seen = time.monotonic() + DEADLINE_S, set()
     while len(seen) < 2:
         if not daemon.is_running() or time.monotonic() > deadline:
-            raise Failed(f"replies of {sorted(seen)} only: {daemon.tail()}")
+            raise Failed(f"replies only from {sorted(seen)}: {daemon.tail()}")
         with contextlib.suppress(OSError, http.client.HTTPException):
             status, body = request(address, port)
             if status == 200:
@@ -203,8 +203,8 @@ def await_reply(daemon, address, port):
         time.sleep(0.02)
 
 
-def thousand(what, address, port):
-    """1 000 requests, each answered by a server."""
+def send_requests(what, address, port):
+    """Sends 1 000 requests, which both servers must answer."""
     counts = {}
     for _ in range(REQUESTS):
         status, body = request(address, port)
@@ -212,13 +212,15 @@ def thousand(what, address, port):
             raise Failed(f"{what}: status {status}")
         counts[body] = counts.get(body, 0) + 1
     if len(counts) != 2:
-        raise Failed(f"{what}: only {counts} of two servers")
+        raise Failed(f"{what}: not both servers replied: {counts}")
     ok(f"{what}: {REQUESTS} requests, {', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}")
 
 
 def proxy(what, root, command, directory, begun=None, meanwhile=None):
-    """The proxy of the compose file, with its capabilities; the addresses are the loopback's of this namespace. `begun`
-    is when a newcomer's path began: its duration is printed. `meanwhile` is called while the proxy runs."""
+    """Tests the proxy of the compose file, with its capabilities, on loopback addresses of this namespace.
+
+    `begun` is the time at which the first steps of a new user began; their duration is printed. `meanwhile` is called
+    while the proxy runs."""
     run("ip", "link", "set", "lo", "up")
     for address in ("10.77.0.11", "10.77.0.12"):
         run("ip", "address", "add", f"{address}/32", "dev", "lo")
@@ -230,12 +232,12 @@ def proxy(what, root, command, directory, begun=None, meanwhile=None):
         if begun is not None:
             taken = time.monotonic() - begun
             ok(f"{what}: first balanced requests after {taken:.0f} s: load, configuration, check, run, curl: 5 steps")
-        thousand(what, "127.0.0.1", 8080)
+        send_requests(what, "127.0.0.1", 8080)
         if meanwhile:
             meanwhile()
-        users = {user_of(child) for child in children_of(daemon.first())}
+        users = {user_of(child) for child in children_of(daemon.first_pid())}
         daemon.stop()
-        ok(f"{what}: process 1 ended with 0 after SIGTERM; its children were users {', '.join(sorted(users))}")
+        ok(f"{what}: process 1 exited with 0 after SIGTERM; users of its children: {', '.join(sorted(users))}")
     finally:
         daemon.kill()
 
@@ -244,7 +246,7 @@ def proxy(what, root, command, directory, begun=None, meanwhile=None):
 
 
 def director(what, root, program, directory):
-    """A client, a director and two servers on one bridge. Director and servers run the program of the root."""
+    """Tests a client, a director and two servers on one bridge. Director and servers run the program in `root`."""
     prefix = f"weir-{os.getpid()}"
     hosts = {"client": 2, "director": 3, "server1": 4, "server2": 5}
     spaces = {host: f"{prefix}-{host}" for host in ("wire", *hosts)}
@@ -296,15 +298,15 @@ def director(what, root, program, directory):
                 time.sleep(0.1)
             run("ip", "netns", "exec", spaces["client"], *client)
             status = json.loads(weir("director", "status", "--json").stdout)
-            # Not `connections`: Linux starts with another port every ten seconds, and the SYN of a port used before
-            # continues the entry in FIN_WAIT (conn_reuse_mode 1, as in IPVS), which is not a connection more.
+            # `connections` would be too low: clients reuse ports, and a SYN that matches an entry in FIN_WAIT continues
+            # this entry (conn_reuse_mode 1, as in IPVS), which is not counted as another connection.
             servers = [server for service in status["services"] for server in service["servers"]]
             counted = sum(server["handshakes"]["finished"] for server in servers)
             if counted < REQUESTS:
                 raise Failed(f"the data plane counted {counted} handshakes")
             ok(f"{what}: attached in mode {status['xdp'][0]['mode']}, {counted} handshakes counted")
             daemon.stop()
-            ok(f"{what}: process 1 ended with 0 after SIGTERM")
+            ok(f"{what}: process 1 exited with 0 after SIGTERM")
         finally:
             daemon.kill()
             weir("director", "clean", "--force", check=False)
@@ -325,7 +327,7 @@ started = []
 
 
 def prepare(root):
-    """What a container runtime mounts for the compose file: a tmpfs, and the configuration, which belongs to root."""
+    """Mounts what a container runtime mounts for the compose file: a tmpfs, and the configuration, owned by root."""
     run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "run/weir")
     run("install", "-m", "644", "-o", "root", COMPOSE / "weir.toml", root / "etc/weir/weir.toml")
     for device in ("null", "urandom"):
@@ -341,7 +343,7 @@ def image(path):
         try:
             root, command = unpack(path, directory)
             size = (root / "usr/bin/weir").stat().st_size
-            ok(f"image: unpacked, the program has {size / 2**20:.1f} MiB, starts {' '.join(command)}")
+            ok(f"image: unpacked; the program has {size / 2**20:.1f} MiB; the command is {' '.join(command)}")
             prepare(root)
             run("chroot", root, "/usr/bin/weir", "check", stdout=subprocess.DEVNULL)
             ok("image: weir check")
@@ -352,7 +354,7 @@ def image(path):
 
 
 def root_of(path, directory):
-    """A root directory that has the program and nothing else."""
+    """Creates a root directory that contains only the program."""
     root = directory / "root"
     for place in ("usr/bin", "etc/weir", "run/weir", "proc", "sys/fs/bpf", "dev", "tmp", "lib"):
         (root / place).mkdir(parents=True)
@@ -361,8 +363,8 @@ def root_of(path, directory):
     return root
 
 
-def alone(kind, path):
-    """The same for a program alone, in a root directory that has nothing else."""
+def test_program(kind, path):
+    """Tests a program in a root directory that contains only this program."""
     with tempfile.TemporaryDirectory(prefix="weir-program-") as directory:
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
@@ -377,7 +379,7 @@ def alone(kind, path):
 
 
 def arm64(path, libraries="/usr/aarch64-linux-gnu"):
-    """The namespace has a table of its own of interpreters: the machine's is not changed."""
+    """Tests an arm64 program; qemu is registered as interpreter only in this user namespace."""
     run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
     magic = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
     mask = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
@@ -391,7 +393,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
         directory = Path(directory)
         run("mount", "-t", "tmpfs", "tmpfs", directory)
         try:
-            # A root of its own, not QEMU_LD_PREFIX: with that, qemu opens the prefix in place of "/".
+            # A separate root, because with QEMU_LD_PREFIX, qemu opens the prefix instead of "/".
             root = root_of(path, directory)
             run("mount", "--bind", Path(libraries) / "lib", root / "lib")
             weir = functools.partial(output_of, root)
@@ -400,7 +402,7 @@ def arm64(path, libraries="/usr/aarch64-linux-gnu"):
             ok("arm64: check")
             (root / "tmp/haproxy.cfg").write_text(HAPROXY)
             if "127.0.0.1:8001" not in weir("import", "haproxy", "--accept-losses", "/tmp/haproxy.cfg"):
-                raise Failed("arm64: import: no server")
+                raise Failed("arm64: import: the output does not contain the server")
             ok("arm64: import haproxy")
 
             def explain():
@@ -422,11 +424,11 @@ def output_of(root, *arguments):
 
 
 def client(address, port, what):
-    thousand(what, address, int(port))
+    send_requests(what, address, int(port))
 
 
 def main(arguments):
-    commands = {"image": (image, 1), "proxy": (alone, 1), "direct": (alone, 1), "arm64": (arm64, 1)}
+    commands = {"image": (image, 1), "proxy": (test_program, 1), "direct": (test_program, 1), "arm64": (arm64, 1)}
     if arguments[:1] == ["enter"]:
         return enter(arguments[1], arguments[2], arguments[3:])
     if arguments[:1] == ["client"]:
@@ -436,13 +438,13 @@ def main(arguments):
     if not arguments or arguments[0] not in commands or len(arguments) < 2:
         sys.exit(__doc__)
     if not inside:
-        # An own user namespace for arm64: only such a namespace has its own table of interpreters.
+        # arm64 needs its own user namespace, because only such a namespace has its own table of interpreters.
         own = ["--user", "--map-root-user"] if arguments[0] == "arm64" else []
         own += ["--net", "--mount", "--propagation", "private"]
         os.execvp("unshare", ["unshare", *own, sys.executable, os.path.abspath(__file__), "inside", *arguments])
     function = commands[arguments[0]][0]
     try:
-        function(*(arguments if function is alone else arguments[1:]))
+        function(*(arguments if function is test_program else arguments[1:]))
     except (Failed, OSError, subprocess.CalledProcessError) as failure:
         print(f"FAILED {arguments[0]}: {failure}", flush=True)
         return 1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds HEAD twice, from two clones in directories of different names and depths, and compares the programs.
+# Builds HEAD twice, in two clones whose directories have different names and depths, and compares the programs.
 #
 #   tools/release-check/reproducible.sh DIRECTORY [TARGET]
 #
-# TARGET is by default x86_64-unknown-linux-musl. The builds stay in DIRECTORY (about 4 GB) and are continued if they
-# were interrupted. Exit code 0 = both programs, and the container images made of them, are the same.
+# TARGET is x86_64-unknown-linux-musl by default. The builds remain in DIRECTORY (about 4 GB); an interrupted build is
+# continued. Exit code 0 = the two programs, and the container images made from them, are identical.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [[ $# -ge 1 ]] || { sed -n '2,8p' "$0" >&2; exit 2; }
@@ -25,7 +25,7 @@ for place in one another/directory; do
   echo "    $place: program ${sums[-1]/ /, image }"
 done
 if [[ ${sums[0]} == "${sums[1]}" ]]; then
-  echo "    ok reproducible: both builds of ${HEAD:0:12} are the same"
+  echo "    ok reproducible: both builds of ${HEAD:0:12} are identical"
 else
   echo "    FAILED reproducible: the builds differ"
   exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The init of a guest that is a real server behind a director outside: virtio_net with the offloads that it comes with.
-# Prints "ready", then what the kernel counts of wrong checksums each second; it is ended from outside.
+# The init process of a guest that is a real server behind a director on the host, with virtio_net's default offloads.
+# Prints "ready", then each second the kernel's counters of wrong checksums, until the host ends the guest.
 export PATH=/bin HOME=/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -25,7 +25,7 @@ httpd -p '[::]:80' -h /tmp/www
 weir real-server up --forward direct --vip 10.0.0.10 --vip fd00::10 || echo "FAILED real-server up"
 echo "ready"
 while sleep 1; do
-  # The last column of each protocol's second line, by the name in its first.
+  # A protocol's first line contains the names of the counters, the second line their values.
   awk '/^(Tcp|Udp):/ { if (!($1 in seen)) { seen[$1] = $0; split($0, names) } else { split($0, values)
     for (i in names) if (names[i] == "InCsumErrors") print "errors", $1, values[i] } }' /proc/net/snmp
 done

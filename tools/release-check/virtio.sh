@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A virtual machine as a real server: 20 MB for IPv4 and IPv6 through a director on this machine, with the default
-# offloads of every device. The director, the client and the bridge are network namespaces; the guest's tap is a port of
-# the bridge.
+# Tests a virtual machine as a real server: fetches 20 MB over IPv4 and over IPv6 through a director on this machine,
+# with the default offloads of every device. Director, client and bridge are network namespaces; the guest's tap device
+# is a port of the bridge.
 #
 #   tools/release-check/virtio.sh BINARY DIRECTORY
 #
-# DIRECTORY is that of kernels.sh, which created the tree with QEMU and the guest before. Exit code 0 = both files
-# arrived and the guest counted no wrong checksum.
+# DIRECTORY is that of kernels.sh, which must have created the tree with QEMU and the guest. Exit code 0 = both files
+# are intact, and the guest counted no wrong checksums.
 set -euo pipefail
 readonly HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [[ $# -eq 2 && -x $1 && -e $2/qemu/complete ]] || { sed -n '2,9p' "$0" >&2; exit 2; }
@@ -48,7 +48,7 @@ host director 3
 ip -n "$TAG-wire" tuntap add dev tap0 mode tap vnet_hdr
 ip -n "$TAG-wire" link set tap0 master br0 up
 
-# The guest of kernels.sh, with another init: a second archive is unpacked over the first.
+# The guest of kernels.sh with another init process: the kernel unpacks the second archive over the first.
 mkdir "$work/root"
 install -m 755 "$HERE/server.sh" "$work/root/init"
 (cd "$work/root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$work/init.gz"
@@ -88,7 +88,7 @@ for ((tries = 0; ; tries++)); do
   grep -q ready "$LOG" && status=$(in_ns director "$BINARY" "${options[@]}" status 2>/dev/null) &&
     [[ $(grep -c ' up ' <<<"$status") == 2 ]] && break
   [[ $tries -lt 300 ]] || {
-    echo "  the guest does not serve after 300 s: $LOG" >&2
+    echo "  the servers are not up after 300 s; see $LOG" >&2
     tail -n 5 "$work/weir.log" >&2
     exit 1
   }

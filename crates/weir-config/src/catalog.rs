@@ -396,7 +396,8 @@ pub(crate) static DEFAULTS: Section = Section {
             "check",
             Kind::Table(&CHECK),
             Absent("no defaults"),
-            "Keys of checks: those of pools, of servers, and `[check.NAME]`. They add no check to a pool without one.",
+            "Keys of checks: those of pools, of servers, and `[check.NAME]`. A pool without a check does not get one \
+             from here.",
             "check = { interval = \"5s\", fall = 2 }",
         ),
     ],
@@ -465,8 +466,8 @@ pub(crate) static NODE: Section = Section {
             Kind::Flag,
             Default("true"),
             "Estimates the latency of layer 4 servers from the packets of clients; `weir status --json` shows it. If \
-             `false`, packets are processed without this cost, `least-time` behaves as `lc`, and `adapt` and \
-             `max_latency` of pools have no effect at layer 4.",
+             `false`, this costs nothing per packet, `least-time` behaves like `lc`, and `adapt` and `max_latency` of \
+             pools have no effect at layer 4.",
             "latency = false",
         ),
         Key::new(
@@ -498,25 +499,26 @@ pub(crate) static NODE: Section = Section {
             "max_servers",
             integer(Node::MAX_SERVERS),
             Default("16384"),
-            "Maximum number of servers over all services, including those created by ipvsadm. If omitted, at least \
-             twice what the file needs, rounded up to a power of two. The memory is only released by `weir clean`.",
+            "Maximum number of servers over all services, including those created by ipvsadm. If omitted, the limit is \
+             at least twice the number that the file needs, rounded up to a power of two. Only `weir clean` releases \
+             the memory.",
             "max_servers = 1000",
         ),
         Key::new(
             "max_services",
             integer(Node::MAX_SERVICES),
             Default("4096"),
-            "Maximum number of services, including those created by ipvsadm. If omitted, at least twice the number in \
-             the file, rounded up to a power of two.",
+            "Maximum number of services, including those created by ipvsadm. If omitted, the limit is at least twice \
+             the number in the file, rounded up to a power of two.",
             "max_services = 100",
         ),
         Key::new(
             "syn_budget",
             integer(Node::SYN_BUDGET),
             Default("125000"),
-            "Half-open TCP flows and UDP flows per CPU and second that get a flow table entry. SYNs and datagrams \
-             above the limit are balanced by hash without an entry, so that a flood cannot fill the table. With \
-             `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
+            "Maximum number of half-open TCP flows and UDP flows that get a flow table entry, per second and CPU. SYNs \
+             and datagrams above the limit are balanced by hash without an entry, so that a flood cannot fill the \
+             table. With `nat`, SYNs above the limit are dropped; UDP flows always get an entry.",
             "syn_budget = 50000",
         ),
         Key::new(
@@ -531,9 +533,9 @@ pub(crate) static NODE: Section = Section {
             "metrics",
             Kind::OneOf(metrics),
             Default("default"),
-            "Time series in `/metrics`. With `default`, queue, connect, response and total times are histograms per \
-             service, route and pool, and sums, counts and quantiles per server. `full` adds histograms per server: 52 \
-             more series for each server.",
+            "Amount of detail in `/metrics`. With `default`, queue, connect, response and total times have histograms \
+             per service, route and pool, but only sums, counts and quantiles per server. `full` adds histograms per \
+             server: 52 more series for each server.",
             "metrics = \"full\"",
         ),
     ],
@@ -568,9 +570,9 @@ pub(crate) static ADMIN: Section = Section {
             Kind::DescribedText("the path of a file"),
             Absent("only `token` in the runtime directory, valid for loopback clients, with role `write`"),
             "Token file. Each line has a name, a role and the SHA-256 of the token, as printed by `weir token add NAME \
-             --role ROLE`. Roles: `read`; `operate`, which may also drain, ready, maint and change the weight of \
-             servers; `write`, which may also plan, reload, add and remove servers, and use ipvsadm. `#` starts a \
-             comment. The file must be owned by root or by the daemon's user and must not be accessible to others \
+             --role ROLE`. Roles: `read`; `operate`, which may also set the state of a server (drain, maint, ready) \
+             and its weight; `write`, which may also plan, reload, add and remove servers, and use ipvsadm. `#` starts \
+             a comment. The file must be owned by root or by the daemon's user and must not be accessible to others \
              (mode 0600).",
             "tokens = \"/etc/weir/tokens\"",
         )
@@ -606,14 +608,14 @@ pub(crate) static TIMEOUTS: Section = Section {
             "tcp",
             TIMEOUT,
             Default("15m"),
-            "An established TCP connection.",
+            "Idle timeout of an established TCP connection.",
             "tcp = \"1h\"",
         ),
         Key::new(
             "tcp_fin",
             TIMEOUT,
             Default("2m"),
-            "A TCP connection after a FIN.",
+            "Idle timeout of a TCP connection after a FIN.",
             "tcp_fin = \"30s\"",
         )
         .known_as(&["tcpfin"]),
@@ -621,7 +623,7 @@ pub(crate) static TIMEOUTS: Section = Section {
             "udp",
             TIMEOUT,
             Default("5m"),
-            "A UDP flow.",
+            "Idle timeout of a UDP flow.",
             "udp = \"30s\"",
         ),
     ],

@@ -76,7 +76,7 @@ codes! {
     /// A key or table is written twice.
     DuplicateKey = "E002",
         "TOML allows each key once per table, and each table header once. Which of the two was intended is unknown.",
-        "Remove or rename one of them. Several routes or checks are arrays of tables, with double brackets.";
+        "Remove or rename one of them. Write several routes or checks as arrays of tables, with double brackets.";
     /// Unknown configuration key.
     UnknownKey = "E003",
         "Unknown keys are rejected, because an ignored misspelled key would silently leave its setting at the default.",
@@ -200,16 +200,16 @@ codes! {
     OwnerOnly = "E061",
         "A configuration that is uploaded as text must not add or change programs, accounts, files, or access control \
          of the daemon: otherwise every client that may upload one would gain the privileges of the daemon's user.",
-        "Reload the file as root or as the user that runs Weir.";
+        "Reload the file as root or as the user who runs Weir.";
     /// A secret cannot be read.
     NoSecret = "E070",
         "The file, environment variable or systemd credential with the secret is missing, empty or not readable.",
-        "Create it where the message indicates, readable by the user that runs Weir.";
+        "Create it where the message indicates, readable by the user who runs Weir.";
     /// A list in a file cannot be used.
     NoList = "E075",
         "The file with networks, hosts, users or entries of a map is missing, unreadable or too large, or a line is \
-         invalid. Without the list, the wrong requests would be allowed or rejected.",
-        "Create it where the message indicates, readable by the user that runs Weir, with one entry per line.";
+         invalid. Without the list, the wrong requests would be admitted or rejected.",
+        "Create it where the message indicates, readable by the user who runs Weir, with one entry per line.";
     /// An included file cannot be used.
     NoInclude = "E076",
         "A file of `include` does not exist, cannot be read, or is included twice.",
@@ -258,7 +258,7 @@ codes! {
         "A service on `fwmark/N` handles packets that the kernel's network stack has marked and routed, but \
          forwarding is disabled on this machine.",
         "Set net.ipv4.ip_forward=1, or net.ipv6.conf.all.forwarding=1 for IPv6.";
-    /// No pool and no server uses this check.
+    /// No pool or server uses this check.
     UnusedCheck = "W020",
         "A `[check.NAME]` has no effect until a pool or server refers to it.",
         "Add `check = \"NAME\"` to a pool, or remove the check.";
@@ -284,7 +284,7 @@ codes! {
     SnatStays = "W040",
         "The director's own address does not move when the other director takes over the flows, so their replies are \
          lost.",
-        "List addresses that move with the VIP, with `excluded_addresses` of the same [vrrp.NAME], for example.";
+        "List addresses that move with the VIP, for example those in `excluded_addresses` of the same [vrrp.NAME].";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",
         "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \
@@ -293,8 +293,8 @@ codes! {
          }`.";
     /// The connection to etcd is not protected.
     PlainEtcd = "W071",
-        "A URL of `etcd` begins with http:// and is not that of this machine. Anyone who can read the packets learns \
-         the password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
+        "A URL of `etcd` begins with http:// and refers to another machine. Anyone who can read the packets learns the \
+         password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
          `group_key`.",
         "Use https:// URLs with `ca`, and `group_key`.";
     /// The scheduler name is an alias.
@@ -323,7 +323,7 @@ codes! {
         "No change is required. If the part is too small, use more `ports` or `addresses`.";
     /// An interface that a virtual router names does not exist.
     InterfaceAbsent = "N006",
-        "The virtual router is in state fault until the interface exists and has a carrier. The interface may be \
+        "The virtual router is in the fault state until the interface exists and has a carrier. The interface may be \
          created later, or the file may be for another machine.",
         "Correct the name, or create the interface.";
     /// A program that the configuration names does not exist, or is not executable.

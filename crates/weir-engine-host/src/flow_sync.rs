@@ -387,7 +387,7 @@ fn exchange(
     }
     for (_, session) in &mut running.sessions {
         for entry in &*entries {
-            session.note(*entry, now);
+            session.queue_entry(*entry, now);
         }
     }
     running.send(now, engine);

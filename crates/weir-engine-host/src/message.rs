@@ -256,12 +256,13 @@ pub struct SyncStatus {
     pub daemons: String,
 }
 
-/// Status of a peer; the status document contains it too.
+/// Status of a peer of `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
-    /// Address and port of the peer.
+    /// The peer's address and port.
     pub address: String,
-    /// `silent`: no response. `transfer`: all flows are being sent to it. `established`: it has all flows.
+    /// `silent`: the peer does not respond. `transfer`: all flows are being sent to it. `established`: it has all
+    /// flows.
     pub state: String,
     /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
     /// its last datagram.

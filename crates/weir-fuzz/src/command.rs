@@ -1,23 +1,23 @@
-//! Commands of the fuzzer's program that do not fuzz: the corpora as libFuzzer wants them, files in a directory, and
-//! back.
+//! Implements the commands that do not fuzz. They list the targets and convert a corpus to the form that libFuzzer
+//! reads, one file per input in a directory, and back.
 //!
-//! `list`, `longest TARGET`, `unpack TARGET DIRECTORY`, `pack TARGET DIRECTORY`. `pack` keeps the smallest inputs, up
-//! to [`MOST_BYTES`] of text, so that the repository does not grow with every night of fuzzing.
+//! The commands are `list`, `longest TARGET`, `unpack TARGET DIRECTORY` and `pack TARGET DIRECTORY`. `pack` keeps the
+//! smallest inputs, up to [`MAX_CORPUS_BYTES`] of text, which limits the size of the repository.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::corpus::{inputs_of, line_of};
+use crate::corpus::{format_input, parse_corpus};
 use crate::{TARGETS, Target, find};
 
-/// Text of one corpus file that `pack` writes at most, bytes.
-pub const MOST_BYTES: usize = 128 * 1024;
+/// Maximum size of a corpus file that `pack` writes, in bytes.
+pub const MAX_CORPUS_BYTES: usize = 128 * 1024;
 
-/// Carries a command out; what it prints goes to standard output.
+/// Runs a command, and prints its result to standard output.
 ///
 /// # Errors
-/// An unknown command or target, and files that cannot be read or written.
+/// The command or the target does not exist, or a file cannot be read or written.
 pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {
@@ -28,7 +28,7 @@ pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
             Ok(())
         }
         ["longest", target] => {
-            println!("{}", known(target)?.longest);
+            println!("{}", find_target(target)?.max_bytes);
             Ok(())
         }
         ["unpack", target, directory] => unpack(target, Path::new(directory)),
@@ -37,21 +37,21 @@ pub fn run(command: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn known(name: &str) -> Result<&'static Target, Box<dyn Error>> {
+fn find_target(name: &str) -> Result<&'static Target, Box<dyn Error>> {
     find(name).ok_or_else(|| format!("there is no target {name}").into())
 }
 
-fn file_of(target: &str) -> Result<PathBuf, Box<dyn Error>> {
-    let name = format!("corpus/{}.txt", known(target)?.name);
+fn corpus_file(target: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let name = format!("corpus/{}.txt", find_target(target)?.name);
     Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
 }
 
 fn unpack(target: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(directory)?;
-    let kept = inputs_of(&fs::read_to_string(file_of(target)?).unwrap_or_default())?;
-    let seeds = (known(target)?.seeds)();
-    for (number, input) in seeds.into_iter().chain(kept).enumerate() {
-        fs::write(directory.join(format!("kept-{number:05}")), input)?;
+    let stored = parse_corpus(&fs::read_to_string(corpus_file(target)?).unwrap_or_default())?;
+    let seeds = (find_target(target)?.seeds)();
+    for (number, input) in seeds.into_iter().chain(stored).enumerate() {
+        fs::write(directory.join(format!("input-{number:05}")), input)?;
     }
     Ok(())
 }
@@ -65,13 +65,13 @@ fn pack(target: &str, directory: &Path) -> Result<(), Box<dyn Error>> {
     inputs.dedup();
     let mut text = String::new();
     for input in inputs {
-        let line = line_of(&input);
-        if text.len() + line.len() + 1 > MOST_BYTES {
+        let line = format_input(&input);
+        if text.len() + line.len() + 1 > MAX_CORPUS_BYTES {
             break;
         }
         text.push_str(&line);
         text.push('\n');
     }
-    fs::write(file_of(target)?, text)?;
+    fs::write(corpus_file(target)?, text)?;
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! Corpora as text: one input per line, bytes outside of printable ASCII escaped as `\xNN`.
+//! Reads and writes corpora as text: one input per line, with all bytes that are not printable ASCII escaped as `\xNN`.
 //!
-//! Thousands of small binary files are of no use to a reader and slow to check out; a line can be read in a review, and
-//! a difference shows what was added.
+//! Reviewers can read such lines, and a diff shows the added inputs. Thousands of small binary files would be slow to
+//! check out.
 
 use std::fmt::Write as _;
 
-/// An input as a line, without the line break.
-pub fn line_of(input: &[u8]) -> String {
+/// Returns an input as a line without a line break.
+pub fn format_input(input: &[u8]) -> String {
     let mut line = String::with_capacity(input.len());
     for &byte in input {
         match byte {
@@ -23,11 +23,11 @@ pub fn line_of(input: &[u8]) -> String {
     line
 }
 
-/// The input of a line.
+/// Returns the input that a line contains.
 ///
 /// # Errors
 /// The line contains an invalid escape.
-pub fn input_of(line: &str) -> Result<Vec<u8>, String> {
+pub fn parse_input(line: &str) -> Result<Vec<u8>, String> {
     let mut input = Vec::with_capacity(line.len());
     let mut bytes = line.bytes();
     while let Some(byte) = bytes.next() {
@@ -53,14 +53,14 @@ pub fn input_of(line: &str) -> Result<Vec<u8>, String> {
     Ok(input)
 }
 
-/// Every input of a corpus file's text.
+/// Returns all inputs of a corpus file.
 ///
 /// # Errors
-/// The first invalid line, with its number.
-pub fn inputs_of(text: &str) -> Result<Vec<Vec<u8>>, String> {
+/// A line contains an invalid escape; the error contains the number of the first such line.
+pub fn parse_corpus(text: &str) -> Result<Vec<Vec<u8>>, String> {
     (1..)
         .zip(text.lines())
-        .map(|(number, line)| input_of(line).map_err(|error| format!("line {number}: {error}")))
+        .map(|(number, line)| parse_input(line).map_err(|error| format!("line {number}: {error}")))
         .collect()
 }
 
@@ -69,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_survives_the_text_form() {
+    fn every_byte_has_a_text_form() {
         let all: Vec<u8> = (0..=255).collect();
-        let line = line_of(&all);
+        let line = format_input(&all);
         assert!(line.is_ascii() && !line.contains('\n'));
-        assert_eq!(input_of(&line), Ok(all));
+        assert_eq!(parse_input(&line), Ok(all));
     }
 
     #[test]
-    fn broken_escapes_are_errors() {
+    fn invalid_escapes_are_rejected() {
         for line in ["\\", "\\x", "\\x1", "\\xzz", "\\q"] {
-            assert!(input_of(line).is_err(), "{line}");
+            assert!(parse_input(line).is_err(), "{line}");
         }
-        assert_eq!(inputs_of("a\n\\q").unwrap_err().get(..6), Some("line 2"));
+        assert_eq!(parse_corpus("a\n\\q").unwrap_err().get(..6), Some("line 2"));
     }
 }

@@ -1,6 +1,7 @@
-//! The program that libFuzzer drives: `WEIR_FUZZ_TARGET=NAME weir-fuzz [libFuzzer's options] [CORPUS…]`, or
-//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`]. Environment variables, because
-//! libFuzzer takes every argument.
+//! The program with libFuzzer: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or
+//! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`].
+//!
+//! The target and the command are environment variables because libFuzzer parses all arguments.
 
 #![no_main]
 
@@ -12,23 +13,23 @@ use weir_fuzz::{TARGETS, Target, find};
 const TARGET: &str = "WEIR_FUZZ_TARGET";
 const COMMAND: &str = "WEIR_FUZZ_COMMAND";
 
-static CHOSEN: OnceLock<&'static Target> = OnceLock::new();
+static SELECTED: OnceLock<&'static Target> = OnceLock::new();
 
-fn choose() -> &'static Target {
+fn select_target() -> &'static Target {
     let name = std::env::var(TARGET).unwrap_or_default();
     find(&name).unwrap_or_else(|| {
-        let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-        eprintln!("{TARGET} must be one of: {}", known.join(" "));
+        let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+        eprintln!("{TARGET} must be one of: {}", names.join(" "));
         std::process::exit(2)
     })
 }
 
-fn carry_out_command() {
+fn run_command() {
     let Ok(command) = std::env::var(COMMAND) else {
         return;
     };
-    let done = weir_fuzz::command::run(&command);
-    std::process::exit(match done {
+    let result = weir_fuzz::command::run(&command);
+    std::process::exit(match result {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("{COMMAND}: {error}");
@@ -38,6 +39,6 @@ fn carry_out_command() {
 }
 
 fuzz_target!(
-    init: carry_out_command(),
-    |input: &[u8]| (CHOSEN.get_or_init(choose).run)(input)
+    init: run_command(),
+    |input: &[u8]| (SELECTED.get_or_init(select_target).run)(input)
 );

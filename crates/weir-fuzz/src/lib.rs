@@ -1,13 +1,13 @@
-//! Coverage-guided fuzzing of every parser of bytes from outside.
+//! Coverage-guided fuzzing of every parser of external input.
 //!
-//! A [`Target`] is a parser under a name, as a function of bytes that must return: it must not panic, not hang, and not
-//! take memory out of proportion. Where two properties of a parser can be compared (the same input in other portions, a
-//! text that was accepted and is read again), the target compares them. `tools/fuzz.sh` runs the targets under
-//! libFuzzer; what it keeps is in `corpus/`, one file a target, one input a line (see [`corpus`]). The tests of this
-//! crate run every input of the corpora and every seed again, so an input that once failed fails again without a
-//! fuzzer.
+//! A [`Target`] is a named function that passes bytes to a parser. For every input it must return without a panic, in
+//! bounded time and with bounded memory. Where possible, a target also compares two results: of the same input in
+//! portions of different sizes, or of an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
+//! runs the targets with libFuzzer and stores the inputs that reach new code in `corpus/`, in one file per target with
+//! one input per line (see [`corpus`]). The tests of this crate run all stored inputs and all seeds again, so that an
+//! input that has failed once is tested without a fuzzer as well.
 //!
-//! The crate refuses to open sockets and files, except for the corpora.
+//! The crate opens no sockets, and no files except those of the corpora.
 
 pub mod command;
 pub mod corpus;

@@ -7,7 +7,7 @@ use weir_netlink::{Change, Link, Netlink};
 
 use crate::Error;
 use crate::extra;
-use crate::record::{self, Added, Extra};
+use crate::record::{self, AddedAddress, Extra};
 use crate::state::Addresses;
 
 impl Addresses {
@@ -48,8 +48,8 @@ impl Addresses {
             };
             added = added.and(on_other);
         }
-        let more = extra::add(self, router, &base).await;
-        filtered.and(added).and(more)
+        let extra = extra::add(self, router, &base).await;
+        filtered.and(added).and(extra)
     }
 
     /// Returns the interface of a virtual router.
@@ -83,16 +83,16 @@ impl Addresses {
     ) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
         let is_missing = |network: &&Network| {
-            let same =
+            let is_same =
                 |it: &weir_netlink::Address| it.ifindex == link.index && it.ip == network.address;
-            !present.iter().any(same)
+            !present.iter().any(is_same)
         };
         let missing: Vec<_> = router
             .managed_on(interface)
             .filter(is_missing)
             .copied()
             .collect();
-        let entry = |network: &Network| Added {
+        let entry = |network: &Network| AddedAddress {
             router: router.name.clone(),
             interface: link.name.clone(),
             address: network.address,
@@ -140,7 +140,7 @@ impl Addresses {
         let is_last = |it: &Extra| matches!(it, Extra::Device { .. } | Extra::Filter { .. });
         for last in [false, true] {
             if last {
-                let is_removed = |added: &Added| is_affected(&added.router);
+                let is_removed = |added: &AddedAddress| is_affected(&added.router);
                 self.remove_addresses(&is_removed, &links, &mut first_error)
                     .await;
             }
@@ -164,15 +164,15 @@ impl Addresses {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Removes the addresses of a virtual router that it does not have any more where they are. `link` is its own
+    /// Removes the addresses that a virtual router no longer has, or has on another interface. `link` is its own
     /// interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
-        let is_wanted = |added: &Added| {
+        let is_wanted = |added: &AddedAddress| {
             let other = router.other_interface(added.address);
             router.managed().any(|it| it.address == added.address)
                 && other.unwrap_or(&link.name) == added.interface
         };
-        let is_outdated = |added: &Added| added.router == router.name && !is_wanted(added);
+        let is_outdated = |added: &AddedAddress| added.router == router.name && !is_wanted(added);
         if !self.record.added.iter().any(is_outdated) {
             return Ok(());
         }
@@ -186,12 +186,12 @@ impl Addresses {
 
     async fn remove_addresses(
         &mut self,
-        is_removed: &(dyn Fn(&Added) -> bool + Sync),
+        is_removed: &(dyn Fn(&AddedAddress) -> bool + Sync),
         links: &[Link],
         first_error: &mut Option<Error>,
     ) {
         let added = self.record.added.iter();
-        let to_remove: Vec<Added> = added.filter(|it| is_removed(it)).cloned().collect();
+        let to_remove: Vec<AddedAddress> = added.filter(|it| is_removed(it)).cloned().collect();
         let others = self.secondary_addresses(&to_remove, links).await;
         for added in to_remove {
             if let Some(link) = links.iter().find(|link| link.name == added.interface) {
@@ -215,11 +215,11 @@ impl Addresses {
     /// were added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
-        to_remove: &[Added],
+        to_remove: &[AddedAddress],
         links: &[Link],
     ) -> Vec<weir_netlink::Address> {
-        let has_network = |it: &&Added| it.address.is_ipv4() && it.prefix < 32;
-        let networks: Vec<(u32, &Added)> = to_remove
+        let has_network = |it: &&AddedAddress| it.address.is_ipv4() && it.prefix < 32;
+        let networks: Vec<(u32, &AddedAddress)> = to_remove
             .iter()
             .filter(has_network)
             .filter_map(|it| {
@@ -249,7 +249,7 @@ impl Addresses {
         present
     }
 
-    /// Adds those addresses again that are no longer present.
+    /// Adds again the addresses that are no longer present.
     async fn restore_addresses(&self, others: &[weir_netlink::Address]) -> Result<(), Error> {
         if others.is_empty() {
             return Ok(());

@@ -21,7 +21,7 @@ pub type Answered = (Answer, Option<Vec<VirtualRouter>>);
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
-    numbers: std::sync::atomic::AtomicU64,
+    next_number: std::sync::atomic::AtomicU64,
 }
 
 impl Client {
@@ -29,7 +29,7 @@ impl Client {
     pub const fn new(channel: Channel) -> Self {
         Self {
             channel,
-            numbers: std::sync::atomic::AtomicU64::new(0),
+            next_number: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
@@ -39,7 +39,7 @@ impl Client {
     /// The helper has ended.
     pub fn request(&self, request: Request) -> Result<u64, Error> {
         let number = self
-            .numbers
+            .next_number
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.channel.send(&Envelope::encode(number, request), &[])?;
         Ok(number)

@@ -215,13 +215,13 @@ pub(crate) async fn add(
     first_error.map_or(Ok(()), Err)
 }
 
-/// Removes one of these objects.
+/// Removes a recorded route, rule, device or filter; sysctls are restored separately.
 pub(crate) async fn remove(netlink: &Netlink, extra: &Extra, links: &[Link]) -> Result<(), Error> {
     match extra {
         Extra::Route {
             interface, route, ..
         } => {
-            // The route was removed with its device.
+            // Without the device, the route no longer exists.
             if let Some(route) = static_route(route, interface, links) {
                 netlink.remove_route(&route).await?;
             }

@@ -98,7 +98,7 @@ pub enum Error {
     /// The other process sent something other than a message of this version.
     #[error("invalid message: {reason}")]
     Message {
-        /// Why.
+        /// Why the message is invalid.
         reason: String,
     },
 }

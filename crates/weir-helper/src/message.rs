@@ -24,12 +24,12 @@ pub enum Request {
     Policy,
     /// Add the addresses of a virtual router.
     Add {
-        /// Its name.
+        /// Name of the virtual router.
         router: String,
     },
     /// Remove the addresses that were added for a virtual router.
     Remove {
-        /// Its name.
+        /// Name of the virtual router.
         router: String,
     },
     /// Remove what was added for all virtual routers except those that a new caller continues.
@@ -39,11 +39,11 @@ pub enum Request {
     },
     /// Run the notification programs of a virtual router.
     Notify {
-        /// Its name.
+        /// Name of the virtual router.
         router: String,
         /// keepalived's name of the state: `MASTER`, `BACKUP`, `FAULT` or `STOP`.
         state: NotifyState,
-        /// Its priority.
+        /// Priority of the virtual router.
         priority: u8,
     },
     /// Run the notification program of a virtual router's group.
@@ -57,7 +57,7 @@ pub enum Request {
     Track {
         /// Name of the virtual router.
         router: String,
-        /// Index in its `track`.
+        /// Index in the virtual router's `track`.
         object: usize,
     },
 }
@@ -107,7 +107,7 @@ pub enum Reply {
     Done,
     /// The request failed.
     Failed {
-        /// Why.
+        /// Why the request failed.
         reason: String,
     },
     /// The state of a tracked object.

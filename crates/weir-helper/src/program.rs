@@ -16,12 +16,16 @@ use crate::message::{NotifyState, TrackedOutcome};
 const FILE_MAX_BYTES: u64 = 4096;
 
 /// Starts a program with an empty environment except for `PATH`.
-fn spawn(words: &[String], extra: &[&str], user: Option<&str>) -> Result<Child, String> {
-    let (program, arguments) = words.split_first().ok_or("no program")?;
+fn spawn(
+    program_and_arguments: &[String],
+    more_arguments: &[&str],
+    user: Option<&str>,
+) -> Result<Child, String> {
+    let (program, arguments) = program_and_arguments.split_first().ok_or("no program")?;
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .args(extra)
+        .args(more_arguments)
         .env_clear()
         .env(
             "PATH",
@@ -52,7 +56,7 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
         stop,
         ..
     } = &router.notify;
-    let single = match state {
+    let for_state = match state {
         NotifyState::Master => active,
         NotifyState::Backup => backup,
         NotifyState::Fault => fault,
@@ -61,7 +65,7 @@ pub(crate) fn notify(router: &VirtualRouter, state: NotifyState, priority: u8) {
     write_fifo(router, "INSTANCE", &router.name, state, priority);
     let priority = priority.to_string();
     let arguments = ["INSTANCE", &router.name, state.as_str(), &priority];
-    start(router, single, &[]);
+    start(router, for_state, &[]);
     start(router, all, &arguments);
 }
 

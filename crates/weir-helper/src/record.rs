@@ -17,14 +17,14 @@ const FILE: &str = "vrrp.json";
 
 /// An address that the helper has added to an interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Added {
+pub(crate) struct AddedAddress {
     pub(crate) router: String,
     pub(crate) interface: String,
     pub(crate) address: IpAddr,
     pub(crate) prefix: u8,
 }
 
-/// What the helper has changed in addition to addresses.
+/// A change by the helper other than an added address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extra {
@@ -68,14 +68,14 @@ impl Extra {
 /// All changes by the helper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) added: BTreeSet<Added>,
+    pub(crate) added: BTreeSet<AddedAddress>,
     pub(crate) extra: Vec<Extra>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Content {
     boot: String,
-    added: BTreeSet<Added>,
+    added: BTreeSet<AddedAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     extra: Vec<Extra>,
 }

@@ -22,7 +22,7 @@ use crate::published::with_published_part;
 /// A part of root's file, with its recorded, active and previous contents.
 #[derive(Debug)]
 pub struct RootSection<T> {
-    /// Its name in messages, such as `[announce]`.
+    /// Name in messages, such as `[announce]`.
     name: &'static str,
     configuration: PathBuf,
     record: PathBuf,
@@ -69,9 +69,12 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
                 reason,
             })
         });
-        let known = [&self.active, &self.previous];
-        let known = file.as_ref().into_iter().chain(known.into_iter().flatten());
-        let accepted = known
+        let candidates = [&self.active, &self.previous];
+        let candidates = file
+            .as_ref()
+            .into_iter()
+            .chain(candidates.into_iter().flatten());
+        let accepted = candidates
             .cloned()
             .chain(self.recorded())
             .find(|content| is_wanted(content));
@@ -137,13 +140,13 @@ mod tests {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         };
-        let new = || RootSection::new("[x]", &file, record.clone(), read);
+        let new_section = || RootSection::new("[x]", &file, record.clone(), read);
         let accepts = |section: &mut RootSection<_>, text: &str| {
             let wanted = read(text);
             section.accept("", |it| wanted.as_ref() == Ok(it))
         };
         write("# one");
-        let mut section = new();
+        let mut section = new_section();
         let message = accepts(&mut section, "# two").unwrap_err().to_string();
         assert!(message.contains("does not permit"), "{message}");
         assert!(accepts(&mut section, "# one").is_ok());
@@ -152,15 +155,17 @@ mod tests {
         assert!(accepts(&mut section, "# two").is_ok(), "in the file");
         write("# three");
         assert!(accepts(&mut section, "# one").is_ok(), "previous");
-        assert!(accepts(&mut new(), "# one").is_ok(), "recorded");
-        assert!(accepts(&mut new(), "# two").is_err());
+        assert!(accepts(&mut new_section(), "# one").is_ok(), "recorded");
+        assert!(accepts(&mut new_section(), "# two").is_err());
         std::os::unix::fs::chown(&record, Some(1), None).unwrap();
         assert!(
-            accepts(&mut new(), "# one").is_err(),
+            accepts(&mut new_section(), "# one").is_err(),
             "the record belongs to another account"
         );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let message = accepts(&mut new(), "# three").unwrap_err().to_string();
+        let message = accepts(&mut new_section(), "# three")
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("must belong to root"), "{message}");
         fs::remove_dir_all(&directory).unwrap();
     }

@@ -115,9 +115,9 @@ fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
 
 /// Returns whether only root and this process's user can change the file.
 fn is_trusted(path: &Path) -> std::io::Result<bool> {
-    let known = fs::metadata(path)?;
-    let is_owned = known.uid() == 0 || known.uid() == geteuid().as_raw();
-    Ok(is_owned && known.mode() & 0o022 == 0)
+    let metadata = fs::metadata(path)?;
+    let is_owned = metadata.uid() == 0 || metadata.uid() == geteuid().as_raw();
+    Ok(is_owned && metadata.mode() & 0o022 == 0)
 }
 
 /// Reads included files, which must be trusted like the main file: they name the programs that this process runs.

@@ -1,4 +1,4 @@
-//! The command line: `lab list` and `lab run NAME`. Results on stdout, everything else on stderr.
+//! Defines and runs the commands of `weir lab`. Results are printed to stdout, everything else to stderr.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,9 +27,9 @@ pub enum LabCommand {
     },
     /// Run an experiment and write its report.
     Run(RunArguments),
-    /// Write one HTML file with all experiments, next to the figures of the field reports.
+    /// Write one HTML file with all experiments and the figures of the field reports.
     Report(ReportArguments),
-    /// Simulate a group of directors behind a router: connections that changes break, and the resources of a director.
+    /// Simulate a group of directors behind a router: connections that break, and the resources of a director.
     Scaling(ScalingArguments),
 }
 
@@ -83,10 +83,10 @@ pub struct RunArguments {
     /// Instead of measuring, stop a server under load and restart it (small-box-nat, clustered-rest).
     #[arg(long)]
     pub fail: bool,
-    /// Run the cluster of the report under Corosync and Pacemaker, and make its active node fail (clustered-rest).
+    /// Run the report's cluster with Corosync and Pacemaker, and make its active node fail (clustered-rest).
     #[arg(long, conflicts_with = "fail")]
     pub pacemaker: bool,
-    /// The scheduler, as named in Weir.
+    /// The scheduler, by its name in Weir.
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
     /// Run only these methods.
@@ -183,8 +183,8 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
             reason: format!("only {} supports it", pacemaker::EXPERIMENT),
         });
     }
-    if let Some(option) = without_effect(arguments) {
-        let with = if arguments.pacemaker {
+    if let Some(option) = unsupported_option(arguments) {
+        let mode = if arguments.pacemaker {
             " with --pacemaker"
         } else if arguments.fail {
             " with --fail"
@@ -193,7 +193,7 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
         };
         return Err(LabError::Usage {
             option,
-            reason: format!("{}{with} does not support it", arguments.name),
+            reason: format!("{}{mode} does not support it", arguments.name),
         });
     }
     let status = |succeeded| {
@@ -234,9 +234,9 @@ fn run(arguments: &RunArguments) -> Result<ExitCode> {
     })
 }
 
-/// Returns an option that was specified and that this run would ignore.
-fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
-    let by_name = match arguments.name.as_str() {
+/// Returns a specified option that this run does not support.
+fn unsupported_option(arguments: &RunArguments) -> Option<&'static str> {
+    let supported = match arguments.name.as_str() {
         failover::NAME => ["--methods", "--faults", "--repeat"].as_slice(),
         scale_out::NAME => &[
             "--methods",
@@ -283,7 +283,7 @@ fn without_effect(arguments: &RunArguments) -> Option<&'static str> {
     let mut specified = specified
         .into_iter()
         .filter(|(_, is_specified)| *is_specified);
-    specified.find_map(|(option, _)| (!by_name.contains(&option)).then_some(option))
+    specified.find_map(|(option, _)| (!supported.contains(&option)).then_some(option))
 }
 
 /// Writes the report of all experiments. Exit code 1 if an experiment failed or has no results.
@@ -338,8 +338,10 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
 
 /// Returns the names and summaries of all experiments.
 fn experiments() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let reports = experiment::list().iter().map(|it| (it.name, it.summary));
-    reports.chain([
+    let measured = experiment::list()
+        .iter()
+        .map(|experiment| (experiment.name, experiment.summary));
+    measured.chain([
         (failover::NAME, failover::SUMMARY),
         (scale_out::NAME, scale_out::SUMMARY),
     ])
@@ -451,7 +453,9 @@ mod tests {
             let error = run(&arguments).expect_err("usage error");
             assert_eq!(error.exit_code(), 2, "{line}: {error}");
             match error {
-                LabError::Usage { option: named, .. } => assert_eq!(named, option, "{line}"),
+                LabError::Usage {
+                    option: reported, ..
+                } => assert_eq!(reported, option, "{line}"),
                 LabError::UnknownExperiment { known, .. } => {
                     assert!(known.contains(failover::NAME) && known.contains(scale_out::NAME));
                 }

@@ -15,7 +15,7 @@ const MAX_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 impl Rate {
     /// The rate of the original report: `tbf rate 10240kbit`.
-    pub const REPORT: Rate = Rate(10_240_000);
+    pub const ORIGINAL_REPORT: Rate = Rate(10_240_000);
 
     /// The rate that two CPUs can saturate with pages of some kilobytes on several hosts at the same time.
     pub const PAGES: Rate = Rate(60_000_000);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn bucket_of_report_rate_is_one_frame() {
-        assert_eq!(Rate::REPORT.burst_bytes(), 1540);
+        assert_eq!(Rate::ORIGINAL_REPORT.burst_bytes(), 1540);
     }
 
     proptest! {

@@ -106,8 +106,8 @@ pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
         return Ok(format!("{:#}\n", as_json(&group, &need, &tables)));
     }
     let mut text = format!(
-        "{} directors, {} servers, seed {}, {} simulated connections.\nBroken connections per million, of those whose \
-         server lives:\n",
+        "{} directors, {} servers, seed {}, {} simulated connections.\nBroken connections per million connections \
+         whose server is alive:\n",
         group.directors, group.servers, group.seed, group.sample
     );
     for (router, rows) in &tables {

@@ -158,7 +158,7 @@ fn mounted_cgroups() -> Option<PathBuf> {
     })
 }
 
-/// Removes cgroups whose names start with `prefix`, and the run's mount. Returns whether the run has no mount any more.
+/// Removes cgroups whose names start with `prefix`, and unmounts the run's mount. Returns whether it is unmounted.
 fn remove_cgroups(mount: &Path, prefix: &str) -> bool {
     for root in mounted_cgroups()
         .iter()

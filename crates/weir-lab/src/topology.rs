@@ -124,14 +124,14 @@ impl Topology {
         for host in self.hosts() {
             links.push_str(&wire_commands(&host.name, host.namespace.name()));
             if let Some(rate) = link {
-                let receives_freely = host.name == self.client.name;
-                shapers.push_str(&shaper_commands(&host.name, rate, receives_freely));
+                let is_receive_unlimited = host.name == self.client.name;
+                shapers.push_str(&shaper_commands(&host.name, rate, is_receive_unlimited));
             }
         }
         let wire = self.wire.name();
         process::run_with_input("ip", &["-n", wire, "-batch", "-"], &links)?;
         process::run_with_input("tc", &["-n", wire, "-batch", "-"], &shapers)?;
-        let exec = |namespace: &Namespace, device: &str, feature: &str, value: &str| {
+        let set_feature = |namespace: &Namespace, device: &str, feature: &str, value: &str| {
             let network = format!("--net={}", namespace.path().display());
             process::run(
                 "nsenter",
@@ -140,12 +140,12 @@ impl Topology {
         };
         for host in self.hosts() {
             // A veth device accepts XDP_TX frames only while its peer uses NAPI, which requires GRO or an XDP program.
-            exec(&self.wire, &host.name, "gro", "on")?;
+            set_feature(&self.wire, &host.name, "gro", "on")?;
             // Between namespaces checksums remain partial until a device completes them, while a real link carries
             // complete ones. Offload is disabled in both directions, because packets merged by GRO have partial
             // checksums again.
-            exec(&host.namespace, "eth0", "tx", "off")?;
-            exec(&self.wire, &host.name, "tx", "off")?;
+            set_feature(&host.namespace, "eth0", "tx", "off")?;
+            set_feature(&self.wire, &host.name, "tx", "off")?;
         }
         Ok(())
     }
@@ -236,9 +236,9 @@ fn wire_commands(name: &str, namespace: &str) -> String {
     text
 }
 
-fn shaper_commands(name: &str, rate: Rate, receives_freely: bool) -> String {
+fn shaper_commands(name: &str, rate: Rate, is_receive_unlimited: bool) -> String {
     let devices = [format!("{name}-a"), name.to_owned()];
-    let shaped = if receives_freely {
+    let shaped = if is_receive_unlimited {
         &devices[..1]
     } else {
         &devices[..]
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn both_directions_are_shaped_except_the_clients_receive_direction() {
-        let rate = Rate::REPORT;
+        let rate = Rate::ORIGINAL_REPORT;
         assert_eq!(
             shaper_commands("server1", rate, false),
             "qdisc add dev server1-a root tbf rate 10240kbit latency 50ms burst 1540\n\

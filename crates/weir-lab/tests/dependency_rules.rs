@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate and the workspace crates that it may depend on, including indirect dependencies.
-const ARROWS: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("weir-abi", &[]),
     ("weir-model", &[]),
     ("weir-wire", &[]),
@@ -353,16 +353,19 @@ fn crates_depend_only_on_permitted_crates() {
     );
     let mut wrong = Vec::new();
     for member in members.iter().filter(|member| member.name != "weir") {
-        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member.name) else {
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES
+            .iter()
+            .find(|(name, _)| *name == member.name)
+        else {
             wrong.push(format!(
-                "{} has no arrows: add it to the table and to the layout",
+                "{} is missing: add it to ALLOWED_DEPENDENCIES and to the layout in ARCHITECTURE.md",
                 member.name
             ));
             continue;
         };
         for (dependency, only_tests) in &member.dependencies {
-            let inside = names.contains(dependency.as_str());
-            if inside && !only_tests && !allowed.contains(&dependency.as_str()) {
+            let is_internal = names.contains(dependency.as_str());
+            if is_internal && !only_tests && !allowed.contains(&dependency.as_str()) {
                 wrong.push(format!("{} must not depend on {dependency}", member.name));
             }
         }
@@ -452,7 +455,7 @@ fn only_two_crates_contain_unsafe() {
             }
         }
     }
-    assert!(read > 10, "looked at {read} files only");
+    assert!(read > 10, "read only {read} files");
     assert!(
         wrong.is_empty(),
         "unsafe outside {UNSAFE_ALLOWED:?}:\n{}",

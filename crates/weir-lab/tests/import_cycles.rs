@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-control",
         &["status::(itself)", "status::made", "status::proxy"],
-        "the document is defined next to its readers",
+        "the document is defined next to the code that reads it",
     ),
     (
         "weir-control",
@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
             "socket",
             "spec",
         ],
-        "the plan of an open reads and returns the data plane, and the layout record is a pin",
+        "the plan for opening the data plane reads and returns it, and the layout record is a pin",
     ),
     (
         "weir-engine",
@@ -181,8 +181,8 @@ fn reachable<'a>(
 ) -> BTreeSet<&'a String> {
     let mut seen = BTreeSet::new();
     let mut pending = vec![from];
-    while let Some(at) = pending.pop() {
-        let next = edges.get(at).into_iter().flatten();
+    while let Some(node) = pending.pop() {
+        let next = edges.get(node).into_iter().flatten();
         pending.extend(next.filter(|next| seen.insert(*next)));
     }
     seen
@@ -195,10 +195,18 @@ fn cycles_of(edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Cycle> {
         .map(|node| (node, reachable(edges, node)))
         .collect();
     let mut cycles = BTreeSet::new();
-    for (node, forth) in &reach {
-        if forth.contains(*node) {
-            let back = |other: &&String| reach.get(*other).is_some_and(|it| it.contains(*node));
-            cycles.insert(forth.iter().copied().filter(back).cloned().collect());
+    for (node, reached) in &reach {
+        if reached.contains(*node) {
+            let reaches_node =
+                |other: &&String| reach.get(*other).is_some_and(|it| it.contains(*node));
+            cycles.insert(
+                reached
+                    .iter()
+                    .copied()
+                    .filter(reaches_node)
+                    .cloned()
+                    .collect(),
+            );
         }
     }
     cycles
@@ -238,7 +246,7 @@ fn cycles_in(root: &Path, every_level: bool) -> BTreeMap<Cycle, String> {
 
 #[test]
 fn modules_of_a_crate_have_no_import_cycles() {
-    let mut wrong = String::new();
+    let mut problems = String::new();
     let owned = |(name, modules, _): &(&str, &[&str], _)| {
         let modules = modules.iter().map(|module| (*module).to_owned());
         ((*name).to_owned(), modules.collect::<Cycle>())
@@ -251,19 +259,19 @@ fn modules_of_a_crate_have_no_import_cycles() {
             read += 1;
             for (cycle, imports) in cycles_in(&root, every_level) {
                 if !allowed.remove(&(name.clone(), cycle.clone())) {
-                    writeln!(wrong, "{name}: {}\n{imports}", cycle.join(", ")).expect("text");
+                    writeln!(problems, "{name}: {}\n{imports}", cycle.join(", ")).expect("text");
                 }
             }
         }
     }
-    assert!(read > 20, "read {read} crates only");
+    assert!(read > 20, "read only {read} crates");
     for (name, modules) in allowed {
         writeln!(
-            wrong,
-            "{name}: {} is no cycle (any more): remove it from ALLOWED",
+            problems,
+            "{name}: {} is not a cycle: remove it from ALLOWED",
             modules.join(", ")
         )
         .expect("text");
     }
-    assert!(wrong.is_empty(), "import cycles:\n{wrong}");
+    assert!(problems.is_empty(), "import cycles:\n{problems}");
 }

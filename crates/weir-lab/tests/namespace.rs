@@ -116,8 +116,7 @@ fn start_slow_run(directory: &str) -> Child {
         .spawn()
         .expect("start the lab");
     wait_for("the hosts", || {
-        let remaining_objects = remaining_objects(child.id());
-        remaining_objects
+        remaining_objects(child.id())
             .iter()
             .any(|name| name.ends_with("-client"))
     });
@@ -133,7 +132,7 @@ fn signal_stops_the_run_and_removes_its_objects() {
     let pid = child.id();
     let process = Pid::from_raw(i32::try_from(pid).expect("process ID fits"))
         .expect("process ID is not zero");
-    rustix::process::kill_process(process, Signal::INT).expect("run the lab");
+    rustix::process::kill_process(process, Signal::INT).expect("send the signal");
     let mut status = None;
     wait_for("the end of the lab", || {
         status = child.try_wait().expect("wait for the lab");
@@ -150,12 +149,12 @@ fn next_run_removes_objects_of_killed_run() {
     }
     let mut child = start_slow_run("killed");
     let pid = child.id();
-    child.kill().expect("run the lab");
+    child.kill().expect("kill the lab");
     child.wait().expect("wait for the lab");
     assert_ne!(
         remaining_objects(pid),
         Vec::<String>::new(),
-        "a killed run cannot clean up; this test would show nothing"
+        "a killed run does not clean up"
     );
 
     let words = [

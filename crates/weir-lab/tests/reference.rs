@@ -40,9 +40,9 @@ struct Field {
     name: String,
     /// The name of the type in JSON, and the struct that it contains.
     json_type: String,
-    leads_to: String,
-    flat: bool,
-    optional: bool,
+    struct_name: String,
+    is_flattened: bool,
+    is_optional: bool,
     text: String,
 }
 
@@ -72,14 +72,14 @@ fn field(field: &syn::Field) -> Option<Field> {
     let serde = attribute_text(&field.attrs, "serde");
     let renamed = serde.split_once("rename = \"").map(|(_, rest)| rest);
     let renamed = renamed.and_then(|rest| rest.split('"').next());
-    let own = field.ident.as_ref()?.to_string();
-    let (json_type, leads_to) = json_type(&field.ty);
+    let name = field.ident.as_ref()?.to_string();
+    let (json_type, struct_name) = json_type(&field.ty);
     Some(Field {
-        name: renamed.map_or(own, str::to_owned),
+        name: renamed.map_or(name, str::to_owned),
         json_type,
-        leads_to,
-        flat: serde.contains("flatten"),
-        optional: serde.contains("skip_serializing_if"),
+        struct_name,
+        is_flattened: serde.contains("flatten"),
+        is_optional: serde.contains("skip_serializing_if"),
         text: comment(&field.attrs),
     })
 }
@@ -123,11 +123,13 @@ fn json_type(ty: &syn::Type) -> (String, String) {
         }
     }
     let name = last.ident.to_string();
-    let held = inner.pop();
-    match (name.as_str(), held) {
-        ("Option", Some(held)) => held,
-        ("Vec", Some((of, leads_to))) => (format!("list of {of}"), leads_to),
-        ("BTreeMap", Some((of, leads_to))) => (format!("object, each a {of}"), leads_to),
+    let argument = inner.pop();
+    match (name.as_str(), argument) {
+        ("Option", Some(argument)) => argument,
+        ("Vec", Some((element, struct_name))) => (format!("list of {element}"), struct_name),
+        ("BTreeMap", Some((value, struct_name))) => {
+            (format!("object, each a {value}"), struct_name)
+        }
         ("String" | "IpAddr" | "ListSource", _) => ("text".to_owned(), String::new()),
         ("bool", _) => ("true or false".to_owned(), String::new()),
         ("Milliseconds" | "f64" | "u8" | "u16" | "u32" | "u64" | "i64" | "usize", _) => {
@@ -144,13 +146,12 @@ fn json_type(ty: &syn::Type) -> (String, String) {
 fn status_page_matches_the_types() {
     let all = structs();
     let mut out = String::from(
-        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a \
-         [Report](#report). Fields may be added; none is renamed.\nFields marked with * are absent when they have \
-         nothing to say.\n",
+        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a [Report](#report). Fields may be \
+         added; none is renamed.\nFields marked with * are absent if they do not apply.\n",
     );
-    let (mut pending, mut at) = (vec!["Report".to_owned()], 0);
-    while let Some(name) = pending.get(at).cloned() {
-        at += 1;
+    let (mut pending, mut index) = (vec!["Report".to_owned()], 0);
+    while let Some(name) = pending.get(index).cloned() {
+        index += 1;
         let Some((about, fields)) = all.get(&name) else {
             let _ = write!(out, "\n## {name}\n\nText.\n");
             continue;
@@ -160,16 +161,16 @@ fn status_page_matches_the_types() {
             "\n## {name}\n\n{about}\n\n| field | type | meaning |\n|---|---|---|\n"
         );
         for field in fields {
-            let mark = if field.optional { " *" } else { "" };
+            let mark = if field.is_optional { " *" } else { "" };
             let named = format!("`{}`{mark}", field.name);
-            let named = if field.flat {
+            let named = if field.is_flattened {
                 "the fields of".to_owned()
             } else {
                 named
             };
             let _ = writeln!(out, "| {named} | {} | {} |", field.json_type, field.text);
-            if !field.leads_to.is_empty() && !pending.contains(&field.leads_to) {
-                pending.push(field.leads_to.clone());
+            if !field.struct_name.is_empty() && !pending.contains(&field.struct_name) {
+                pending.push(field.struct_name.clone());
             }
         }
     }
@@ -247,8 +248,8 @@ fn api_page_matches_openapi() {
     );
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
-            let schema = |of: &Value| {
-                let reference = of["content"]["application/json"]["schema"]["$ref"].as_str();
+            let schema = |message: &Value| {
+                let reference = message["content"]["application/json"]["schema"]["$ref"].as_str();
                 let name = reference.and_then(|it| it.rsplit('/').next());
                 name.map_or(String::new(), |it| {
                     format!("[{it}](#{})", it.to_lowercase())
@@ -282,9 +283,9 @@ fn api_page_matches_openapi() {
         let fields = schema["properties"].as_object().filter(|it| !it.is_empty());
         if let Some(fields) = fields {
             out.push_str("\n| field | type | meaning |\n|---|---|---|\n");
-            for (field, of) in fields {
-                let kind = of["type"].as_str().unwrap_or("");
-                let choices: Vec<&str> = of["enum"]
+            for (field, schema) in fields {
+                let kind = schema["type"].as_str().unwrap_or("");
+                let choices: Vec<&str> = schema["enum"]
                     .as_array()
                     .into_iter()
                     .flatten()
@@ -295,7 +296,7 @@ fn api_page_matches_openapi() {
                 } else {
                     choices.join(", ")
                 };
-                let text = of["description"].as_str().unwrap_or("");
+                let text = schema["description"].as_str().unwrap_or("");
                 out.push_str(&format!("| `{field}` | {kind} | {text} |\n").replace("|  |", "| |"));
             }
         }
@@ -303,7 +304,8 @@ fn api_page_matches_openapi() {
     check_page("http-api.md", &out);
 }
 
-/// The page of metrics is generated from a running daemon, so families that its configuration lacks could be missing.
+/// The page of metrics is generated from a running daemon, so a family could be missing because the daemon's
+/// configuration does not cause it.
 #[test]
 fn metrics_page_contains_every_family() {
     let page = fs::read_to_string(root().join("docs/manual/metrics.md")).expect("read the page");
@@ -329,7 +331,7 @@ fn metrics_page_contains_every_family() {
     assert!(count > 50, "{count} families");
 }
 
-/// The name of a benchmark's row in the page of performance, and in `tools/bench.py`.
+/// The names of a benchmark's row in docs/performance.md and in `tools/bench.py`.
 const GOAL_ROWS: [(&str, &str); 16] = [
     ("direct, 1 flow", "direct to katran ipip, TCP, 1 flow"),
     (
@@ -398,7 +400,7 @@ fn goals() -> BTreeMap<String, (String, f64)> {
     list.lines().map(goal).collect()
 }
 
-/// The packet benchmark contains its goals too, and the page of performance lists them in its table.
+/// The packet benchmark also contains its goals, and the table in docs/performance.md lists all goals.
 #[test]
 fn goals_in_benchmarks_and_page_are_equal() {
     let goals = goals();

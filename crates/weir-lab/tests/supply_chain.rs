@@ -37,8 +37,8 @@ fn packages() -> Vec<Package> {
         .expect("contains the graph");
     let used: BTreeSet<&str> = used.iter().filter_map(|node| node["id"].as_str()).collect();
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-    let all_of = metadata["packages"].as_array().expect("packages");
-    all_of
+    let packages = metadata["packages"].as_array().expect("packages");
+    packages
         .iter()
         .filter(|package| used.contains(package["id"].as_str().unwrap_or_default()))
         .map(|package| Package {
@@ -66,51 +66,51 @@ fn rules(section: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the allowed licences satisfy an SPDX expression; `/` is an old notation of OR.
+/// Returns whether the allowed licences satisfy an SPDX expression. `/` is an old notation of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")
         .replace('(', " ( ")
         .replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut at = 0;
-    let found = any_of(&words, &mut at, allowed);
-    found && at == words.len()
+    let mut position = 0;
+    let is_satisfied = evaluate_or(&words, &mut position, allowed);
+    is_satisfied && position == words.len()
 }
 
-fn any_of(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
-    let mut found = all_of(words, at, allowed);
-    while words.get(*at) == Some(&"OR") {
-        *at += 1;
-        found |= all_of(words, at, allowed);
+fn evaluate_or(words: &[&str], position: &mut usize, allowed: &[String]) -> bool {
+    let mut is_satisfied = evaluate_and(words, position, allowed);
+    while words.get(*position) == Some(&"OR") {
+        *position += 1;
+        is_satisfied |= evaluate_and(words, position, allowed);
     }
-    found
+    is_satisfied
 }
 
-fn all_of(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
-    let mut found = one(words, at, allowed);
-    while words.get(*at) == Some(&"AND") {
-        *at += 1;
-        found &= one(words, at, allowed);
+fn evaluate_and(words: &[&str], position: &mut usize, allowed: &[String]) -> bool {
+    let mut is_satisfied = evaluate_term(words, position, allowed);
+    while words.get(*position) == Some(&"AND") {
+        *position += 1;
+        is_satisfied &= evaluate_term(words, position, allowed);
     }
-    found
+    is_satisfied
 }
 
-fn one(words: &[&str], at: &mut usize, allowed: &[String]) -> bool {
-    let Some(word) = words.get(*at) else {
+fn evaluate_term(words: &[&str], position: &mut usize, allowed: &[String]) -> bool {
+    let Some(word) = words.get(*position) else {
         return false;
     };
-    *at += 1;
+    *position += 1;
     if *word == "(" {
-        let found = any_of(words, at, allowed);
-        let closed = words.get(*at) == Some(&")");
-        *at += 1;
-        return found && closed;
+        let is_satisfied = evaluate_or(words, position, allowed);
+        let is_closed = words.get(*position) == Some(&")");
+        *position += 1;
+        return is_satisfied && is_closed;
     }
     let mut licence = (*word).to_owned();
-    if words.get(*at) == Some(&"WITH") {
-        licence = format!("{word} WITH {}", words.get(*at + 1).unwrap_or(&""));
-        *at += 2;
+    if words.get(*position) == Some(&"WITH") {
+        licence = format!("{word} WITH {}", words.get(*position + 1).unwrap_or(&""));
+        *position += 2;
     }
     allowed.contains(&licence)
 }
@@ -180,7 +180,7 @@ fn no_crate_has_two_versions() {
 #[test]
 fn licence_expressions_are_evaluated() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
-    for (expression, is) in [
+    for (expression, expected) in [
         ("MIT", true),
         ("GPL-3.0", false),
         ("MIT/GPL-3.0", true),
@@ -195,6 +195,6 @@ fn licence_expressions_are_evaluated() {
         ("(MIT", false),
         ("", false),
     ] {
-        assert_eq!(is_allowed(expression, &allowed), is, "{expression:?}");
+        assert_eq!(is_allowed(expression, &allowed), expected, "{expression:?}");
     }
 }

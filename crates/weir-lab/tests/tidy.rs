@@ -39,23 +39,24 @@ fn findings_stay_within_their_allowances() {
     for area in areas {
         let zero = [0; Rule::ALL.len()];
         let found = counts.get(area).unwrap_or(&zero);
-        let may = allowed.get(area).unwrap_or(&zero);
-        for (rule, (found, may)) in found.iter().zip(may).enumerate() {
-            lowered.entry(area.clone()).or_default()[rule] = *found.min(may);
-            if found < may {
+        let allowance = allowed.get(area).unwrap_or(&zero);
+        for (rule, (found, allowance)) in found.iter().zip(allowance).enumerate() {
+            lowered.entry(area.clone()).or_default()[rule] = *found.min(allowance);
+            if found < allowance {
                 println!(
-                    "{area}: {} can be lowered from {may} to {found}",
+                    "{area}: {} can be lowered from {allowance} to {found}",
                     Rule::ALL[rule].name()
                 );
             }
-            if found > may && !errors.contains(&format!("{area}: {}", Rule::ALL[rule].name())) {
+            if found > allowance && !errors.contains(&format!("{area}: {}", Rule::ALL[rule].name()))
+            {
                 let _ = writeln!(
                     errors,
-                    "{area}: {}: {found} findings, {may} allowed:",
+                    "{area}: {}: {found} findings, {allowance} allowed:",
                     Rule::ALL[rule].name()
                 );
-                for one in &findings[&(area.clone(), rule)] {
-                    let _ = writeln!(errors, "  {one}");
+                for finding in &findings[&(area.clone(), rule)] {
+                    let _ = writeln!(errors, "  {finding}");
                 }
             }
         }

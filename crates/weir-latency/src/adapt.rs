@@ -1,8 +1,8 @@
 //! Weights that depend on the latency, for schedulers that compute tables or sequences from weights.
 //!
-//! A new weight sends new flows to other servers. Weights therefore change rarely and in small steps: in each round,
-//! the fraction of its weight that a server uses approaches the target, which its latency determines; the fraction is
-//! published in steps of five percent.
+//! A changed weight moves new flows to other servers. Weights therefore change rarely and in small steps: in each
+//! round, the fraction of its weight that a server uses approaches a target that depends on its latency. The fraction
+//! is published in steps of five percent.
 
 use std::collections::BTreeMap;
 
@@ -80,8 +80,8 @@ mod tests {
         let changes = (0..count).filter(|_| adaptation.observe(&servers).is_some());
         let changes = changes.count() as u32;
         let percent = |(name, _): &(&str, _)| adaptation.published.get(*name).copied();
-        let now = servers.iter().map(|it| percent(it).unwrap_or(100));
-        (now.collect(), changes)
+        let percents = servers.iter().map(|server| percent(server).unwrap_or(100));
+        (percents.collect(), changes)
     }
 
     #[test]

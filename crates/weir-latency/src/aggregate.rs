@@ -31,7 +31,7 @@ const BUCKETS_MIN_US: f64 = 16.0;
 const BUCKETS: usize = 22 * BUCKETS_PER_OCTAVE;
 /// Duration of a window in nanoseconds; the histogram covers one to two windows.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// Time in nanoseconds after the last sample from which on the average is no longer representative.
+/// Time in nanoseconds after the last sample until which the average is representative.
 pub const FRESH_NS: u64 = 5_000_000_000;
 
 /// Weight of a sample in the moving average. The average then covers about 130 samples, which reduces the noise of a
@@ -39,7 +39,7 @@ pub const FRESH_NS: u64 = 5_000_000_000;
 const AVERAGE_GAIN: f64 = 1.0 / 64.0;
 /// Weight of a sample in the average of recent samples, which shows whether the latency is changing.
 const RECENT_GAIN: f64 = 1.0 / 8.0;
-/// A smaller difference between the averages is noise, in microseconds: three standard deviations with a clock
+/// Smaller differences between the averages, in microseconds, are noise: three standard deviations with a clock
 /// resolution of 1 ms.
 const NOISE_US: f64 = 500.0;
 /// The same limit in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent samples.

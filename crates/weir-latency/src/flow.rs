@@ -37,7 +37,7 @@ pub const ANCHOR_NS: u64 = 10_000 * MS;
 /// Payload that arrives later than this after the last payload of a request is another request, unless the segments are
 /// full.
 pub const OVERLAP_NS: u64 = 250 * US;
-/// A longer request is an upload: a program that writes it in pieces does not fill the last segment of a piece.
+/// A longer request is an upload, which a program writes in parts; the last segment of a part is not full.
 const UPLOAD_BYTES: u32 = 16_384;
 /// Tolerance for the order of request and answer that does not depend on the drift of the clocks.
 const SLACK_NS: i64 = 64 * US as i64;
@@ -88,7 +88,7 @@ pub enum First {
 }
 
 impl First {
-    /// Classifies a payload by its first bytes.
+    /// Returns the kind of a payload by its first bytes.
     #[must_use]
     pub fn of(payload: &[u8]) -> Self {
         match payload {
@@ -228,8 +228,9 @@ impl Step<'_> {
         }
         let bytes = self.process_acknowledgement();
         if packet.length > 0 && self.flow.phase == LATENCY_OPEN {
-            let tickets_known = bytes == 0 && idle_ns > TICKETS_NS && self.flow.acked > 0;
-            self.process_payload(tickets_known);
+            let has_acknowledged_tickets =
+                bytes == 0 && idle_ns > TICKETS_NS && self.flow.acked > 0;
+            self.process_payload(has_acknowledged_tickets);
         }
         if packet.flags & FIN != 0 {
             if self.flow.held > 0 {
@@ -289,17 +290,17 @@ impl Step<'_> {
             LATENCY_TLS => TICKET_BYTES,
             _ => HTTP2_WINDOW,
         };
-        let certain = self.flow.certain > 0 && self.flow.acked > others_max;
+        let is_certain = self.flow.certain > 0 && self.flow.acked > others_max;
         self.flow.window = 0;
-        if certain || self.follows_other_acknowledgements() {
+        if is_certain || self.follows_other_acknowledgements() {
             self.emit(self.flow.held_ns);
         } else {
             self.discard(Reason::Handshake);
         }
     }
 
-    /// Whether the last acknowledgement in the window is for an answer, because other acknowledgements preceded it: two
-    /// for session tickets, or one for SETTINGS.
+    /// Returns whether the last acknowledgement in the window is for an answer, because other acknowledgements preceded
+    /// it: two for session tickets, or one for SETTINGS.
     const fn follows_other_acknowledgements(&self) -> bool {
         match self.flow.protocol {
             LATENCY_TLS => self.flow.acks >= 3,
@@ -311,15 +312,15 @@ impl Step<'_> {
     /// ignored.
     fn process_syn(&mut self) {
         let (packet, now_ns) = (self.packet, self.now_ns);
-        let used = self.flow.phase != LATENCY_FREE;
-        let same = self.flow.hash == packet.hash;
+        let is_used = self.flow.phase != LATENCY_FREE;
+        let is_same_flow = self.flow.hash == packet.hash;
         let seq = packet.seq.wrapping_add(1);
-        if used && same && self.flow.seq == seq {
+        if is_used && is_same_flow && self.flow.seq == seq {
             self.ignore(Reason::SynAgain);
             self.flow.seen_ns = now_ns;
             return;
         }
-        if used && !same && now_ns.wrapping_sub(self.flow.seen_ns) < SLOT_IDLE_NS {
+        if is_used && !is_same_flow && now_ns.wrapping_sub(self.flow.seen_ns) < SLOT_IDLE_NS {
             return self.count(Reason::TableFull);
         }
         *self.flow = LatencyFlow {
@@ -386,27 +387,27 @@ impl Step<'_> {
             return;
         }
         // The server's FIN counts as one byte.
-        let tls = self.flow.protocol == LATENCY_TLS;
-        if bytes == 1 || tls && TLS_CLOSE_BYTES.contains(&bytes) {
+        let is_tls = self.flow.protocol == LATENCY_TLS;
+        if bytes == 1 || is_tls && TLS_CLOSE_BYTES.contains(&bytes) {
             if self.flow.held == 0 {
                 self.discard(Reason::Closed);
             }
             return;
         }
-        let after_window = self.flow.window > 0 && self.flow.acked >= self.flow.window;
-        if self.flow.window > 0 && !after_window {
+        let is_after_window = self.flow.window > 0 && self.flow.acked >= self.flow.window;
+        if self.flow.window > 0 && !is_after_window {
             self.count_in_window(bytes);
         }
         if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
-            let lossy = self.flow.is(LATENCY_LOSSY);
-            return self.discard(if lossy {
+            let is_lossy = self.flow.is(LATENCY_LOSSY);
+            return self.discard(if is_lossy {
                 Reason::Retransmitted
             } else {
                 Reason::Pipelined
             });
         }
         if bytes
-            == if tls {
+            == if is_tls {
                 TLS_INTERIM_BYTES
             } else {
                 INTERIM_BYTES
@@ -416,10 +417,10 @@ impl Step<'_> {
         }
         // The last acknowledgement in the window contains the time of its first byte, which may belong to a ticket. The
         // next acknowledgement is for the same answer.
-        if after_window && self.follows_other_acknowledgements() {
+        if is_after_window && self.follows_other_acknowledgements() {
             return self.flush();
         }
-        if after_window {
+        if is_after_window {
             self.flow.window = 0;
         }
         let Some(sample) = self.measure() else {
@@ -494,8 +495,9 @@ impl Step<'_> {
         None
     }
 
-    /// Processes payload of the client. `tickets_known`: all session tickets that were sent have been acknowledged.
-    fn process_payload(&mut self, tickets_known: bool) {
+    /// Processes payload of the client. `has_acknowledged_tickets` = all session tickets that were sent have been
+    /// acknowledged.
+    fn process_payload(&mut self, has_acknowledged_tickets: bool) {
         let packet = self.packet;
         let length = u32::from(packet.length);
         let offset = packet.seq.wrapping_sub(self.flow.seq) as i32;
@@ -521,7 +523,7 @@ impl Step<'_> {
             self.flush();
         }
         if !self.flow.is(LATENCY_PENDING) {
-            self.begin_exchange(tickets_known);
+            self.begin_exchange(has_acknowledged_tickets);
         } else if self.flow.length < FULL_SEGMENT
             && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
             && self.flow.window == 0
@@ -538,7 +540,7 @@ impl Step<'_> {
         self.flow.seq = packet.seq.wrapping_add(length);
     }
 
-    /// Whether the payload requests nothing.
+    /// Returns whether the payload requests nothing.
     fn is_control(&self) -> bool {
         match self.flow.protocol {
             LATENCY_TLS => TLS_CONTROL_BYTES.contains(&self.packet.length),
@@ -548,9 +550,9 @@ impl Step<'_> {
     }
 
     /// Starts an exchange of a request and its answer.
-    fn begin_exchange(&mut self, tickets_known: bool) {
+    fn begin_exchange(&mut self, has_acknowledged_tickets: bool) {
         let flow = &mut *self.flow;
-        let first = !flow.is(LATENCY_DATA);
+        let is_first = !flow.is(LATENCY_DATA);
         flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_PROBE);
         flow.flags |= LATENCY_PENDING | LATENCY_DATA;
         flow.sent = 0;
@@ -558,10 +560,10 @@ impl Step<'_> {
             flow.window = TLS_WINDOW;
             flow.acked = 0;
             flow.acks = 0;
-        } else if tickets_known || flow.acked >= flow.window {
+        } else if has_acknowledged_tickets || flow.acked >= flow.window {
             flow.window = 0;
         }
-        if !first {
+        if !is_first {
             return;
         }
         match self.packet.first {

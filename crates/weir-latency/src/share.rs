@@ -2,12 +2,12 @@
 
 use weir_abi::{COST_EXPLORE, COST_SHARE_MAX};
 
-/// What is known about a server's latency.
+/// The latency of a server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Known {
+pub enum KnownLatency {
     /// Latency in microseconds, from recent samples.
     Fresh(f64),
-    /// Never measured; the server has been in use for only a short time.
+    /// Not measured yet, because the server has been in use for only a short time.
     New,
     /// There are no recent samples.
     Stale,
@@ -19,7 +19,7 @@ pub struct Server {
     /// Effective weight, above 0.
     pub weight: u32,
     /// Latency of the server.
-    pub known: Known,
+    pub latency: KnownLatency,
 }
 
 /// Latencies below this are treated as equal, in microseconds: they are shorter than the noise of the network.
@@ -36,8 +36,8 @@ const NOISE_BAND_RATIO: f64 = 1.2;
 /// they had the mean latency. If no server has recent samples, the shares are proportional to the weights.
 #[must_use]
 pub fn shares(servers: &[Server]) -> Vec<u32> {
-    let recent = servers.iter().filter_map(|server| match server.known {
-        Known::Fresh(us) => Some(us.max(LATENCY_MIN_US)),
+    let recent = servers.iter().filter_map(|server| match server.latency {
+        KnownLatency::Fresh(us) => Some(us.max(LATENCY_MIN_US)),
         _ => None,
     });
     let (mut best, mut sum, mut count) = (f64::INFINITY, 0.0, 0_u32);
@@ -52,16 +52,16 @@ pub fn shares(servers: &[Server]) -> Vec<u32> {
         (best, sum / f64::from(count))
     };
     let per_latency = |server: &Server| {
-        let us = match server.known {
-            Known::Fresh(us)
+        let us = match server.latency {
+            KnownLatency::Fresh(us)
                 if us.max(LATENCY_MIN_US) > (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US) =>
             {
                 us
             }
-            Known::Fresh(_) => best,
-            Known::New => mean,
-            Known::Stale if count == 0 => best,
-            Known::Stale => return 0.0,
+            KnownLatency::Fresh(_) => best,
+            KnownLatency::New => mean,
+            KnownLatency::Stale if count == 0 => best,
+            KnownLatency::Stale => return 0.0,
         };
         1.0 / weir_sched::least_time::cost(us, 0, server.weight)
     };

@@ -40,18 +40,22 @@ struct Connection {
 impl Connection {
     /// Adds a payload to the received ranges. Returns whether any of it is new.
     fn receive(&mut self, seq: u32, length: u32) -> bool {
-        let (mut from, mut to) = (seq, seq + length);
-        if self.received.iter().any(|it| it.0 <= from && to <= it.1) {
+        let (mut start, mut end) = (seq, seq + length);
+        if self
+            .received
+            .iter()
+            .any(|range| range.0 <= start && end <= range.1)
+        {
             return false;
         }
-        self.received.retain(|it| {
-            let is_disjoint = it.1 < from || to < it.0;
+        self.received.retain(|range| {
+            let is_disjoint = range.1 < start || end < range.0;
             if !is_disjoint {
-                (from, to) = (from.min(it.0), to.max(it.1));
+                (start, end) = (start.min(range.0), end.max(range.1));
             }
             is_disjoint
         });
-        self.received.push((from, to));
+        self.received.push((start, end));
         true
     }
 }
@@ -119,7 +123,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
         let (now_us, connection) = (i64::from(number(0)), number(2));
         let state = connections.entry(connection).or_default();
         if words[1] == "<" {
-            answer(state, &parameters, now_us, number(3), &mut outcome);
+            process_answer(state, &parameters, now_us, number(3), &mut outcome);
             continue;
         }
         let packet = Packet {
@@ -155,7 +159,7 @@ fn replay(text: &str) -> (Parameters, Outcome) {
     (parameters, outcome)
 }
 
-fn answer(
+fn process_answer(
     state: &mut Connection,
     parameters: &Parameters,
     now_us: i64,
@@ -199,7 +203,7 @@ fn samples_match_latencies_at_the_servers_interface() {
         let estimate = mean(pairs.iter().map(|it| it.0), count);
         let true_latency = mean(pairs.iter().map(|it| it.1), count);
         println!(
-            "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, truth {:.3} ms, {:?}",
+            "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, true mean {:.3} ms, {:?}",
             outcome.answers,
             estimate / 1_000.0,
             true_latency / 1_000.0,
@@ -209,8 +213,8 @@ fn samples_match_latencies_at_the_servers_interface() {
         assert!(all >= required, "{name}: {count} of {}", outcome.answers);
         // If an answer and the client's probe for it are lost, the retransmitted answer cannot be distinguished from a
         // late one.
-        let far = outcome.pairs.iter().find(|it| !is_near(it));
-        assert!((all - count) * 500 <= all, "{name}: {far:?}");
+        let outlier = outcome.pairs.iter().find(|it| !is_near(it));
+        assert!((all - count) * 500 <= all, "{name}: {outlier:?}");
         // The unit of the clock adds the difference of two uniformly distributed errors, with a standard deviation of
         // 0.41 units.
         let limit =

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use weir_abi::COST_EXPLORE;
-use weir_latency::share::{Known, Server as Input, shares};
+use weir_latency::share::{KnownLatency, Server as Input, shares};
 use weir_latency::{Method, Statistics};
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, least_time};
@@ -91,16 +91,16 @@ impl Director {
             statistics.add(samples, now_ns);
             samples.clear();
         }
-        let known = |statistics: &Statistics| match statistics.average_us(now_ns) {
-            Some(us) => Known::Fresh(us),
-            None if statistics.total() == 0 => Known::New,
-            None => Known::Stale,
+        let latency = |statistics: &Statistics| match statistics.average_us(now_ns) {
+            Some(us) => KnownLatency::Fresh(us),
+            None if statistics.total() == 0 => KnownLatency::New,
+            None => KnownLatency::Stale,
         };
         let inputs = self.statistics.iter().zip(weights);
         let inputs: Vec<Input> = inputs
             .map(|(statistics, weight)| Input {
                 weight: *weight,
-                known: known(statistics),
+                latency: latency(statistics),
             })
             .collect();
         self.shares = shares(&inputs);
@@ -144,8 +144,11 @@ impl Outcome {
     /// Returns a server's share of the requests in a range of seconds.
     fn share(&self, server: usize, seconds: std::ops::Range<usize>) -> f64 {
         let all: u64 = self.chosen[seconds.clone()].iter().flatten().sum();
-        let own: u64 = self.chosen[seconds].iter().map(|it| it[server]).sum();
-        own as f64 / all as f64
+        let count: u64 = self.chosen[seconds]
+            .iter()
+            .map(|counts| counts[server])
+            .sum();
+        count as f64 / all as f64
     }
 
     fn quantile_us(&mut self, quantile: f64) -> u64 {
@@ -180,34 +183,36 @@ fn run(scenario: &Scenario) -> Outcome {
     };
     simulation.events.push(Reverse((0, Event::Publish)));
     simulation.events.push(Reverse((1, Event::Arrive)));
-    while let Some(Reverse((now, event))) = simulation.events.pop() {
-        if now >= scenario.end_us {
+    while let Some(Reverse((now_us, event))) = simulation.events.pop() {
+        if now_us >= scenario.end_us {
             break;
         }
-        simulation.handle(now, event);
+        simulation.handle(now_us, event);
     }
     simulation.outcome
 }
 
 impl Simulation {
-    fn handle(&mut self, now: u64, event: Event) {
+    fn handle(&mut self, now_us: u64, event: Event) {
         match event {
             Event::Publish => {
                 for director in &mut self.directors {
-                    director.publish(&self.scenario.weights, now);
+                    director.publish(&self.scenario.weights, now_us);
                 }
                 self.events
-                    .push(Reverse((now + PUBLISH_US, Event::Publish)));
+                    .push(Reverse((now_us + PUBLISH_US, Event::Publish)));
             }
             Event::Arrive => {
                 for _ in 0..self.scenario.burst {
-                    self.arrive(now);
+                    self.arrive(now_us);
                 }
                 let mean = SECOND_US * self.scenario.burst / self.scenario.rate;
                 let pause = self.exponential(mean);
-                self.events.push(Reverse((now + pause, Event::Arrive)));
+                self.events.push(Reverse((now_us + pause, Event::Arrive)));
             }
-            Event::Finish(server, director, arrival) => self.finish(now, server, director, arrival),
+            Event::Finish(server, director, arrival) => {
+                self.finish(now_us, server, director, arrival)
+            }
         }
     }
 
@@ -216,42 +221,44 @@ impl Simulation {
         (-(1.0 - uniform).ln() * mean_us as f64) as u64 + 1
     }
 
-    fn arrive(&mut self, now: u64) {
-        let at = self.random.below(self.directors.len() as u64) as usize;
-        let director = &mut self.directors[at];
+    fn arrive(&mut self, now_us: u64) {
+        let director_index = self.random.below(self.directors.len() as u64) as usize;
+        let director = &mut self.directors[director_index];
         let server = director.choose(&self.scenario.weights, &mut self.random);
         director.active[server] += 1;
-        self.outcome.chosen[(now / SECOND_US) as usize][server] += 1;
-        self.queues[server].waiting.push_back((now, at));
-        self.serve(now, server);
+        self.outcome.chosen[(now_us / SECOND_US) as usize][server] += 1;
+        self.queues[server]
+            .waiting
+            .push_back((now_us, director_index));
+        self.serve(now_us, server);
     }
 
-    fn serve(&mut self, now: u64, server: usize) {
+    fn serve(&mut self, now_us: u64, server: usize) {
         while self.queues[server].busy < self.scenario.slots {
             let Some((arrival, director)) = self.queues[server].waiting.pop_front() else {
                 return;
             };
             self.queues[server].busy += 1;
             let scenario = &self.scenario;
-            let slow = server == 0 && (scenario.slow.0..scenario.slow.1).contains(&now);
-            let fixed = scenario.service_us / 2 + if slow { scenario.slower_us } else { 0 };
+            let is_slow = server == 0 && (scenario.slow.0..scenario.slow.1).contains(&now_us);
+            let fixed = scenario.service_us / 2 + if is_slow { scenario.slower_us } else { 0 };
             let time = fixed + self.exponential(self.scenario.service_us / 2);
             let finish = Event::Finish(server, director, arrival);
-            self.events.push(Reverse((now + time, finish)));
+            self.events.push(Reverse((now_us + time, finish)));
         }
     }
 
-    fn finish(&mut self, now: u64, server: usize, at: usize, arrival: u64) {
+    fn finish(&mut self, now_us: u64, server: usize, director: usize, arrival: u64) {
         self.queues[server].busy -= 1;
-        self.serve(now, server);
-        let director = &mut self.directors[at];
+        self.serve(now_us, server);
+        let director = &mut self.directors[director];
         director.active[server] -= 1;
         // The phase of the server's clock is different for each connection.
         let phase = self.random.below(CLOCK_US);
-        let sent = (now + phase) / CLOCK_US * CLOCK_US;
+        let sent = (now_us + phase) / CLOCK_US * CLOCK_US;
         let sample = sent as i64 - (arrival + self.random.below(CLOCK_US)) as i64;
         director.samples[server].push(sample * 1_000);
-        self.outcome.latencies_us.push(now - arrival);
+        self.outcome.latencies_us.push(now_us - arrival);
     }
 }
 
@@ -352,7 +359,7 @@ fn server_in_slow_start_gets_no_more_than_its_weight() {
 /// with the minimum share, which is sufficient for the times in the tests.
 fn random_scenario(seed: u64) -> Scenario {
     let mut random = SplitMix64::new(seed ^ 0x5eed);
-    let mut pick = |from: &[u64]| from[random.below(from.len() as u64) as usize];
+    let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
     let servers = pick(&[2, 3, 4, 6]);
     let directors = pick(&[1, 1, 2, 4]);
     let per_server = directors * pick(&[250, 500]);

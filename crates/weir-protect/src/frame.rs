@@ -94,7 +94,7 @@ pub(crate) fn complete_checksum(frame: &mut [u8]) {
 #[derive(Debug)]
 pub(crate) struct Loopback {
     ipv4: Socket,
-    /// `None` = the host has no IPv6.
+    /// `None` = the host does not support IPv6.
     ipv6: Option<Socket>,
 }
 
@@ -123,8 +123,8 @@ impl Loopback {
             IpAddr::V4(_) => &self.ipv4,
             IpAddr::V6(_) => self.ipv6.as_ref().ok_or_else(invalid)?,
         };
-        let to = SocketAddr::new(offsets.destination, 0);
-        socket.send_to(packet, &to.into()).map(drop)
+        let destination = SocketAddr::new(offsets.destination, 0);
+        socket.send_to(packet, &destination.into()).map(drop)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_malformed_frames_are_not_changed() {
+    fn truncated_and_malformed_frames_do_not_panic() {
         let frame = syn(|_, correct| correct);
         for length in 0..frame.len() {
             complete_checksum(&mut frame[..length].to_vec());

@@ -61,8 +61,8 @@ pub struct Options {
 /// # Errors
 /// Connections cannot be held, or the command cannot be started.
 pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
-    let lock = lock(options).await?;
-    // From here on, there is state to restore.
+    let lock = acquire_lock(options).await?;
+    // The signal handlers are installed before there is state to restore.
     let mut signals = Signals::new()?;
     let guard = ProtectionGuard::begin(lock, &options.runtime_dir)?;
     let targets = if options.listen.is_empty() {
@@ -85,22 +85,22 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     holding.begin(options.max)?;
     let mut times = Times::default();
     let ended = run(options, &mut holding, &listeners, &mut signals, &mut times).await;
-    let held = started.elapsed();
+    let held_time = started.elapsed();
     // Connections are released even if the command was not started.
     let counts = holding.end().await?;
     tracing::info!(
         connections = counts.held,
         passed = counts.missed,
-        accepted_ms = milliseconds(times.accepted),
-        ran_ms = milliseconds(times.ran),
-        held_ms = milliseconds(held),
+        accepted_ms = milliseconds(times.accept_wait),
+        ran_ms = milliseconds(times.run_time),
+        held_ms = milliseconds(held_time),
         "released held connections"
     );
     ended
 }
 
-/// Waits for the lock.
-async fn lock(options: &Options) -> Result<LockFile, Error> {
+/// Waits for the lock, and acquires it.
+async fn acquire_lock(options: &Options) -> Result<LockFile, Error> {
     let directory = &options.runtime_dir;
     weir_runtime_dir::prepare(directory)?;
     let started = Instant::now();
@@ -119,11 +119,11 @@ async fn lock(options: &Options) -> Result<LockFile, Error> {
     }
 }
 
-/// Durations for the log: of the wait until earlier connections were accepted, and of the command.
+/// Durations for the log: the wait until earlier connections were accepted, and the run time of the command.
 #[derive(Debug, Default)]
 struct Times {
-    accepted: Duration,
-    ran: Duration,
+    accept_wait: Duration,
+    run_time: Duration,
 }
 
 /// Returns a duration in milliseconds, for the log.
@@ -144,12 +144,12 @@ async fn run(
         accepted = holding.hold_during(listeners.wait_until_accepted(options.max / 2)) => accepted?,
         signal = signals.next() => return Err(Error::Interrupted { signal }),
     }
-    times.accepted = started.elapsed();
+    times.accept_wait = started.elapsed();
     let mut child = start(&options.command)?;
     let ended = holding
         .hold_during(wait_for_exit(&mut child, signals))
         .await;
-    times.ran = started.elapsed() - times.accepted;
+    times.run_time = started.elapsed() - times.accept_wait;
     let remaining = holding.remaining();
     holding
         .hold_during(listeners.wait_until_replaced(remaining))

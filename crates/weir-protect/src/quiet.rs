@@ -70,12 +70,12 @@ impl Listeners {
     }
 
     fn current(&self) -> Result<CookiesByAddress, Error> {
-        let mut now = CookiesByAddress::new();
+        let mut current = CookiesByAddress::new();
         for socket in self.sockets(&[TcpState::Listen])? {
-            let cookies = now.entry(canonical(socket.local)).or_default();
+            let cookies = current.entry(canonical(socket.local)).or_default();
             cookies.insert(socket.cookie);
         }
-        Ok(now)
+        Ok(current)
     }
 
     /// Waits until the server has accepted every connection that has started, for at most `limit`. Ignores clients that
@@ -121,10 +121,11 @@ impl Listeners {
             return Ok(());
         }
         let closed = poll_until(CLOSE_TIMEOUT.min(limit), || {
-            let now = self.current()?;
+            let current = self.current()?;
             Ok(self.before.iter().all(|(address, before)| {
-                now.get(address)
-                    .is_none_or(|now| now.is_disjoint(before) || now.is_subset(before))
+                current
+                    .get(address)
+                    .is_none_or(|cookies| cookies.is_disjoint(before) || cookies.is_subset(before))
             }))
         });
         if !closed.await? {

@@ -18,17 +18,17 @@ const DEFAULT_DSCP: u8 = 1;
 pub struct Desired {
     /// The VIPs.
     pub entries: BTreeSet<Entry>,
-    /// Clients whose replies are not rewritten, as address and prefix length.
+    /// Client networks (address, prefix length) whose replies are not rewritten.
     pub except: BTreeSet<(IpAddr, u8)>,
     /// Interfaces on which packets arrive; empty = every interface with an address.
     pub interfaces: BTreeSet<String>,
 }
 
 impl Desired {
-    /// Returns this state with the VIPs of `request`.
+    /// Returns this state plus the VIPs, exceptions and interfaces of `request`.
     ///
     /// # Errors
-    /// All problems of the request.
+    /// All problems of the request, including conflicts with existing VIPs.
     pub fn with(&self, request: &UpRequest) -> Result<Self, Vec<Problem>> {
         let mut problems = request_problems(request);
         let role = match request.forward {
@@ -58,7 +58,7 @@ impl Desired {
         desired
             .interfaces
             .extend(request.interfaces.iter().cloned());
-        problems.extend(desired.shared_mark_problems());
+        problems.extend(desired.shared_dscp_problems());
         if problems.is_empty() {
             Ok(desired)
         } else {
@@ -66,8 +66,8 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = all VIPs are removed.
-    /// Without VIPs, the state has no other settings either.
+    /// Returns this state without `vips`; empty = all VIPs are removed. A VIP without ports means all its ports. If no
+    /// VIP remains, `except` and `interfaces` are cleared as well.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -97,20 +97,24 @@ impl Desired {
     }
 
     /// Returns a problem for each pair of VIPs that the DSCP and the port of packets do not distinguish.
-    fn shared_mark_problems(&self) -> Vec<Problem> {
-        let marks: Vec<&Entry> = self
+    fn shared_dscp_problems(&self) -> Vec<Problem> {
+        let entries: Vec<&Entry> = self
             .entries
             .iter()
             .filter(|entry| matches!(entry.role, Role::L3dsr { .. }))
             .collect();
         let mut problems = Vec::new();
-        for (index, first) in marks.iter().enumerate() {
-            for second in marks.iter().skip(index + 1) {
+        for (index, first) in entries.iter().enumerate() {
+            for second in entries.iter().skip(index + 1) {
                 let (a, b) = (first.ports_or_all(), second.ports_or_all());
-                let overlap = a.0 <= b.1 && b.0 <= a.1;
-                let same_family = first.vip.is_ipv4() == second.vip.is_ipv4();
-                if first.vip != second.vip && same_family && first.role == second.role && overlap {
-                    problems.push(Problem::SharedMark {
+                let ports_overlap = a.0 <= b.1 && b.0 <= a.1;
+                let is_same_family = first.vip.is_ipv4() == second.vip.is_ipv4();
+                if first.vip != second.vip
+                    && is_same_family
+                    && first.role == second.role
+                    && ports_overlap
+                {
+                    problems.push(Problem::SharedDscp {
                         first: **first,
                         second: **second,
                     });
@@ -120,7 +124,7 @@ impl Desired {
         problems
     }
 
-    /// Returns the rules of the BPF programs on a host with the addresses `local`.
+    /// Returns the rules for the BPF programs on a host with the addresses `local`.
     pub fn rules(&self, local: &[IpAddr]) -> Rules {
         let mut rules = Rules::default();
         for entry in &self.entries {
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn two_vips_share_a_mark_only_on_different_ports() {
+    fn two_vips_share_a_dscp_only_on_different_ports() {
         let first = Desired::default()
             .with(&request(Forward::L3dsr, &["192.0.2.10:80"]))
             .unwrap();
@@ -256,12 +260,12 @@ mod tests {
             .with(&request(Forward::L3dsr, &["192.0.2.11"]))
             .unwrap_err();
         assert!(
-            matches!(problems.as_slice(), [Problem::SharedMark { .. }]),
+            matches!(problems.as_slice(), [Problem::SharedDscp { .. }]),
             "{problems:?}"
         );
-        let mut other_mark = request(Forward::L3dsr, &["192.0.2.11"]);
-        other_mark.dscp = Some(2);
-        first.with(&other_mark).unwrap();
+        let mut other_dscp = request(Forward::L3dsr, &["192.0.2.11"]);
+        other_dscp.dscp = Some(2);
+        first.with(&other_dscp).unwrap();
     }
 
     #[test]
@@ -286,10 +290,10 @@ mod tests {
 
     #[test]
     fn dscp_0_needs_no_vip_on_loopback() {
-        let mut unmarked = request(Forward::L3dsr, &["192.0.2.10:80"]);
-        unmarked.dscp = Some(0);
-        unmarked.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let desired = Desired::default().with(&unmarked).unwrap();
+        let mut without_dscp = request(Forward::L3dsr, &["192.0.2.10:80"]);
+        without_dscp.dscp = Some(0);
+        without_dscp.except = vec!["10.0.0.0/8".parse().unwrap()];
+        let desired = Desired::default().with(&without_dscp).unwrap();
         assert!(desired.loopback_vips().is_empty());
         let rules = desired.rules(&["10.0.0.5".parse().unwrap()]);
         assert!(rules.needs_ingress() && rules.needs_egress());
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn state_survives_serialization() {
+    fn state_round_trips_through_json() {
         let mut tunnel = request(Forward::Tunnel, &["[2001:db8::10]:80-90"]);
         tunnel.tunnel = Some("gue:7000".parse().unwrap());
         let desired = Desired::default()

@@ -77,7 +77,7 @@ async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosi
             .find(|interface| interface.index == index)
     };
     let name = |index| interface(index).map(|interface| interface.name.clone());
-    let loopback = |index| interface(index).is_some_and(|interface| interface.loopback);
+    let is_loopback = |index| interface(index).is_some_and(|interface| interface.loopback);
     let mut findings = duplicate::unusable_vips(&vips, &addresses, name);
     let assigned: Vec<AssignedVip> = addresses
         .iter()
@@ -92,11 +92,11 @@ async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosi
         })
         .collect();
     findings.extend(manager::removed_vips(&assigned));
-    findings.extend(source::vip_sources(&vips, &addresses, loopback, &netlink).await?);
+    findings.extend(source::vip_sources(&vips, &addresses, is_loopback, &netlink).await?);
     Ok(findings)
 }
 
-/// Reports a setting that another program has changed. `step` is what `up` would do to repair it.
+/// Reports a setting that another program has changed. `up` would repair it with `step`.
 fn diagnosis(step: &Step) -> Diagnosis {
     let consequence = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
@@ -134,7 +134,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
             let address = interface.addresses.iter().find(|(ip, _)| *ip == vip);
             let Some((_, length)) = address else { continue };
             let name = &interface.name;
-            let full = host_prefix(vip);
+            let host_length = host_prefix(vip);
             if !interface.loopback {
                 findings.push(
                     Diagnosis::new(
@@ -143,14 +143,14 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
                     )
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
-            } else if *length != full {
+            } else if *length != host_length {
                 findings.push(
                     Diagnosis::new(
                         format!("the VIP {vip} has the prefix length {length} on {name}"),
                         "this machine accepts packets for every address in this prefix and answers ARP for them",
                     )
                     .fix(format!(
-                        "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{full} dev {name}"
+                        "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{host_length} dev {name}"
                     )),
                 );
             }
@@ -171,11 +171,11 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
         (first == last && entry.role.needs_loopback_vip()).then_some((entry.vip, first))
     });
     for (vip, port) in ports.collect::<BTreeSet<_>>() {
-        let with_port = || listeners.iter().filter(|local| local.port() == port);
-        if with_port().any(|local| accepts(*local, vip)) {
+        let on_port = || listeners.iter().filter(|local| local.port() == port);
+        if on_port().any(|local| accepts(*local, vip)) {
             continue;
         }
-        let observation = match with_port().next() {
+        let observation = match on_port().next() {
             Some(other) => {
                 format!("a socket listens on {other}, but none on port {port} of the VIP {vip}")
             }
@@ -195,15 +195,15 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
 
 /// Reports settings of `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
 fn lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
-    let set = record.sysctls.iter();
-    let set: BTreeMap<String, String> = set
+    let settings = record.sysctls.iter();
+    let settings: BTreeMap<String, String> = settings
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
         .collect();
-    if set.is_empty() || persistence::prepared_at_boot(root) {
+    if settings.is_empty() || persistence::prepared_at_boot(root) {
         return Vec::new();
     }
     persistence::lost_at_boot(
-        &set,
+        &settings,
         root,
         "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \
          are dropped. Alternatives to the fix: systemctl enable weir-real-server@VIP, or another unit that runs weir \
@@ -259,23 +259,23 @@ fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
 
 /// Reports IP forwarding on a server without the VIP: the server sends packets for the VIP back to the director.
 fn forwarded_back(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
-    let direct = desired
+    let has_direct_vip = desired
         .entries
         .iter()
         .any(|entry| entry.role == Role::Direct);
     let vips = desired.loopback_vips();
-    let missing = |vip: &&IpAddr| {
+    let is_missing = |vip: &&IpAddr| {
         let mut interfaces = actual.interfaces.iter();
         !interfaces.any(|interface| interface.addresses.iter().any(|(ip, _)| ip == *vip))
     };
-    let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")
+    let is_forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")
         .is_ok_and(|value| value.trim() == "1");
     let missing_vips: Vec<String> = vips
         .iter()
-        .filter(missing)
+        .filter(is_missing)
         .map(ToString::to_string)
         .collect();
-    if !(direct && forwards) || missing_vips.is_empty() {
+    if !(has_direct_vip && is_forwarding) || missing_vips.is_empty() {
         return Vec::new();
     }
     vec![

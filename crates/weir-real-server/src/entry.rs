@@ -24,9 +24,9 @@ pub enum Role {
         /// The UDP port of GUE; 0 for other tunnels.
         port: u16,
     },
-    /// The packets are addressed to this server and carry a mark. Without a mark (0), replies are rewritten instead.
+    /// The packets are addressed to this server and carry a DSCP. With DSCP 0, replies are rewritten instead.
     L3dsr {
-        /// The mark, as a DSCP.
+        /// The DSCP; 0 = none.
         dscp: u8,
     },
 }

@@ -117,7 +117,7 @@ pub enum Step {
         /// The name.
         name: String,
         /// The current value; `None` = the sysctl does not exist.
-        now: Option<String>,
+        current: Option<String>,
     },
     /// Removes the record of a VIP that another program removed.
     ForgetAddress {
@@ -140,9 +140,12 @@ impl fmt::Display for Step {
             Self::RestoreSysctl { name, to } => write!(f, "restore {name} to {to}"),
             Self::ForgetSysctl {
                 name,
-                now: Some(now),
-            } => write!(f, "keep {name} at {now}, which another program set"),
-            Self::ForgetSysctl { name, now: None } => {
+                current: Some(current),
+            } => write!(f, "keep {name} at {current}, which another program set"),
+            Self::ForgetSysctl {
+                name,
+                current: None,
+            } => {
                 write!(f, "forget {name}: the interface no longer exists")
             }
             Self::ForgetAddress { vip } => {
@@ -228,13 +231,13 @@ pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) ->
         .filter(|(name, _)| !required.contains_key(*name))
     {
         steps.push(match actual.sysctls.get(name) {
-            Some(now) if *now == changed.set => Step::RestoreSysctl {
+            Some(current) if *current == changed.set => Step::RestoreSysctl {
                 name: name.clone(),
                 to: changed.previous.clone(),
             },
-            now => Step::ForgetSysctl {
+            current => Step::ForgetSysctl {
                 name: name.clone(),
-                now: now.cloned(),
+                current: current.cloned(),
             },
         });
     }
@@ -251,11 +254,11 @@ fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64
         return needs_removal.then_some(Step::RemovePrograms);
     }
     let hooks = hooks(desired, actual, &rules);
-    let in_place = observed.rules.as_ref() == Some(&rules)
+    let is_in_place = observed.rules.as_ref() == Some(&rules)
         && observed.hooks == hooks
         && observed.stale == 0
         && record.object == Some(object);
-    (!in_place).then_some(Step::Programs { rules, hooks })
+    (!is_in_place).then_some(Step::Programs { rules, hooks })
 }
 
 fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
@@ -363,7 +366,7 @@ fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, Stri
 
 /// Returns whether the effective value, the maximum of the device's value and `all`'s value, is sufficient.
 fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
-    let number = |name: &str| {
+    let read_number = |name: &str| {
         actual
             .sysctls
             .get(name)
@@ -371,7 +374,7 @@ fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
             .unwrap_or(0)
     };
     let key = name.rsplit('/').next().unwrap_or(name);
-    let effective = number(name).max(number(&sysctl_name("all", key)));
+    let effective = read_number(name).max(read_number(&sysctl_name("all", key)));
     if key == "rp_filter" {
         return effective != 1;
     }

@@ -15,18 +15,18 @@ pub enum Problem {
     /// `--vip` is missing.
     #[error("no VIP is specified: use --vip ADDRESS[:PORT[-PORT]]")]
     NoVip,
-    /// The forward requires no preparation of the server.
+    /// The forwarding method requires no preparation of the server.
     #[error("forward {forward} requires no preparation of the server")]
     Forward {
         /// The method.
         forward: Forward,
     },
-    /// The option is for another forward.
+    /// The option is for another forwarding method.
     #[error("{option} is only allowed with forward {forward}")]
     Option {
         /// The option.
         option: &'static str,
-        /// The forward that the option is for.
+        /// The forwarding method that the option is for.
         forward: &'static str,
     },
     /// The DSCP is out of range.
@@ -37,9 +37,9 @@ pub enum Problem {
         /// The value.
         dscp: u8,
     },
-    /// Two VIPs share a mark and a port, so a packet could not be assigned to one of them.
+    /// Two VIPs share a DSCP value and a port, so a packet could not be assigned to one of them.
     #[error("{first} and {second} share a port: use another --dscp for one of them")]
-    SharedMark {
+    SharedDscp {
         /// The first VIP.
         first: Entry,
         /// The second VIP.
@@ -78,7 +78,7 @@ pub enum Problem {
     },
 }
 
-/// Returns the fix. With a prefix length other than that of a single address, the address may be this machine's own.
+/// Returns the fix. If the prefix is shorter than that of a single address, the address may be this machine's own.
 fn removal_advice(vip: IpAddr, interface: &str, len: u8) -> String {
     if len < host_prefix(vip) {
         return "if this is the server's own address, specify the VIP of the director's service instead; otherwise \

@@ -61,7 +61,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes over the content of the file. The record of changes is empty if it was written before the last boot.
+    /// Loads the content of the file. The record of changes is empty if the file was written before the last boot.
     fn load(&mut self, content: Content) -> Result<()> {
         if content.version != VERSION {
             return Err(Error::StateVersion {

@@ -297,15 +297,15 @@ fn icmp_errors_reach_their_socket() {
         for family in FAMILIES {
             let (vip, target) = (ip(VIP[family]), ip(SERVER[family]));
             let _director = Director::start(&topology.director, vip, target, l3dsr(target, dscp));
-            let from = SocketAddr::new(ip(source[family]), PORT);
+            let local = SocketAddr::new(ip(source[family]), PORT);
             let socket = topology
                 .server
-                .run(|| UdpSocket::bind(from).unwrap())
+                .run(|| UdpSocket::bind(local).unwrap())
                 .unwrap();
             socket.connect((CLIENT[family], 9)).unwrap();
             assert_refused(&socket, "the server's socket");
             drop(socket);
-            // No socket is bound now: the client must receive the error from the VIP.
+            // Without a bound socket, the client must receive the error from the VIP.
             assert_refused(
                 &connect_udp(&topology.client, vip, PORT),
                 "the client's socket",
@@ -450,10 +450,10 @@ fn drift_is_shown_and_repaired_and_later_changes_are_kept() {
             .any(|step| matches!(step, Step::ForgetSysctl { .. })),
         "{steps:?}"
     );
-    let now = topology
+    let value = topology
         .server
         .run(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/arp_announce").unwrap());
-    assert_eq!(now.unwrap().trim(), "1");
+    assert_eq!(value.unwrap().trim(), "1");
 }
 
 #[test]

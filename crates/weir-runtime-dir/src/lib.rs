@@ -157,12 +157,13 @@ impl SocketAccess {
         if self.group.is_none() || mode_of(metadata) & 0o001 != 0 {
             return Ok(());
         }
-        let source =
-            io::Error::other("the group of [node] socket_group can enter it after a restart");
+        let source = io::Error::other(
+            "the group of [node] socket_group can enter the directory only after a restart",
+        );
         Err(failed(path)(source))
     }
 
-    /// Sets the group and mode of a socket. `change_group` sets the group if this process is not permitted to.
+    /// Sets the group and mode of a socket. `change_group` sets the group if this process may not.
     ///
     /// # Errors
     /// The process is neither root nor a member of that group, and `change_group` fails.

@@ -75,7 +75,7 @@ fn is_shared(directory: &Path) -> bool {
 pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
-        Some(now) if now.mode != mode => {
+        Some(current) if current.mode != mode => {
             fs::set_permissions(directory, fs::Permissions::from_mode(mode))
         }
         _ => Ok(()),

@@ -47,7 +47,7 @@ impl Default for Costs {
     }
 }
 
-/// What one director needs.
+/// The resources that one director needs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Need {
     /// Packets per second.

@@ -15,10 +15,10 @@ pub enum Design {
     /// GLB: a table with two servers per row; directors are stateless. A server forwards packets of unknown flows to
     /// the second server of the row.
     Glb,
-    /// As `FlowTable`; directors share their flows: Weir with `[sync]`.
+    /// As `FlowTable`, and directors share their flows: Weir with `[sync]`.
     Sync,
-    /// As `FlowTable`; a server forwards packets of unknown flows to the server that the previous version of the table
-    /// selects: Weir with `tunnel` and `second_hop`.
+    /// As `FlowTable`, and a server forwards packets of unknown flows to the server that the previous version of the
+    /// table selects: Weir with `tunnel` and `second_hop`.
     SecondHop,
 }
 

@@ -40,12 +40,12 @@ impl Router {
 pub fn share_moved_by_last_region(before: u32, after: u32) -> f64 {
     let (few, many) = (before.min(after).max(1), before.max(after).max(1));
     let boundary = |number: u32, regions: u32| f64::from(number) / f64::from(regions);
-    let kept = (0..few).map(|number| {
+    let unmoved_shares = (0..few).map(|number| {
         let begin = boundary(number, few).max(boundary(number, many));
         let end = boundary(number + 1, few).min(boundary(number + 1, many));
         (end - begin).max(0.0)
     });
-    1.0 - kept.sum::<f64>()
+    1.0 - unmoved_shares.sum::<f64>()
 }
 
 /// The directors that are next hops of the router, and the flows that each of them receives.

@@ -244,9 +244,9 @@ impl Simulation {
 
     /// Returns whether the director has an entry of the connection.
     fn has_entry(&self, connection: &Connection, director: u32, step: usize) -> bool {
-        let young = pseudorandom(connection.hash, step) < self.group.unsynced;
-        let synchronized = self.design == Design::Sync && !young;
-        self.design.has_flow_table() && (director == connection.director || synchronized)
+        let is_young = pseudorandom(connection.hash, step) < self.group.unsynced;
+        let is_synchronized = self.design == Design::Sync && !is_young;
+        self.design.has_flow_table() && (director == connection.director || is_synchronized)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::states::ServerStates;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCopy {
     pub(crate) overrides: Overrides,
-    /// Pool, server and the combined result of its checks; `None` = the server has no check any more.
+    /// Pool, server and the combined result of its checks; `None` = the server no longer has a check.
     pub(crate) standings: Vec<(String, String, Option<Standing>)>,
     pub(crate) ejections: Vec<(Ejected, Ejection)>,
     /// Percentages of weights, by layer 4 service and server.

@@ -1,4 +1,4 @@
-//! Ejects servers that fail for clients while other servers of their pool do not: passive checks of both planes.
+//! Ejects servers that fail for clients while other servers of their pool do not, by the passive checks of both planes.
 //!
 //! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services.
 //! [`Outliers`] evaluates both with the same rule, and also the responses that take longer than `max_latency`. Servers
@@ -24,11 +24,11 @@ pub enum Source {
 /// An ejected server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Ejected {
-    /// Its pool.
+    /// The server's pool.
     pub pool: String,
     /// The layer 4 service from which it is ejected; `None` = ejected from all proxy services.
     pub service: Option<String>,
-    /// Its address as in the file.
+    /// The server's address, as in the configuration file.
     pub server: String,
 }
 

@@ -45,7 +45,7 @@ pub enum OrderError<E> {
         /// The plane's failure.
         cause: E,
         /// Why the former override could not be recorded.
-        back: E,
+        rollback: E,
     },
 }
 
@@ -53,10 +53,10 @@ impl<E: fmt::Display> fmt::Display for OrderError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Record(error) | Self::Apply(error) => error.fmt(f),
-            Self::Halfway { cause, back } => write!(
+            Self::Halfway { cause, rollback } => write!(
                 f,
-                "{cause}; the change is recorded and could not be undone ({back}): the daemon will apply it when it \
-                 next starts"
+                "{cause}; the change is recorded and could not be undone ({rollback}): the daemon will apply it when \
+                 it next starts"
             ),
         }
     }
@@ -90,11 +90,11 @@ impl ServerStates {
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // If this fails too, the next event of the pool applies the former weights.
+            // If this fails as well, the pool's next event applies the former weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OrderError::Apply(cause),
-                Err(back) => OrderError::Halfway { cause, back },
+                Err(rollback) => OrderError::Halfway { cause, rollback },
             });
         }
         driver.copy(&(pool.to_owned(), server.to_owned(), wanted));

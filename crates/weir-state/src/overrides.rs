@@ -1,7 +1,7 @@
 //! Stores operators' overrides of servers; an override stays active across reloads until `ready` removes it.
 //!
-//! Overrides are stored by the names in the file, so that a server that is removed from the configuration and added
-//! again is still drained.
+//! Overrides are stored by the names in the configuration file, so that a server that is removed from the file and
+//! added again is still drained.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,7 +91,7 @@ impl From<ServerOrder> for OrderJson {
     }
 }
 
-/// Overrides by pool and server, both as written in the file.
+/// Overrides by pool and server, both as written in the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides(BTreeMap<String, BTreeMap<String, Override>>);
 

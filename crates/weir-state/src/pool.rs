@@ -7,7 +7,7 @@ use weir_health::Regime;
 /// The state of a pool, which determines the servers that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PoolState {
-    /// Its servers, according to their states.
+    /// The pool's servers, according to their states.
     Up,
     /// All servers, regardless of their states, because too many are down.
     Panic,
@@ -70,7 +70,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Pools {
     /// Kept because the quorum has hysteresis; [`Regime::BelowQuorum`] is persisted.
     pub(crate) regimes: BTreeMap<String, Regime>,
-    /// State, and whether a sorry server is usable, if determined since the daemon started.
+    /// State, and whether a sorry server is usable, of each pool whose state was determined since the daemon started.
     states: BTreeMap<String, (PoolState, bool)>,
     changes: Vec<PoolChange>,
 }
@@ -93,9 +93,9 @@ impl Pools {
             Regime::Normal => PoolState::Down,
         };
         let to = (state, has_sorry);
-        let known = self.states.insert(pool.to_owned(), to);
+        let previous = self.states.insert(pool.to_owned(), to);
         // The first state after a start is a change only if the regime differs from the persisted regime.
-        let from = known.or_else(|| (regime != before).then_some((PoolState::Up, has_sorry)));
+        let from = previous.or_else(|| (regime != before).then_some((PoolState::Up, has_sorry)));
         if let Some(from) = from.filter(|from| *from != to) {
             let serves = |(state, sorry): (PoolState, bool)| state.serves(sorry);
             self.changes.push(PoolChange {
@@ -123,16 +123,16 @@ impl Pools {
     }
 
     /// Undoes the changes that [`Self::set`] made to a pool since the checkpoint.
-    pub(crate) fn revert(&mut self, pool: &str, to: &Checkpoint) {
-        match to.regime {
+    pub(crate) fn revert(&mut self, pool: &str, checkpoint: &Checkpoint) {
+        match checkpoint.regime {
             Some(regime) => drop(self.regimes.insert(pool.to_owned(), regime)),
             None => drop(self.regimes.remove(pool)),
         }
-        match to.state {
+        match checkpoint.state {
             Some(state) => drop(self.states.insert(pool.to_owned(), state)),
             None => drop(self.states.remove(pool)),
         }
-        self.changes.truncate(to.changes);
+        self.changes.truncate(checkpoint.changes);
     }
 
     pub(crate) fn take_changes(&mut self) -> Vec<PoolChange> {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn reverted_pool_is_as_before() {
+    fn revert_restores_the_checkpoint() {
         let mut pools = Pools::default();
         pools.set("p", Regime::BelowQuorum, true, false);
         let before = pools.checkpoint("p");

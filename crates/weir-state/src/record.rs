@@ -16,7 +16,7 @@ use crate::overrides::{Override, Overrides};
 /// Pool, server, and the server's override; `None` = removed.
 pub type OverrideRecord = (String, String, Option<Override>);
 
-/// Pool, server, and the server's standing; `None` = the server has no check any more.
+/// Pool, server, and the server's standing; `None` = the server no longer has a check.
 pub type StandingRecord = (String, String, Option<SavedStanding>);
 
 /// `RUNTIME_DIR/proxy.json`: overrides, and the configuration's revision if no layer 4 plane counts it.

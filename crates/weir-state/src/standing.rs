@@ -1,4 +1,4 @@
-//! Stores results of checks, by pool and server as written in the file.
+//! Stores results of checks, by pool and server as written in the configuration file.
 //!
 //! A server whose checks have no result yet is `starting`, so that a new server is not used before its first result.
 
@@ -15,9 +15,9 @@ use crate::record::{SavedStanding, StandingRecord};
 pub struct HealthEvent {
     /// The server's pool.
     pub pool: String,
-    /// The server's address, as in the file.
+    /// The server's address, as in the configuration file.
     pub server: String,
-    /// `None` = the server has no check any more.
+    /// `None` = the server no longer has a check.
     pub standing: Option<Standing>,
 }
 

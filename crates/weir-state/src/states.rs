@@ -161,9 +161,9 @@ impl ServerStates {
     ) {
         let former = std::mem::take(&mut self.since);
         for (pool, server) in servers {
-            let known = former.get(pool).and_then(|servers| servers.get(server));
+            let since = former.get(pool).and_then(|servers| servers.get(server));
             let servers = self.since.entry(pool.to_owned()).or_default();
-            servers.insert(server.to_owned(), known.copied().unwrap_or(now));
+            servers.insert(server.to_owned(), since.copied().unwrap_or(now));
         }
     }
 
@@ -238,12 +238,12 @@ impl ServerStates {
         }
     }
 
-    pub(crate) fn revert(&mut self, pool: &str, server: &str, to: &Checkpoint) {
-        self.set_override(pool, server, to.wanted);
-        if let Some(since) = to.since {
+    pub(crate) fn revert(&mut self, pool: &str, server: &str, checkpoint: &Checkpoint) {
+        self.set_override(pool, server, checkpoint.wanted);
+        if let Some(since) = checkpoint.since {
             self.set_since(pool, server, since);
         }
-        self.pools.revert(pool, &to.pool);
+        self.pools.revert(pool, &checkpoint.pool);
     }
 }
 
@@ -302,8 +302,8 @@ impl ServerStates {
     pub fn is_settling(&self, pool: &Pool) -> bool {
         pool.servers.iter().any(|server| {
             let active = self.overrides.get(&pool.name, &server.name);
-            let known = self.standing(&pool.name, &server.name);
-            let state = known.map(|it| it.state);
+            let standing = self.standing(&pool.name, &server.name);
+            let state = standing.map(|standing| standing.state);
             let state = state.or_else(|| state_before_first_result(pool, server));
             state == Some(State::Starting) && !active.is_some_and(Override::hides_checks)
         })

@@ -43,7 +43,7 @@ struct Files {
 
 impl Files {
     fn step(&mut self) -> Result<(), Fault> {
-        if self.kill_at.is_some_and(|at| self.steps >= at) {
+        if self.kill_at.is_some_and(|kill_at| self.steps >= kill_at) {
             return Err(Fault::Killed);
         }
         self.steps += 1;
@@ -53,8 +53,8 @@ impl Files {
     fn write(&mut self, name: &'static str, bytes: &[u8]) -> Result<(), Fault> {
         let number = self.writes;
         self.writes += 1;
-        for (at, byte) in bytes.iter().enumerate() {
-            if self.fail_at == Some(number) && at >= bytes.len() / 2 {
+        for (index, byte) in bytes.iter().enumerate() {
+            if self.fail_at == Some(number) && index >= bytes.len() / 2 {
                 return Err(Fault::NoSpace);
             }
             self.step()?;
@@ -120,7 +120,11 @@ type Weights = Vec<u32>;
 
 fn weights(states: &ServerStates, service: Option<&str>) -> Weights {
     let weights = states.weights(&pool(), service);
-    weights.servers.iter().map(|one| one.effective).collect()
+    weights
+        .servers
+        .iter()
+        .map(|server| server.effective)
+        .collect()
 }
 
 /// A daemon: server states and both planes.
@@ -247,7 +251,7 @@ impl Daemon {
             .place_order(("p", SERVERS[server]), wanted, now, &mut self.planes)
     }
 
-    fn killed(mut self) -> Files {
+    fn into_files(mut self) -> Files {
         (self.planes.files.kill_at, self.planes.files.fail_at) = (None, None);
         self.planes.files
     }
@@ -317,14 +321,14 @@ fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
     ] {
         let mut after = before;
         after[server] = wanted;
-        let first = daemon.planes.files.steps;
+        let first_step = daemon.planes.files.steps;
         let (mut old_count, mut new_count) = (0, 0);
-        for kill_at in first.. {
+        for kill_at in first_step.. {
             let mut killed = daemon.clone();
             killed.planes.files.kill_at = Some(kill_at);
             let result = killed.set_override(server, wanted);
             let is_done = killed.planes.files.steps < kill_at;
-            let files = killed.killed();
+            let files = killed.into_files();
             let layer_4 = previous::layer_4(
                 files.get(STATE).unwrap(),
                 files.get(JOURNAL).unwrap_or_default(),
@@ -365,7 +369,7 @@ fn kill_during_an_upgrade_loses_no_override() {
         let mut killed = files.clone();
         killed.kill_at = Some(kill_at);
         let (files, is_done) = match Daemon::start(killed) {
-            Ok(daemon) => (daemon.killed(), true),
+            Ok(daemon) => (daemon.into_files(), true),
             Err(files) => (*files, false),
         };
         let daemon = restart(files);
@@ -393,11 +397,11 @@ proptest! {
                 Err(_) => break,
             }
         }
-        let files = daemon.killed();
+        let files = daemon.into_files();
         let next = restart(files.clone());
         prop_assert!(has_applied(&next, &before) || has_applied(&next, &after));
         // After the new daemon has started, a downgrade finds the same overrides in both planes.
-        let files = next.killed();
+        let files = next.into_files();
         let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
         let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OWNER_FILE).unwrap_or(NO_OVERRIDES)).unwrap();
         prop_assert_eq!(words, proxy.words);
@@ -427,6 +431,6 @@ proptest! {
             }
             prop_assert!(has_applied(&daemon, &active), "{:?} {:?}", daemon.planes, active);
         }
-        prop_assert!(has_applied(&restart(daemon.killed()), &active));
+        prop_assert!(has_applied(&restart(daemon.into_files()), &active));
     }
 }

@@ -15,7 +15,7 @@ use weir_state::{
 };
 
 const PROXY: &[u8] = include_bytes!("fixtures/v0.1.0/proxy.json");
-const LEFT: &[u8] = include_bytes!("fixtures/v0.1.0/proxy-left.json");
+const HANDOVER: &[u8] = include_bytes!("fixtures/v0.1.0/proxy-left.json");
 const STATE: &[u8] = include_bytes!("fixtures/v0.1.0/state.json");
 const JOURNAL: &[u8] = include_bytes!("fixtures/v0.1.0/state.journal");
 
@@ -92,16 +92,16 @@ fn files_of_0_1_0_are_read() {
 #[test]
 fn handover_of_0_1_0_is_read() {
     #[derive(serde::Deserialize)]
-    struct Left {
+    struct Handover {
         standings: SavedStandings,
     }
-    let left: Left = serde_json::from_slice(LEFT).unwrap();
-    assert_eq!(left.standings.below_quorum, ["web"]);
-    assert_eq!(left.standings.servers["app"].len(), 2);
-    let frozen: previous::LeftFile = serde_json::from_slice(LEFT).unwrap();
-    let text = serde_json::to_vec(&left.standings).unwrap();
-    let back: previous::Standings = serde_json::from_slice(&text).unwrap();
-    assert_eq!(back, frozen.standings);
+    let handover: Handover = serde_json::from_slice(HANDOVER).unwrap();
+    assert_eq!(handover.standings.below_quorum, ["web"]);
+    assert_eq!(handover.standings.servers["app"].len(), 2);
+    let frozen: previous::LeftFile = serde_json::from_slice(HANDOVER).unwrap();
+    let text = serde_json::to_vec(&handover.standings).unwrap();
+    let reread: previous::Standings = serde_json::from_slice(&text).unwrap();
+    assert_eq!(reread, frozen.standings);
 }
 
 /// An override may be in only one file of 0.1.0: a weight set by ipvsadm, or a change that was interrupted by a kill.

@@ -1,5 +1,5 @@
-//! The items of a datagram: type number, two-byte length, content. Items with unknown numbers are skipped, and so are
-//! bytes after the content that this version defines.
+//! The items of a datagram: type number, two-byte length, content. Items with unknown type numbers, and bytes after the
+//! content that this version defines, are skipped.
 
 use crate::record::{Reader, Record};
 
@@ -30,9 +30,9 @@ pub(crate) enum Item {
 impl Item {
     pub(crate) fn ack(highest: u64, contains: impl Fn(u64) -> bool) -> Self {
         let mut received = [0; ACK_BYTES];
-        for back in 0..ACK_BITS.min(highest + 1) {
-            if contains(highest - back) {
-                received[(back / 8) as usize] |= 1 << (back % 8);
+        for bit in 0..ACK_BITS.min(highest + 1) {
+            if contains(highest - bit) {
+                received[(bit / 8) as usize] |= 1 << (bit % 8);
             }
         }
         Self::Ack { highest, received }
@@ -106,9 +106,9 @@ mod tests {
         let mut body = vec![99, 0, 2, 1, 1];
         let ack = Item::ack(700, |number| number % 2 == 0);
         ack.encode(&mut body);
-        let at = body.len();
+        let start = body.len();
         Item::Hello { challenge: 5 }.encode(&mut body);
-        body[at + 2] += 3;
+        body[start + 2] += 3;
         body.extend_from_slice(&[9, 9, 9]);
         Item::Complete.encode(&mut body);
         let decoded: Vec<Item> = items(&body).collect();

@@ -13,7 +13,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a record describes.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Kind {
     /// A flow.
@@ -77,15 +77,15 @@ pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
+        let (bytes, remaining) = self.0.split_at_checked(length)?;
+        self.0 = remaining;
+        Some(bytes)
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
+        let (bytes, remaining) = self.0.split_first_chunk::<N>()?;
+        self.0 = remaining;
+        Some(*bytes)
     }
 
     pub(crate) fn u8(&mut self) -> Option<u8> {

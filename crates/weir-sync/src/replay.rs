@@ -9,7 +9,7 @@ const WORDS: usize = (WINDOW / 64) as usize;
 pub(crate) struct Window {
     /// The highest received number plus one; 0 = none.
     next: u64,
-    seen: [u64; WORDS],
+    received: [u64; WORDS],
 }
 
 impl Window {
@@ -19,12 +19,12 @@ impl Window {
             return false;
         }
         if sequence >= self.next {
-            let from = self.next;
+            let first_new = self.next;
             self.next = sequence + 1;
-            if sequence - from >= WINDOW {
-                self.seen = [0; WORDS];
+            if sequence - first_new >= WINDOW {
+                self.received = [0; WORDS];
             } else {
-                (from..sequence).for_each(|number| self.set(number, false));
+                (first_new..sequence).for_each(|number| self.set(number, false));
             }
         } else if self.next - sequence > WINDOW || self.contains(sequence) {
             return false;
@@ -34,11 +34,11 @@ impl Window {
     }
 
     fn set(&mut self, number: u64, is_received: bool) {
-        let (word, bit) = ((number / 64) as usize % WORDS, 1u64 << (number % 64));
+        let (index, bit) = ((number / 64) as usize % WORDS, 1u64 << (number % 64));
         if is_received {
-            self.seen[word] |= bit;
+            self.received[index] |= bit;
         } else {
-            self.seen[word] &= !bit;
+            self.received[index] &= !bit;
         }
     }
 
@@ -46,7 +46,7 @@ impl Window {
     pub(crate) fn contains(&self, number: u64) -> bool {
         number < self.next
             && self.next - number <= WINDOW
-            && self.seen[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
+            && self.received[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
     }
 
     /// Returns the highest number received, or `None` if there was none.
@@ -80,12 +80,12 @@ mod tests {
             let (mut window, mut accepted) = (Window::default(), HashSet::new());
             for number in numbers {
                 let highest = window.highest();
-                let fresh = window.accept(number);
-                if fresh {
+                let is_accepted = window.accept(number);
+                if is_accepted {
                     prop_assert!(accepted.insert(number));
                 } else {
-                    let old = highest.is_some_and(|it| it >= number + WINDOW);
-                    prop_assert!(accepted.contains(&number) || old);
+                    let is_old = highest.is_some_and(|it| it >= number + WINDOW);
+                    prop_assert!(accepted.contains(&number) || is_old);
                 }
             }
         }

@@ -20,10 +20,10 @@ use aws_lc_rs::hkdf;
 pub const MAX_DATAGRAM: usize = 1400;
 
 const MAGIC: [u8; 4] = *b"WRS\x01";
-pub(crate) const HEADER: usize = 36;
-pub(crate) const TAG: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 36;
+pub(crate) const TAG_BYTES: usize = 16;
 /// Maximum length of the items, in bytes.
-pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER - TAG;
+pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER_BYTES - TAG_BYTES;
 
 /// Random bytes from which the sessions of a process are derived. They must never be reused.
 pub type Seed = [u8; 32];
@@ -108,26 +108,26 @@ fn nonce(sequence: u64) -> Nonce {
 impl Header {
     /// Parses a datagram's header. Returns `None` if the datagram does not have this format.
     pub(crate) fn parse(datagram: &[u8]) -> Option<Self> {
-        let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
-        if header[..4] != MAGIC || rest.len() < TAG {
+        let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>()?;
+        if header[..4] != MAGIC || rest.len() < TAG_BYTES {
             return None;
         }
-        let u64_at = |at: usize| {
+        let read_u64 = |offset: usize| {
             let mut bytes = [0; 8];
-            bytes.copy_from_slice(&header[at..at + 8]);
+            bytes.copy_from_slice(&header[offset..offset + 8]);
             u64::from_be_bytes(bytes)
         };
         let mut session = SessionId::default();
         session.copy_from_slice(&header[4..20]);
         Some(Self {
             session,
-            sequence: u64_at(20),
-            challenge: u64_at(28),
+            sequence: read_u64(20),
+            challenge: read_u64(28),
         })
     }
 
-    fn bytes(&self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
+    fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..20].copy_from_slice(&self.session);
         bytes[20..28].copy_from_slice(&self.sequence.to_be_bytes());
@@ -140,7 +140,7 @@ impl Cipher {
     /// Encrypts `body` and returns the datagram, or `None` if encryption failed.
     pub(crate) fn seal(&self, header: &Header, body: &[u8]) -> Option<Vec<u8>> {
         let head = header.bytes();
-        let mut datagram = Vec::with_capacity(HEADER + body.len() + TAG);
+        let mut datagram = Vec::with_capacity(HEADER_BYTES + body.len() + TAG_BYTES);
         datagram.extend_from_slice(&head);
         datagram.extend_from_slice(body);
         let tag = self
@@ -148,7 +148,7 @@ impl Cipher {
             .seal_in_place_separate_tag(
                 nonce(header.sequence),
                 Aad::from(head),
-                &mut datagram[HEADER..],
+                &mut datagram[HEADER_BYTES..],
             )
             .ok()?;
         datagram.extend_from_slice(tag.as_ref());
@@ -157,7 +157,7 @@ impl Cipher {
 
     /// Decrypts the datagram in place and returns the body, or `None` if the datagram is forged or corrupted.
     pub(crate) fn open<'a>(&self, header: &Header, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
-        let body = datagram.get_mut(HEADER..)?;
+        let body = datagram.get_mut(HEADER_BYTES..)?;
         let aad = Aad::from(header.bytes());
         let opened = self
             .0
@@ -186,13 +186,13 @@ mod tests {
             cipher.open(&header, &mut sealed.clone()),
             Some(&b"items"[..])
         );
-        for at in 0..sealed.len() {
+        for index in 0..sealed.len() {
             let mut bad = sealed.clone();
-            bad[at] ^= 0x40;
+            bad[index] ^= 0x40;
             let opened = Header::parse(&bad)
                 .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
             // A receiver would select another key for a changed session; this test keeps the cipher.
-            assert_eq!(opened, None, "byte {at}");
+            assert_eq!(opened, None, "byte {index}");
         }
         for length in 0..sealed.len() {
             let mut short = sealed[..length].to_vec();

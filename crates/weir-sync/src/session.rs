@@ -131,9 +131,10 @@ pub struct Status {
     pub counts: Counts,
 }
 
+/// A datagram with records that the peer has not acknowledged.
 #[derive(Debug)]
 struct InFlight {
-    at: Duration,
+    sent_at: Duration,
     entries: Vec<u32>,
     /// Whether the datagram reports the end of the whole table.
     completes: bool,
@@ -159,14 +160,16 @@ pub struct Session {
     cipher: Option<Cipher>,
     sequence: u64,
     challenge: u64,
-    challenges: u32,
+    /// Number of times the challenge has changed.
+    challenge_changes: u32,
     remote: Option<Remote>,
     retired: Vec<SessionId>,
     /// The challenge from a hello to respond to once. The hello may be a replay.
     pending_response: Option<u64>,
     responded_at: Option<Duration>,
     hello_at: Duration,
-    acknowledge: bool,
+    /// Whether datagrams were received that have not been acknowledged.
+    ack_pending: bool,
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
     /// The entry at which the transfer of the whole table continues; `None` if there is no transfer.
@@ -191,14 +194,14 @@ impl Session {
             id,
             sequence: 0,
             challenge: challenge(&seed, peer, 0),
-            challenges: 0,
+            challenge_changes: 0,
             seed,
             remote: None,
             retired: Vec::new(),
             pending_response: None,
             responded_at: None,
             hello_at: now,
-            acknowledge: false,
+            ack_pending: false,
             queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
             transfer: None,
@@ -213,7 +216,7 @@ impl Session {
     }
 
     /// Queues a changed entry for sending.
-    pub fn note(&mut self, entry: u32, now: Duration) {
+    pub fn queue_entry(&mut self, entry: u32, now: Duration) {
         if !self.is_alive(now) {
             // The peer gets the whole table when it returns.
             return;
@@ -259,11 +262,11 @@ impl Session {
         if header.session == self.id {
             return Err(Ignored::Forged);
         }
-        let known = self
+        let is_known = self
             .remote
             .as_ref()
             .is_some_and(|it| it.id == header.session);
-        if known {
+        if is_known {
             let remote = self.remote.as_mut().ok_or(Ignored::Stale)?;
             let body = remote
                 .cipher
@@ -323,8 +326,8 @@ impl Session {
         }
         if self.retired.len() >= RETIRED_MAX {
             self.retired.clear();
-            self.challenges += 1;
-            self.challenge = challenge(&self.seed, self.peer, self.challenges);
+            self.challenge_changes += 1;
+            self.challenge = challenge(&self.seed, self.peer, self.challenge_changes);
         }
         self.in_flight.clear();
         self.queue.clear();
@@ -341,12 +344,12 @@ impl Session {
                     }
                 }
                 Item::Flow(record) => {
-                    self.acknowledge = true;
+                    self.ack_pending = true;
                     self.counts.received += 1;
                     records.push(record);
                 }
                 Item::Complete => {
-                    self.acknowledge = true;
+                    self.ack_pending = true;
                     if let Some(remote) = &mut self.remote {
                         remote.complete = true;
                     }
@@ -358,9 +361,9 @@ impl Session {
 
     fn handle_ack(&mut self, highest: u64, received: &[u8]) {
         let is_received = |number: u64| {
-            let back = highest.checked_sub(number)?;
-            let byte = received.get((back / 8) as usize)?;
-            (back < ACK_BITS).then_some(byte & 1 << (back % 8) != 0)
+            let distance = highest.checked_sub(number)?;
+            let byte = received.get((distance / 8) as usize)?;
+            (distance < ACK_BITS).then_some(byte & 1 << (distance % 8) != 0)
         };
         self.in_flight
             .retain(|number, _| is_received(*number) != Some(true));
@@ -378,7 +381,7 @@ impl Session {
                 self.counts.lost += 1;
                 self.announce_complete |= datagram.completes;
                 for entry in datagram.entries {
-                    self.queue.push_back((entry, datagram.at));
+                    self.queue.push_back((entry, datagram.sent_at));
                 }
             }
         }
@@ -389,7 +392,7 @@ impl Session {
         if let Some(challenge) = self.pending_response.take()
             && self
                 .responded_at
-                .is_none_or(|at| now.saturating_sub(at) >= RESPONSE_INTERVAL)
+                .is_none_or(|time| now.saturating_sub(time) >= RESPONSE_INTERVAL)
         {
             self.responded_at = Some(now);
             return self.seal(challenge, &self.hello());
@@ -424,7 +427,7 @@ impl Session {
             self.in_flight.insert(
                 number,
                 InFlight {
-                    at: now,
+                    sent_at: now,
                     entries,
                     completes,
                 },
@@ -443,13 +446,13 @@ impl Session {
     }
 
     fn append_ack(&mut self, body: &mut Vec<u8>) {
-        let Some(remote) = self.remote.as_ref().filter(|_| self.acknowledge) else {
+        let Some(remote) = self.remote.as_ref().filter(|_| self.ack_pending) else {
             return;
         };
         if let Some(highest) = remote.window.highest() {
             Item::ack(highest, |number| remote.window.contains(number)).encode(body);
         }
-        self.acknowledge = false;
+        self.ack_pending = false;
     }
 
     /// Clears the queues of a silent peer, which gets the whole table when it returns.
@@ -471,13 +474,13 @@ impl Session {
         source: &mut impl Source,
         body: &mut Vec<u8>,
     ) -> Option<(Vec<u32>, bool)> {
-        let late: Vec<u64> = self
+        let overdue: Vec<u64> = self
             .in_flight
             .iter()
-            .take_while(|(_, datagram)| now.saturating_sub(datagram.at) > LOST_AFTER)
+            .take_while(|(_, datagram)| now.saturating_sub(datagram.sent_at) > LOST_AFTER)
             .map(|(number, _)| *number)
             .collect();
-        self.resend(&late);
+        self.resend(&overdue);
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             return None;
         }
@@ -490,8 +493,8 @@ impl Session {
             let Some((entry, _)) = self.queue.pop_front() else {
                 break;
             };
-            if let Some((later, _)) = self.queue.get(PREPARE_DISTANCE) {
-                source.prepare(*later);
+            if let Some((upcoming, _)) = self.queue.get(PREPARE_DISTANCE) {
+                source.prepare(*upcoming);
             }
             records.clear();
             source.export(entry, &mut records);
@@ -545,12 +548,12 @@ impl Session {
         } else {
             PeerState::Established
         };
-        let waiting = self.queue.front().map(|(_, at)| *at);
-        let sent = self.in_flight.values().map(|datagram| datagram.at);
-        let oldest = waiting.into_iter().chain(sent).min();
+        let queued = self.queue.front().map(|(_, time)| *time);
+        let sent = self.in_flight.values().map(|datagram| datagram.sent_at);
+        let oldest = queued.into_iter().chain(sent).min();
         Status {
             state,
-            lag: oldest.map_or(Duration::ZERO, |at| now.saturating_sub(at)),
+            lag: oldest.map_or(Duration::ZERO, |time| now.saturating_sub(time)),
             queued: self.queue.len(),
             silent_for: self
                 .remote

@@ -107,7 +107,7 @@ fn joining_peer_gets_whole_table_then_changes() {
     assert_eq!((status.state, status.queued), (PeerState::Established, 0));
     assert!(b.session.status(now).complete);
     a.table.0.insert(7, 2);
-    a.session.note(7, now);
+    a.session.queue_entry(7, now);
     let until = now + Duration::from_millis(20);
     exchange(&mut a, &mut b, &mut now, until);
     assert_eq!(b.received[&7], 2);
@@ -119,7 +119,7 @@ fn replayed_and_reflected_datagrams_are_rejected() {
     let (mut a, mut b, mut now) = joined();
     now += Duration::from_secs(1);
     a.table.0.insert(9, 3);
-    a.session.note(9, now);
+    a.session.queue_entry(9, now);
     let sent = a.send(now);
     for datagram in &sent {
         assert_eq!(b.receive(datagram.clone(), now), Ok(()));
@@ -170,7 +170,7 @@ fn changes_are_not_queued_for_silent_peer() {
     let (mut a, _, mut now) = joined();
     now += Duration::from_secs(10);
     for entry in 0..100_000 {
-        a.session.note(entry % 5000, now);
+        a.session.queue_entry(entry % 5000, now);
     }
     let status = a.session.status(now);
     assert_eq!((status.state, status.queued), (PeerState::Silent, 0));
@@ -195,7 +195,7 @@ proptest! {
             if let Some((entry, version)) = changes.next() {
                 let newer = a.table.0[&entry] + version;
                 a.table.0.insert(entry, newer);
-                a.session.note(entry, now);
+                a.session.queue_entry(entry, now);
             }
             for datagram in a.send(now) {
                 match outcomes.next() {

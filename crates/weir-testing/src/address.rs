@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn locked_blocks_are_not_shared() {
-        let (one, two) = (lock_block(), lock_block());
-        assert!(one.unused.end <= two.unused.start || two.unused.end <= one.unused.start);
+        let (first, second) = (lock_block(), lock_block());
+        assert!(first.unused.end <= second.unused.start || second.unused.end <= first.unused.start);
     }
 }

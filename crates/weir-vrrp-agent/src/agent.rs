@@ -69,13 +69,13 @@ struct Agent {
 /// Waits as a standby process until the running agent has exited (SIGUSR1). Returns false if the process must exit
 /// instead (SIGTERM).
 async fn wait_as_standby() -> Result<bool, Error> {
-    let on = |kind| signal(kind).map_err(Error::Signals);
+    let handler = |kind| signal(kind).map_err(Error::Signals);
     let (mut activate, mut terminate) = (
-        on(SignalKind::user_defined1())?,
-        on(SignalKind::terminate())?,
+        handler(SignalKind::user_defined1())?,
+        handler(SignalKind::terminate())?,
     );
     // Ignore SIGHUP, which a reload may send while the previous agent exits.
-    let _hangup = on(SignalKind::hangup())?;
+    let _hangup = handler(SignalKind::hangup())?;
     set_name(c"weir-standby");
     let is_activated = tokio::select! {
         biased;
@@ -109,8 +109,11 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
     if let Err(error) = weir_sys::restrict_to_agent_calls() {
         tracing::warn!(%error, "failed to install the system call filter");
     }
-    let on = |kind| signal(kind).map_err(Error::Signals);
-    let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
+    let handler = |kind| signal(kind).map_err(Error::Signals);
+    let (mut hangup, mut terminate) = (
+        handler(SignalKind::hangup())?,
+        handler(SignalKind::terminate())?,
+    );
     let netlink = Netlink::open()?;
     let mut watch = netlink.watch()?;
     let client = Arc::new(Client::new(channel));
@@ -136,7 +139,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
     loop {
         tokio::select! {
             biased;
-            () = agent.readable(), if !has_more => {}
+            () = agent.wait_readable(), if !has_more => {}
             answer = answers.next() => match answer {
                 Some(answer) => agent.handle_answer(answer).await?,
                 None => return agent.handle_helper_exit(),
@@ -179,11 +182,11 @@ impl Agent {
     fn time_until_due(&self) -> Duration {
         let tracked = self.tracked.iter().filter_map(TrackedObject::due);
         let next = self.router.next_deadline().into_iter().chain(tracked).min();
-        next.map_or(RETRY_INTERVAL, |at| at.saturating_sub(now()))
+        next.map_or(RETRY_INTERVAL, |deadline| deadline.saturating_sub(now()))
     }
 
-    /// Completes when a packet is waiting. Cancel-safe.
-    async fn readable(&self) {
+    /// Waits until a packet can be received. Cancel-safe.
+    async fn wait_readable(&self) {
         poll_fn(|context| {
             let mut ready = false;
             for socket in self.ports.iter().filter_map(Port::socket) {
@@ -301,8 +304,8 @@ impl Agent {
     fn check_tracked(&mut self) -> Result<(), Error> {
         let now = now();
         let mut names = None;
-        for at in 0..self.tracked.len() {
-            let tracked = &mut self.tracked[at];
+        for index in 0..self.tracked.len() {
+            let tracked = &mut self.tracked[index];
             if tracked.due().is_none_or(|due| now < due) {
                 continue;
             }
@@ -322,7 +325,7 @@ impl Agent {
                 continue;
             }
             let router = self.settings[router].name.clone();
-            self.request(Request::Track { router, object }, Awaited::Track(at))?;
+            self.request(Request::Track { router, object }, Awaited::Track(index))?;
         }
         Ok(())
     }
@@ -356,7 +359,7 @@ impl Agent {
                 );
             }
             (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
-            (Awaited::Track(at), reply) => self.handle_tracked(at, reply),
+            (Awaited::Track(index), reply) => self.handle_tracked(index, reply),
             (Awaited::Remove(router), Reply::Failed { reason }) => {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
@@ -435,9 +438,9 @@ impl Agent {
         }
     }
 
-    fn handle_tracked(&mut self, at: usize, reply: Reply) {
+    fn handle_tracked(&mut self, index: usize, reply: Reply) {
         let now = now();
-        let Some(tracked) = self.tracked.get_mut(at) else {
+        let Some(tracked) = self.tracked.get_mut(index) else {
             return;
         };
         let Reply::Tracked(outcome) = reply else {
@@ -605,11 +608,11 @@ impl Agent {
     async fn stop(mut self, answers: &Answers) -> Result<(), Error> {
         self.stop_all();
         self.flush()?;
-        let until = Instant::now() + STOP_TIMEOUT;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         let is_change = |awaited: &Awaited| !matches!(awaited, Awaited::Track(_) | Awaited::Policy);
         while self.awaited.values().any(is_change) {
             match timeout(
-                until.saturating_duration_since(Instant::now()),
+                deadline.saturating_duration_since(Instant::now()),
                 answers.next(),
             )
             .await

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 pub use agent::run;
 pub use control::{Observed, Order, observe, order, status};
-pub use status::{IgnoredPackets, RouterReport, RouterStatus, TrackedStatus};
+pub use status::{RouterReport, RouterStatus, TrackedStatus};
 
 /// Name of the account that the agent runs as, if the account exists.
 pub const ACCOUNT: &str = "weir-vrrp";

@@ -5,9 +5,6 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Numbers of ignored packets, by reason.
-pub type IgnoredPackets = BTreeMap<String, u64>;
-
 /// The agent's report on a virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouterReport {
@@ -43,8 +40,8 @@ pub struct RouterStatus {
     pub sent: u64,
     /// Number of packets received and accepted.
     pub received: u64,
-    /// Numbers of packets ignored, by reason.
-    pub ignored: IgnoredPackets,
+    /// Number of ignored packets, by reason.
+    pub ignored: BTreeMap<String, u64>,
     /// Number of accepted packets whose addresses differ from the configured ones.
     pub address_mismatches: u64,
     /// Number of times the virtual router became active since the agent started.

@@ -108,19 +108,19 @@ impl TrackedObject {
                 (1, 1)
             }
         };
-        let (new, needed) = match outcome {
+        let (new_state, results_needed) = match outcome {
             TrackedOutcome::Up => (TrackedState::Up, rise),
             TrackedOutcome::Down => (TrackedState::Down, fall),
             TrackedOutcome::Number(number) => (TrackedState::Number(number), 1),
         };
-        if new == self.state {
+        if new_state == self.state {
             self.contradictions = 0;
             return self.state;
         }
         self.contradictions += 1;
         // The first result sets the state at once.
-        if self.state == TrackedState::Unknown || self.contradictions >= needed {
-            self.state = new;
+        if self.state == TrackedState::Unknown || self.contradictions >= results_needed {
+            self.state = new_state;
             self.contradictions = 0;
         }
         self.state
@@ -132,8 +132,7 @@ impl TrackedObject {
     }
 }
 
-/// Returns the names of running processes: the kernel's name (`comm`), and the file name of the first argument. The
-/// values are numbers of processes.
+/// Returns the number of processes with each name: the kernel's name (`comm`), or the file name of the first argument.
 pub(crate) fn process_names() -> HashMap<String, usize> {
     let mut names = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -146,9 +145,12 @@ pub(crate) fn process_names() -> HashMap<String, usize> {
             continue;
         }
         let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let first = line.split(|byte| *byte == 0).next().unwrap_or_default();
-        let program = String::from_utf8_lossy(first);
+        let command_line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let path = command_line
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
+        let program = String::from_utf8_lossy(path);
         let program = program.rsplit('/').next().unwrap_or_default().to_owned();
         let comm = comm.trim_end().to_owned();
         if comm != program {
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn process_names_include_this_process() {
-        let own = fs::read_to_string("/proc/self/comm").unwrap();
-        assert!(process_names().contains_key(own.trim_end()));
+        let name = fs::read_to_string("/proc/self/comm").unwrap();
+        assert!(process_names().contains_key(name.trim_end()));
     }
 }

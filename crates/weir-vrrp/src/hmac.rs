@@ -59,7 +59,7 @@ pub enum HmacMode {
 pub struct HmacConfig {
     /// Accepted keys.
     pub keys: Vec<HmacKey>,
-    /// ID of the key that packets are signed with.
+    /// ID of the key that signs packets.
     pub active: u8,
     /// Whether the trailer is sent and required.
     pub mode: HmacMode,
@@ -118,7 +118,7 @@ impl Hmac {
         self.config = config;
     }
 
-    /// Returns the trailer for a message; it is empty in receive-only mode. `unix` is the time since 1970.
+    /// Returns the trailer for a message, which is empty in receive-only mode. `unix` is the time since 1970.
     pub(crate) fn trailer(
         &mut self,
         message: &[u8],
@@ -183,12 +183,12 @@ impl Hmac {
         if !expected.is_some_and(|expected| is_equal(&expected, hmac)) {
             return Err(Ignored::Authentication);
         }
-        let at = self
+        let index = self
             .last_received
             .iter()
             .position(|(source, _)| *source == pseudo_header.source);
-        if let Some(at) = at {
-            let (_, last) = self.last_received.remove(at);
+        if let Some(index) = index {
+            let (_, last) = self.last_received.remove(index);
             let is_in_window = seconds_between(unix, last) <= window;
             if is_in_window && !is_after(sequence, last) {
                 self.last_received.push((pseudo_header.source, last));
@@ -282,7 +282,7 @@ mod tests {
         let second = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
         assert_eq!(first.len(), TRAILER_BYTES);
         let mut verify =
-            |trailer: &[u8], at| receiver.verify(&MESSAGE, trailer, pseudo_header(), at);
+            |trailer: &[u8], unix| receiver.verify(&MESSAGE, trailer, pseudo_header(), unix);
         assert_eq!(verify(&second, UNIX), Ok(()));
         assert_eq!(verify(&second, UNIX), Err(Ignored::Replay));
         assert_eq!(verify(&first, UNIX), Err(Ignored::Replay));
@@ -295,17 +295,21 @@ mod tests {
     fn every_byte_except_the_checksum_is_authenticated() {
         let mut sender = hmac(HmacMode::Enforce);
         let trailer = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
-        for at in 0..MESSAGE.len() {
+        for index in 0..MESSAGE.len() {
             let mut changed = MESSAGE;
-            changed[at] ^= 1;
+            changed[index] ^= 1;
             let result = hmac(HmacMode::Enforce).verify(&changed, &trailer, pseudo_header(), UNIX);
-            assert_eq!(result.is_ok(), CHECKSUM_RANGE.contains(&at), "byte {at}");
+            assert_eq!(
+                result.is_ok(),
+                CHECKSUM_RANGE.contains(&index),
+                "byte {index}"
+            );
         }
-        for at in 0..TRAILER_BYTES {
+        for index in 0..TRAILER_BYTES {
             let mut changed = trailer.clone();
-            changed[at] ^= 1;
+            changed[index] ^= 1;
             let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &changed, pseudo_header(), UNIX);
-            assert!(result.is_err(), "byte {at} of the trailer");
+            assert!(result.is_err(), "byte {index} of the trailer");
         }
         let other_source = PseudoHeader {
             source: "10.77.0.2".parse().unwrap(),

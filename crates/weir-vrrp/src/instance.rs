@@ -99,7 +99,7 @@ pub struct Instance {
     previous_last_sent: Option<Duration>,
     announce_at: Option<Duration>,
     refresh_at: Option<Duration>,
-    announced: Option<Duration>,
+    announced_at: Option<Duration>,
     /// When to announce the addresses once more after a packet with a lower priority: Linux ignores announcements that
     /// it receives within a second of the other router's announcement (`locktime`, arp(7)).
     assert_at: Option<Duration>,
@@ -139,7 +139,7 @@ impl Instance {
             last_sent: now,
             preempt_at: None,
             announce_at: None,
-            announced: None,
+            announced_at: None,
             assert_at: None,
             checksum,
             mismatches: 0,
@@ -192,10 +192,10 @@ impl Instance {
         if self.config.priority == OWNER_PRIORITY {
             return OWNER_PRIORITY;
         }
-        let own = self
+        let weights = self
             .tracked()
             .map(|(tracked, state)| tracked.effect.weight(state));
-        let priority = own.fold(i32::from(self.config.priority), i32::saturating_add);
+        let priority = weights.fold(i32::from(self.config.priority), i32::saturating_add);
         let priority = priority.saturating_add(self.group_weight);
         u8::try_from(priority.clamp(1, 254)).unwrap_or(1)
     }
@@ -328,7 +328,7 @@ impl Instance {
         if !matches!(self.state, State::Init | State::Fault) || self.previous_last_sent.is_some() {
             return None;
         }
-        if self.start_at.is_some_and(|at| now < at) {
+        if self.start_at.is_some_and(|end| now < end) {
             return Some("waiting for the end of the start delay".to_owned());
         }
         let unknown = self
@@ -462,8 +462,12 @@ impl Instance {
         self.send(now);
         self.change(State::Active, reason, now);
         self.announce(now);
-        let Announcements { again, refresh, .. } = self.config.announcements;
-        self.announce_at = (!again.is_zero()).then(|| now + again);
+        let Announcements {
+            second_after,
+            refresh,
+            ..
+        } = self.config.announcements;
+        self.announce_at = (!second_after.is_zero()).then(|| now + second_after);
         self.refresh_at = (!refresh.is_zero()).then(|| now + refresh);
     }
 
@@ -503,7 +507,7 @@ impl Instance {
     }
 
     fn announce(&mut self, now: Duration) {
-        self.announced = Some(now);
+        self.announced_at = Some(now);
         self.assert_at = None;
         let repeat = self.config.announcements.repeat;
         self.outputs.push_back(Output::Announce { repeat });
@@ -529,21 +533,21 @@ impl Instance {
         }
     }
 
-    /// Handles a packet that [`crate::decode`] accepted. `from` is its source address.
+    /// Handles a packet that [`crate::decode`] accepted. `sender` is its source address.
     ///
     /// # Errors
     /// Returns the reason why the packet is ignored.
     pub fn handle_packet(
         &mut self,
         received: &Received,
-        from: IpAddr,
+        sender: IpAddr,
         now: Duration,
     ) -> Result<(), Ignored> {
         let advertisement = &received.advertisement;
         if advertisement.version != self.config.version {
             return Err(Ignored::Version);
         }
-        if Some(from) == self.source {
+        if Some(sender) == self.source {
             return Err(Ignored::Own);
         }
         if advertisement.password != self.config.password {
@@ -556,37 +560,37 @@ impl Instance {
             return Err(Ignored::Addresses);
         }
         self.checksum = received.checksum;
-        if !same_addresses(&advertisement.addresses, &self.config.addresses) {
+        if !has_same_addresses(&advertisement.addresses, &self.config.addresses) {
             self.mismatches += 1;
         }
         self.handle_stall(now);
         match self.state {
-            State::Backup => self.receive_as_backup(advertisement, from, now),
-            State::Active => self.receive_as_active(advertisement, from, now),
-            State::Fault => self.active_peer = (advertisement.priority > 0).then_some(from),
+            State::Backup => self.receive_as_backup(advertisement, sender, now),
+            State::Active => self.receive_as_active(advertisement, sender, now),
+            State::Fault => self.active_peer = (advertisement.priority > 0).then_some(sender),
             State::Init => {}
         }
         Ok(())
     }
 
-    fn receive_as_backup(&mut self, advertisement: &Advertisement, from: IpAddr, now: Duration) {
+    fn receive_as_backup(&mut self, advertisement: &Advertisement, sender: IpAddr, now: Duration) {
         if advertisement.priority == 0 {
-            if self.active_peer == Some(from) || self.active_peer.is_none() {
+            if self.active_peer == Some(sender) || self.active_peer.is_none() {
                 self.active_peer = None;
                 self.wants_active = None;
                 self.timer = Some(now + self.skew());
-                self.reason = format!("{from} stopped");
+                self.reason = format!("{sender} stopped");
             }
             return;
         }
         let is_lower = advertisement.priority < self.priority();
-        let preempts = self.config.preempt || self.config.priority == OWNER_PRIORITY;
-        self.active_peer = Some(from);
-        if is_lower && preempts {
-            let at = *self
+        let may_preempt = self.config.preempt || self.config.priority == OWNER_PRIORITY;
+        self.active_peer = Some(sender);
+        if is_lower && may_preempt {
+            let preempt_at = *self
                 .preempt_at
                 .get_or_insert(now + self.config.preempt_delay);
-            if now >= at {
+            if now >= preempt_at {
                 return;
             }
         } else {
@@ -596,29 +600,30 @@ impl Instance {
             self.active_interval = advertisement.interval;
         }
         if self.wants_active.is_some() {
-            self.reason = format!("{from} is active");
+            self.reason = format!("{sender} is active");
         }
         self.restart_down_timer(now);
     }
 
-    fn receive_as_active(&mut self, advertisement: &Advertisement, from: IpAddr, now: Duration) {
+    fn receive_as_active(&mut self, advertisement: &Advertisement, sender: IpAddr, now: Duration) {
         if advertisement.priority == 0 {
             return self.send(now);
         }
-        let own = self.priority();
-        let wins = advertisement.priority > own
-            || (advertisement.priority == own && self.source.is_none_or(|source| from > source));
-        if wins {
+        let priority = self.priority();
+        let peer_wins = advertisement.priority > priority
+            || (advertisement.priority == priority
+                && self.source.is_none_or(|source| sender > source));
+        if peer_wins {
             if advertisement.version == Version::V3 {
                 self.active_interval = advertisement.interval;
             }
-            let advantage = if advertisement.priority > own {
+            let advantage = if advertisement.priority > priority {
                 "a higher priority"
             } else {
                 "a higher address"
             };
-            self.active_peer = Some(from);
-            return self.yield_to_other(format!("{from} has {advantage}"), now);
+            self.active_peer = Some(sender);
+            return self.yield_to_other(format!("{sender} has {advantage}"), now);
         }
         // Assert the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
@@ -631,24 +636,25 @@ impl Instance {
         if self.state != State::Active {
             return;
         }
-        let due = |announced: Option<Duration>| announced.map(|last| last + ANNOUNCE_MIN_INTERVAL);
-        if due(self.announced).is_none_or(|due| now >= due) {
+        let due =
+            |announced_at: Option<Duration>| announced_at.map(|last| last + ANNOUNCE_MIN_INTERVAL);
+        if due(self.announced_at).is_none_or(|due| now >= due) {
             self.announce(now);
         }
-        self.assert_at = due(self.announced);
+        self.assert_at = due(self.announced_at);
     }
 
     /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.handle_stall(now);
-        if self.announce_at.is_some_and(|at| now >= at) {
+        if self.announce_at.is_some_and(|due| now >= due) {
             self.announce_at = None;
             self.announce(now);
         }
-        if self.assert_at.is_some_and(|at| now >= at) {
+        if self.assert_at.is_some_and(|due| now >= due) {
             self.announce(now);
         }
-        if self.refresh_at.is_some_and(|at| now >= at) {
+        if self.refresh_at.is_some_and(|due| now >= due) {
             let Announcements {
                 refresh,
                 refresh_repeat: repeat,
@@ -657,7 +663,7 @@ impl Instance {
             self.refresh_at = Some(now + refresh);
             self.outputs.push_back(Output::Announce { repeat });
         }
-        if self.start_at.is_some_and(|at| now >= at) {
+        if self.start_at.is_some_and(|due| now >= due) {
             self.start_at = None;
             self.evaluate(now);
         }
@@ -698,7 +704,7 @@ impl Instance {
     }
 }
 
-fn same_addresses(received: &[IpAddr], configured: &[IpAddr]) -> bool {
+fn has_same_addresses(received: &[IpAddr], configured: &[IpAddr]) -> bool {
     received.len() == configured.len()
         && configured.iter().all(|address| received.contains(address))
 }

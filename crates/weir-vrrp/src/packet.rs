@@ -16,7 +16,7 @@ pub const HOP_LIMIT: u8 = 255;
 
 /// Length of keepalived's authentication trailer, in bytes.
 pub(crate) const TRAILER_BYTES: usize = 28;
-/// Maximum length of a packet with its Ethernet header, in bytes. keepalived also includes the Ethernet header.
+/// Maximum length of a packet including its Ethernet header, in bytes; as in keepalived.
 const FRAME_MAX_BYTES: usize = 1500;
 const HEADER_BYTES: usize = 8;
 /// Length of the authentication data in version 2, which are always present.
@@ -266,11 +266,11 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
         return Err(Ignored::Length);
     };
-    let v4 = arrival.source.is_ipv4();
+    let is_v4 = arrival.source.is_ipv4();
     if arrival.hop_limit != HOP_LIMIT && arrival.destination.is_multicast() {
         return Err(Ignored::HopLimit);
     }
-    let version = match (first >> 4, v4) {
+    let version = match (first >> 4, is_v4) {
         (2, true) => Version::V2,
         (3, _) => Version::V3,
         _ => return Err(Ignored::Version),
@@ -278,7 +278,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     if first & 0x0f != TYPE_ADVERTISEMENT {
         return Err(Ignored::Type);
     }
-    let size = if v4 { 4 } else { 16 };
+    let size = if is_v4 { 4 } else { 16 };
     let trailer = if version == Version::V2 {
         AUTHENTICATION_BYTES
     } else {
@@ -459,9 +459,9 @@ mod tests {
     #[test]
     fn invalid_packets_are_ignored_with_the_reason() {
         let good = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
-        let error_with = |at: usize, value: u8| {
+        let error_with = |offset: usize, value: u8| {
             let mut bytes = good.clone();
-            bytes[at] = value;
+            bytes[offset] = value;
             decode(&arrival(&bytes)).unwrap_err()
         };
         assert_eq!(error_with(0, 0x41), Ignored::Version);

@@ -74,7 +74,12 @@ impl Router {
         let advertisement = instance.advertisement(priority);
         let mut packets: Vec<_> = receivers
             .iter()
-            .map(|to| (*to, advertisement.encode(source, *to, instance.checksum())))
+            .map(|receiver| {
+                (
+                    *receiver,
+                    advertisement.encode(source, *receiver, instance.checksum()),
+                )
+            })
             .collect();
         if let (Some(Some(hmac)), Some((_, message))) = (self.hmacs.get_mut(index), packets.first())
         {
@@ -154,8 +159,8 @@ impl Router {
         let Some(group) = group else {
             return;
         };
-        for (at, (instance, _)) in self.instances.iter_mut().enumerate() {
-            if at != leader && instance.config().group.as_deref() == Some(group) {
+        for (index, (instance, _)) in self.instances.iter_mut().enumerate() {
+            if index != leader && instance.config().group.as_deref() == Some(group) {
                 instance.assert_addresses(now);
             }
         }
@@ -229,11 +234,11 @@ impl Router {
         let mut hmacs = std::mem::take(&mut self.hmacs);
         let mut continuing = Vec::new();
         for config in configs {
-            let same =
+            let is_same =
                 |(instance, _): &(Instance, Counters)| is_same_router(instance.config(), &config);
-            let position = previous.iter().position(same);
-            let hmac = position.and_then(|at| hmacs.swap_remove(at));
-            let existing = position.map(|at| previous.swap_remove(at));
+            let position = previous.iter().position(is_same);
+            let hmac = position.and_then(|index| hmacs.swap_remove(index));
+            let existing = position.map(|index| previous.swap_remove(index));
             self.hmacs.push(match (hmac, config.hmac.clone()) {
                 (Some(mut hmac), Some(config)) => {
                     hmac.configure(config);
@@ -312,8 +317,8 @@ impl Router {
                 {
                     continue;
                 }
-                for (at, (instance, _)) in self.instances.iter_mut().enumerate() {
-                    if at != index && instance.config().group == group {
+                for (member, (instance, _)) in self.instances.iter_mut().enumerate() {
+                    if member != index && instance.config().group == group {
                         instance.follow_backup(&name, now);
                     }
                 }
@@ -357,7 +362,7 @@ impl Router {
             let untracked = weights.into_iter().flatten().filter(|(identity, _)| {
                 !instance
                     .tracked()
-                    .any(|(own, _)| own.identity == **identity)
+                    .any(|(tracked, _)| tracked.identity == **identity)
             });
             let weight = untracked.fold(0, |sum: i32, (_, weight)| sum.saturating_add(*weight));
             instance.set_group_weight(weight);
@@ -381,7 +386,7 @@ impl Router {
             };
             let members = faults.get(group).into_iter().flatten();
             let other = members
-                .filter(|(at, _)| *at != index)
+                .filter(|(member, _)| *member != index)
                 .map(|(_, name)| name)
                 .next();
             let fault = other.map(|name| format!("{name} of the same group is in fault"));

@@ -236,10 +236,10 @@ fn metrics_page(metrics: &str) -> String {
         family_labels.extend(labels);
     }
     let mut out = String::from(
-        "# Metrics\n\nEvery family of `GET /metrics`, read from a running daemon with `metrics = \"full\"`. \
-         [Observing](observing.md#metrics)\nexplains them. Families of virtual routers, peers, announced \
-         VIPs, proxies, routes, `[tracing]` and `[cluster]` appear\nwith the first of them, those of latency with the \
-         first measurement.\n\n| name | type | labels | meaning \
+        "# Metrics\n\nThis page lists all metric families of `GET /metrics`, read from a running daemon with \
+         `metrics = \"full\"`.\n[Observing](observing.md#metrics) explains them. Families of virtual routers, peers, \
+         announced VIPs, proxies, routes,\n`[tracing]` and `[cluster]` appear when these are configured, families of \
+         latencies after the first measurement.\n\n| name | type | labels | meaning \
          |\n|---|---|---|---|\n",
     );
     for (name, (kind, help, labels)) in families {

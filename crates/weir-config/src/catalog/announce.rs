@@ -31,8 +31,8 @@ pub(crate) static ANNOUNCE: Section = Section {
     path: "announce",
     page: "announce",
     purpose: "Announces VIPs by BGP through a speaker that runs on this machine, for several directors behind routers \
-              with equal-cost paths. A VIP is announced while its services can serve: their pools have usable \
-              servers, or the quorum, and the data plane is attached.",
+              with equal-cost paths. A VIP is announced while its services are usable: their pools have a usable \
+              server, or their quorum, and the data plane is attached.",
     example: "[announce]\nspeaker = \"bird\"\nwithdraw_after = \"10s\"\n",
     keys: &[
         Key::new(
@@ -105,9 +105,9 @@ pub(crate) static ANNOUNCE: Section = Section {
             Kind::DescribedText("an absolute path"),
             Default("/run/bird/weir.conf"),
             "`bird` only: the file that Weir writes. Include it at the top level of bird.conf, with a wildcard, so \
-             that BIRD accepts a missing file: `include \"/run/bird/weir*.conf\";`. It should not survive a reboot: \
-             routes in it are announced as soon as BIRD starts. Export the routes of the protocols `weir4` and \
-             `weir6`.",
+             that BIRD accepts a missing file: `include \"/run/bird/weir*.conf\";`. The file should not survive a \
+             reboot, because BIRD announces the routes in it as soon as it starts. Export the routes of the protocols \
+             `weir4` and `weir6`.",
             "include = \"/run/bird-edge/weir.conf\"",
         ),
         Key::new(

@@ -59,7 +59,7 @@ pub(super) const SERVICE_KEY: Key = Key::new(
 pub(super) const ROUTE_KEY: Key = Key::new(
     "basic_auth",
     KIND,
-    Absent("as the service"),
+    Absent("the service's"),
     "Users that may send the route's requests, with their passwords; they replace those of the service. `false`: no \
      authentication.",
     "basic_auth = { file = \"/etc/weir/users\" }",

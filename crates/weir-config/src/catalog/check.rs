@@ -54,7 +54,8 @@ pub(crate) static CHECK: Section = Section {
              evaluate the response; `grpc` uses the gRPC health checking protocol; `smtp`, `redis`, `mysql` and \
              `postgres` exchange a greeting in their protocol; `dns` resolves a name; `udp` sends a datagram; `ping` \
              sends an ICMP echo request. `agent` reads the weight or state that the server reports, like HAProxy's \
-             agent-check. `script` and `file` run on the director: the exit code of a program, the number in a file.",
+             agent-check. `script` runs a program on the director and evaluates its exit code; `file` reads a number \
+             from a file.",
             "kind = \"http\"",
         )
         .known_as(&["type", "checktype", "mode"]),
@@ -62,7 +63,7 @@ pub(crate) static CHECK: Section = Section {
             "interval",
             INTERVAL,
             Default("2s"),
-            "Time between probes, varied randomly by 5% to prevent synchronized probes.",
+            "Time between probes. It varies randomly by up to 5%, so that probes do not synchronize.",
             "interval = \"5s\"",
         )
         .known_as(&["delay_loop", "inter", "checkinterval"]),
@@ -127,7 +128,7 @@ pub(crate) static CHECK: Section = Section {
             Kind::OneOf(starts),
             Default("checking"),
             "State before the first result. `checking`: used only while no other server is up, and the first result \
-             decides immediately. `up` and `down`: assumed to be in that state.",
+             decides immediately. `up` and `down`: the server is assumed to be in that state.",
             "start = \"down\"",
         )
         .known_as(&["init-state", "alpha"]),
@@ -324,9 +325,9 @@ pub(crate) static CHECK: Section = Section {
             "command",
             COMMAND,
             Absent("none; required for `script`"),
-            "`script`: absolute path of a program, and its arguments; no shell is involved. Exit code 0 passes, any \
-             other fails. The environment contains the server in `WEIR_ADDRESS` and `WEIR_PORT`. The program is \
-             killed when the timeout expires.",
+            "`script`: absolute path of a program, and its arguments; no shell is involved. The check passes if the \
+             exit code is 0, and fails otherwise. The environment contains the server in `WEIR_ADDRESS` and \
+             `WEIR_PORT`. The program is killed when the timeout expires.",
             "command = [\"/usr/local/bin/check\", \"--fast\"]",
         )
         .known_as(&["script", "misc_path", "checkcommand"]),
@@ -334,7 +335,7 @@ pub(crate) static CHECK: Section = Section {
             "dynamic",
             Kind::Flag,
             Default("false"),
-            "`script`: exit codes 2 to 255 pass too and set the weight to the exit code minus 2.",
+            "`script`: the check also passes with exit codes 2 to 255, which set the weight to the exit code minus 2.",
             "dynamic = true",
         )
         .known_as(&["misc_dynamic"]),
@@ -389,7 +390,8 @@ pub(crate) static EXCHANGE: Section = Section {
             "regex",
             Kind::Text,
             Absent("any text"),
-            "Regular expression that must match somewhere in these 64 KiB, as in `expect` of `http` checks.",
+            "Regular expression that must match somewhere in the same 64 KiB; same syntax as `regex` in `expect` of \
+             `http` checks.",
             "regex = \"role:(master|active)\"",
         )
         .known_as(&["rstring"]),
@@ -400,7 +402,7 @@ pub(crate) static EXCHANGE: Section = Section {
 pub(crate) static EXPECT: Section = Section {
     path: "check.NAME.expect",
     page: "expect",
-    purpose: "Conditions on the response to a probe. All conditions must hold.",
+    purpose: "Conditions that the response to a probe must meet. All of them must hold.",
     example: "[check.site]\nkind = \"http\"\nexpect = { status = \"200-299\", body = \"Up\" \
               }\n\n[pool.images]\nservers = [\"10.0.0.5\"]\ncheck = \"site\"\n\n[service.images]\nlisten = \
               [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"images\"\n",

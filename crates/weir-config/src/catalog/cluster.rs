@@ -28,8 +28,8 @@ pub(crate) static CLUSTER: Section = Section {
             "etcd",
             Kind::List(&Kind::DescribedText("a URL like \"https://10.0.0.11:2379\"")),
             Required,
-            "Client URLs of the members of etcd, version 3.4 or later. One is used at a time; if it fails, the next \
-             one is used.",
+            "Client URLs of the members of etcd, version 3.4 or later. One member is used at a time; if it fails, the \
+             next one is used.",
             "etcd = [\"https://10.0.0.11:2379\"]",
         )
         .known_as(&["endpoints"]),
@@ -106,16 +106,16 @@ pub(crate) static CLUSTER: Section = Section {
             "agreement",
             Kind::Flag,
             Default("true"),
-            "Whether a server is also down if a quorum of the directors that can reach any server reports it down.",
+            "Whether a server is also considered down if a quorum of the directors reports it down. Directors that \
+             reach no server are not counted.",
             "agreement = false",
         ),
         Key::new(
             "files",
             Kind::List(&PATH),
-            Absent("those that this file refers to"),
-            "Files and directories with certificates, keys and revocation lists that a published configuration may \
-             refer to in `tls` of services and pools and in `ca` of checks, in addition to those that this file refers \
-             to.",
+            Absent("those that this file uses"),
+            "Files and directories with certificates, keys and revocation lists that a published configuration may use \
+             in `tls` of services and pools and in `ca` of checks. Those that this file uses are always allowed.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(
@@ -133,10 +133,9 @@ pub(crate) static CLUSTER: Section = Section {
 pub(crate) static CLUSTER_PUBLISH: Section = Section {
     path: "cluster.publish",
     page: "cluster-publish",
-    purpose: "Limits on what the group may publish to this director. They are set in the director's own file: the \
-              daemon rejects a published configuration that needs more, and so do the processes that have root \
-              privileges. A published configuration cannot contain interfaces, virtual routers or announcements; these \
-              are set only in the director's own file.",
+    purpose: "Limits on what the group may publish to this director. The daemon, and each process that has root \
+              privileges, rejects a published configuration that exceeds them. A published configuration cannot \
+              contain interfaces, virtual routers or announcements; these are set only in the director's own file.",
     example: "[cluster]\netcd = [\"https://10.0.0.11:2379\"]\nname = \"edge\"\n\n[cluster.publish]\nvips = \
               [\"192.0.2.0/24\"]\nports = [\"80\", \"443\"]\nservers = [\"10.0.0.0/16\"]\nforwards = \
               [\"direct\", \"proxy\"]\n",
@@ -168,9 +167,9 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
         Key::new(
             "forwards",
             Kind::List(&Kind::OneOf(forwards)),
-            Absent("all but `socket`"),
-            "Values of `forward` in published services and servers. `socket` changes where programs of this machine \
-             connect to.",
+            Absent("all except `socket`"),
+            "Values of `forward` in published services and servers. `socket` redirects connections of programs on this \
+             machine.",
             "forwards = [\"direct\", \"proxy\"]",
         ),
         Key::new(
@@ -184,7 +183,7 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             "timeouts",
             Kind::Flag,
             Default("false"),
-            "Whether the group may publish `[timeouts]` and `[ipvs]`, which apply to all services of this director.",
+            "Whether the group may publish `[timeouts]` and `[ipvs]`. They apply to all services of this director.",
             "timeouts = true",
         ),
     ],

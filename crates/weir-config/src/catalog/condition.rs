@@ -222,8 +222,9 @@ pub(crate) static HOST_FILE: Section = Section {
         "file",
         Kind::DescribedText("the absolute path of a file"),
         Required,
-        "File with one host per line, written as in `host`. Empty lines and lines that begin with `#` are ignored. \
-         The cost of a lookup depends only on the number of hosts with `*` inside, or with an expression.",
+        "File with one host per line, written as in `host`. Empty lines and lines that begin with `#` are ignored. The \
+         cost of a lookup does not depend on the number of hosts, except of those with a regular expression or with \
+         `*` in the middle.",
         "file = \"/etc/weir/hosts.txt\"",
     )
     .known_as(&["path"])],

@@ -17,7 +17,7 @@ pub(crate) static FILES: Section = Section {
             "root",
             Kind::DescribedText("the absolute path of a directory"),
             Required,
-            "The directory. The user that runs Weir must be able to read it. An unprivileged daemon must be restarted \
+            "The directory. The user who runs Weir must be able to read it. An unprivileged daemon must be restarted \
              after a reload adds a directory outside `/usr` and `/etc`.",
             "root = \"/srv/www\"",
         )

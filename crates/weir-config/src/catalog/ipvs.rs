@@ -13,7 +13,7 @@ pub(crate) static IPVS: Section = Section {
             "expire_nodest_conn",
             SWITCH,
             Default("0"),
-            "1: a flow whose server was removed ends with its next packet; a packet that may start a flow is \
+            "1: a flow whose server was removed ends with its next packet. A packet that may start a flow is then \
              scheduled again, unless `on_remove` of the pool specifies otherwise. A SYN on a flow whose server takes \
              no new flows starts a new flow.",
             "expire_nodest_conn = 1",
@@ -29,9 +29,9 @@ pub(crate) static IPVS: Section = Section {
             "conn_reuse_mode",
             integer((0, Ipvs::MAX_CONN_REUSE_MODE as u32)),
             Default("1"),
-            "When a SYN that matches an existing flow starts a new flow: 0 = never, 1 = when the old flow has ended, 2 \
-             and 3 = in FIN_WAIT too, for forwarding methods whose replies bypass the director. Never for flows of \
-             persistent clients.",
+            "When a SYN that matches an existing flow starts a new flow: 0 = never, 1 = if the old flow has ended, 2 \
+             and 3 = also if it is in FIN_WAIT, for forwarding methods whose replies bypass the director. This does \
+             not apply to flows of persistent clients.",
             "conn_reuse_mode = 0",
         ),
         Key::new(
@@ -62,8 +62,8 @@ pub(crate) static IPVS: Section = Section {
             Default("0"),
             "When the flow table is protected against floods: 0 = never, 1 and 2 = while memory is low, 3 = always. \
              Each second, in a random 1/32 of the table, these entries are dropped: half-open flows, persistence \
-             entries without an established flow, and flows that were idle for a minute after packets within a single \
-             second (the kernel counts up to eight packets and drops some of those).",
+             entries without an established flow, and flows whose packets all arrived within one second, more than a \
+             minute ago (the kernel instead counts packets, and drops some flows with up to eight).",
             "drop_entry = 1",
         ),
         Key::new(

@@ -21,9 +21,9 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A table of keys and values. A text from the request is looked up in it, to select a pool or to give the \
-              variable `{map.NAME}` its value. The cost of a lookup does not depend on the number of entries. If a key \
-              occurs several times, the first entry applies.",
+    purpose: "A table of keys and values. Weir looks up a text from the request in it, to select a pool or to set the \
+              variable `{map.NAME}`. The cost of a lookup does not depend on the number of entries. If a key occurs \
+              several times, the first entry applies.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
               servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
@@ -51,9 +51,9 @@ pub(crate) static MAP: Section = Section {
             "kind",
             Kind::OneOf(map_kinds),
             Default("exact"),
-            "How keys are compared: with the whole text, with its beginning, with its end (the longest key wins), as \
-             networks with an address (the longest prefix wins), or as regular expressions that match anywhere in \
-             the text (the first wins).",
+            "How a key is compared with the text: with all of it, with its beginning or its end (the longest key \
+             wins), as a network that contains the address (the longest prefix wins), or as a regular expression that \
+             matches anywhere in it (the first one wins).",
             "kind = \"suffix\"",
         ),
         Key::new(

@@ -60,7 +60,7 @@ pub(crate) static POOL: Section = Section {
             ),
             Absent("no additional servers"),
             "Additional servers from DNS, one name or a list of names: addresses, or SRV records with ports and \
-             weights. If an address occurs more than once, only the first occurrence counts.",
+             weights. If an address occurs more than once, its first occurrence applies.",
             "servers_dns = { name = \"_http._tcp.web.internal\", record = \"SRV\" }",
         )
         .known_as(&["server-template", "resolve", "resolvers"]),
@@ -76,11 +76,11 @@ pub(crate) static POOL: Section = Section {
             "on_remove",
             Kind::OneOf(on_removes),
             Default("keep"),
-            "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset \
-             (`reset`), or are assigned to another server (`reschedule`). `reset` answers each further packet from \
-             the client with a TCP reset, or ICMP port unreachable for UDP, with the VIP as source; this is \
-             rate-limited, and nothing is sent to the removed server. In `proxy` services `reset` closes the \
-             connections to the server; the others let them continue.",
+            "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset (`reset`), \
+             or are assigned to another server (`reschedule`). `reset` answers each further packet from the client \
+             with a TCP reset, or ICMP port unreachable for UDP, with the VIP as source; this is rate-limited, and \
+             nothing is sent to the removed server. In `proxy` services, `reset` closes the connections to the server; \
+             with the other values, they continue.",
             "on_remove = \"reschedule\"",
         ),
         Key::new(
@@ -144,7 +144,7 @@ pub(crate) static POOL: Section = Section {
             "require",
             Kind::OneOf(requires),
             Default("all"),
-            "With several checks, whether all must pass or any one is sufficient.",
+            "With several checks, whether all of them must pass (`all`) or one is enough (`any`).",
             "require = \"any\"",
         ),
         Key::new(
@@ -203,7 +203,7 @@ pub(crate) static POOL: Section = Section {
             "panic_threshold",
             integer((0, 99)),
             Absent("servers that are down are not used"),
-            "Percentage of servers that are down, above which all servers are used as if they were up: when most \
+            "If more than this percentage of the servers is down, all servers are used as if they were up: when most \
              servers fail at once, the checks may be wrong, and the remaining servers could not carry the load.",
             "panic_threshold = 50",
         ),
@@ -212,19 +212,19 @@ pub(crate) static POOL: Section = Section {
             integer((0, 100)),
             Default("50"),
             "Maximum percentage of servers that may be ejected. A server is ejected when client traffic shows that it \
-             does not accept connections, or when all requests of the proxy to it fail (connect failure, connection \
-             closed early, 5xx), while other servers of the pool work. This needs no check and is reported separately. \
-             An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No effect with \
-             `strict_ipvs`.",
+             does not accept connections, or when all of the proxy's requests to it fail (failed connection, \
+             connection closed early, 5xx), while other servers of the pool work. Ejection needs no check and is \
+             reported separately. An ejected server is retried after 10 seconds; the time doubles with each further \
+             ejection. 0 = no ejection. No effect with `strict_ipvs`.",
             "max_ejected = 30",
         ),
         Key::new(
             "max_latency",
             Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
             Absent("no ejection because of latency"),
-            "A layer 4 server is ejected if all its replies took longer than this for 1.5 seconds, while another \
-             server of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is \
-             retried after 10 seconds, then after twice as long.",
+            "A layer 4 server is ejected if for 1.5 seconds all its replies took longer than this, while another \
+             server of the pool was faster. `max_ejected` limits the number of ejected servers. An ejected server is \
+             retried after 10 seconds; the time doubles with each further ejection.",
             "max_latency = \"500ms\"",
         ),
     ],
@@ -241,9 +241,9 @@ pub(crate) static SERVER: Section = Section {
             "address",
             Kind::PoolServer,
             Required,
-            "Address, and the port if it differs from the client's; or `unix:PATH` with `proxy` services. `weir server \
-             POOL/ADDRESS` uses it exactly as written here. `nat` rewrites to this port; with forwarding methods that \
-             keep the client's port, it is used only for checks.",
+            "Address, and the port if it differs from the one that the client uses; or `unix:PATH` with `proxy` \
+             services. `weir server POOL/ADDRESS` uses the address exactly as written here. `nat` rewrites to this \
+             port; forwarding methods that keep the client's port use it only for checks.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -291,7 +291,7 @@ pub(crate) static SERVER: Section = Section {
             "backup",
             Kind::Flag,
             Default("false"),
-            "With `proxy` services: used only while no other server of the pool is available.",
+            "With `proxy` services, whether the server is used only while no regular server of the pool is available.",
             "backup = true",
         ),
         Key::new(
@@ -321,8 +321,8 @@ pub(crate) static SERVERS_DNS: Section = Section {
     page: "servers-dns",
     purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or a \
               response has lost more than half of the servers at once, the previous servers are kept and `weir status` \
-              reports it; `weir reload` applies the last response as it is. With several names, this applies to each \
-              name separately.",
+              reports it; `weir reload` applies the last response as it is. Each of several names is handled \
+              separately.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
@@ -415,8 +415,7 @@ pub(crate) static SCHEDULER: Section = Section {
             Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
             "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
-             cookie or a query parameter. For requests without this header field, cookie or parameter, the client's \
-             address is used.",
+             cookie or a query parameter. If a request does not contain the value, the client's address is used.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

@@ -16,8 +16,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "request",
             PROXY_TIMEOUT,
             Default("10s"),
-            "Time to receive a complete request head, from its first byte; on a new connection, from the accept. An \
-             incomplete head is answered with 408.",
+            "Maximum time to receive a complete request head, counted from its first byte, or on a new connection from \
+             its acceptance. An incomplete head is answered with 408.",
             "request = \"5s\"",
         )
         .known_as(&["http_request", "client_header_timeout"]),
@@ -25,7 +25,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "idle",
             PROXY_TIMEOUT,
             Default("1m"),
-            "Idle time of a client connection before the next request, and of an unused server connection.",
+            "Maximum idle time of a client connection between requests, and of an unused server connection.",
             "idle = \"15s\"",
         )
         .known_as(&["http_keep_alive", "keepalive_timeout"]),
@@ -33,7 +33,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "client",
             PROXY_TIMEOUT,
             Default("1m"),
-            "Inactivity of a client while it sends a body or receives a response.",
+            "Maximum inactivity of a client while it sends a body or receives a response.",
             "client = \"30s\"",
         )
         .known_as(&["client_body_timeout", "send_timeout"]),
@@ -41,7 +41,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "connect",
             PROXY_TIMEOUT,
             Default("5s"),
-            "Time to connect to a server. On timeout another server is tried; after the last one the response is 504.",
+            "Maximum time to connect to a server. If it expires, another server is tried; after the last one the \
+             response is 504.",
             "connect = \"1s\"",
         )
         .known_as(&["proxy_connect_timeout"]),
@@ -49,8 +50,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "server",
             PROXY_TIMEOUT,
             Default("1m"),
-            "Inactivity of a server while it receives a request body or sends a response. If it expires before the \
-             response starts, the client gets 504.",
+            "Maximum inactivity of a server while it receives a request body or sends a response. If it expires before \
+             the response starts, the client gets 504.",
             "server = \"5m\"",
         )
         .known_as(&["proxy_read_timeout"]),
@@ -58,7 +59,8 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "response",
             PROXY_TIMEOUT,
             Absent("the value of `server`"),
-            "Time from sending the request to the first byte of the response. On timeout the response is 504.",
+            "Maximum time from sending the request to the first byte of the response. If it expires, the response is \
+             504.",
             "response = \"10s\"",
         )
         .known_as(&["first_byte", "time_to_first_byte"]),
@@ -66,15 +68,17 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
             "tunnel",
             PROXY_TIMEOUT,
             Default("1h"),
-            "Inactivity of either side of a `tcp` service, of WebSocket, and of other upgraded connections.",
+            "Maximum inactivity of either side of a connection of a `tcp` service, of WebSocket, and of other upgraded \
+             connections.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
             PROXY_TIMEOUT,
             Absent("no limit"),
-            "Total time of a request, from the end of its head to the end of its response, including all attempts, \
-             queueing and bodies. On timeout the response is 504; a response that has started is aborted.",
+            "Maximum total time of a request, from the end of its head to the end of its response, including all \
+             attempts, queueing and bodies. If it expires, the response is 504; a response that has started is \
+             aborted.",
             "total = \"2m\"",
         )
         .known_as(&["timeout", "request_total"]),
@@ -93,8 +97,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "head",
             size(ProxyLimits::HEAD),
             Default("16384"),
-            "Maximum size of a request head or a response head, in bytes. A larger request head is answered with 431; \
-             a larger response head results in 502. The request target may use half of the size.",
+            "Maximum size of a request head (otherwise 431) and of a response head (otherwise 502), in bytes. The \
+             request target may be at most half of this size.",
             "head = 32768",
         )
         .known_as(&["bufsize", "large_client_header_buffers"]),
@@ -111,9 +115,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "connections",
             integer(ProxyLimits::CONNECTIONS),
             Default("100000"),
-            "Maximum number of client connections. Further connections wait in the kernel's accept queue. The open \
-             file limit also applies: each client connection needs one descriptor, and another one for its server \
-             connection.",
+            "Maximum number of client connections. Further clients wait in the kernel's accept queue. The open file \
+             limit also applies: each client needs one descriptor, and a second one for its server connection.",
             "connections = 20000",
         )
         .known_as(&["maxconn", "worker_connections"]),
@@ -156,8 +159,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "streams",
             integer(ProxyLimits::STREAMS),
             Default("128"),
-            "Maximum number of concurrent streams of an HTTP/2 client connection. The client may reset twice as many \
-             streams at once, and 20 more per second.",
+            "Maximum number of concurrent streams of an HTTP/2 client connection. A connection may reset twice this \
+             number of streams in a burst, and 20 per second after that.",
             "streams = 64",
         )
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
@@ -179,8 +182,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "body",
             size((0, u32::MAX)),
             Default("0"),
-            "Maximum size of a request body, in bytes. A request with a larger body is answered with 413. 0 = no \
-             limit.",
+            "Maximum size of a request body in bytes. Requests with a larger body are rejected with 413. 0 = no limit.",
             "body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
@@ -188,8 +190,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "rate",
             RATE,
             Default("0"),
-            "Maximum number of requests of each client of an `http` service, per second or, as in `30/m`, per minute, \
-             counted over all workers; further requests are answered with 429. 0 = no limit.",
+            "Maximum number of requests per client of an `http` service, per second or, as in `30/m`, per minute, \
+             counted over all workers. Further requests are answered with 429. 0 = no limit.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),
@@ -204,8 +206,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "concurrent",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum number of concurrent requests of each client; further requests are answered with 429. 0 = no \
-             limit.",
+            "Maximum number of concurrent requests per client; further requests are answered with 429. 0 = no limit.",
             "concurrent = 20",
         )
         .known_as(&["limit_conn"]),
@@ -213,8 +214,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "key",
             Kind::DescribedText("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
             Default("source"),
-            "How `rate` and `concurrent` identify clients, in the syntax of `key` of the scheduler `hash`. For \
-             requests without this header field, cookie or parameter, the client's address is used.",
+            "How `rate` and `concurrent` identify clients; same syntax as the `key` of the `hash` scheduler. If a \
+             request does not contain the value, the client's address is used.",
             "key = \"header:X-Api-Key\"",
         ),
     ],
@@ -262,7 +263,8 @@ pub(crate) static ACCESS_LOG: Section = Section {
             Kind::DescribedText("a file, `-`, `syslog`, `syslog:SOCKET`, `journald` or `journald:SOCKET`"),
             Required,
             "Log file; `-` is standard output, `syslog` the socket `/dev/log`, `journald` systemd's journal. A file \
-             that was renamed or removed, by logrotate for example, is created again; SIGUSR1 does the same.",
+             that was renamed or removed, by logrotate for example, is created again; SIGUSR1 makes Weir reopen the \
+             file.",
             "path = \"/var/log/weir/access.log\"",
         )
         .known_as(&["file"]),
@@ -278,8 +280,8 @@ pub(crate) static ACCESS_LOG: Section = Section {
              `http` service, the variables of header values are also available: `request_id` `route` `scheme` `path` \
              `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` \
              `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a `tcp` \
-             service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
-             queued, to connect and in total, bytes from and to the client, `end` and `end_reason`.",
+             service, `combined` has its own format: client, port, date, service, pool and server, milliseconds in the \
+             queue, for connecting and in total, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
         Key::new(
@@ -351,8 +353,8 @@ pub(crate) static STICKY: Section = Section {
             "private",
             Kind::Flag,
             Default("false"),
-            "Adds `Cache-Control: private` to responses in which Weir inserts the cookie and that a cache may store, \
-             so that no shared cache sends the cookie to other clients.",
+            "Adds `Cache-Control: private` to cacheable responses in which Weir inserts the cookie, so that no shared \
+             cache sends the cookie to other clients.",
             "private = true",
         )
         .known_as(&["nocache"]),

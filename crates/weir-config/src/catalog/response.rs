@@ -17,7 +17,7 @@ pub(crate) static ERROR_PAGE: Section = Section {
             "status",
             Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
             Required,
-            "Status codes that the page applies to.",
+            "Status codes for which the page is sent.",
             "status = \"502-504\"",
         )
         .known_as(&["code", "codes"]),
@@ -145,7 +145,7 @@ pub(crate) static X_FORWARDED: Section = Section {
             "except",
             Kind::List(&Kind::Network),
             Absent("the rules apply to every client"),
-            "Networks of clients that the rules do not apply to.",
+            "Networks of clients to which the rules do not apply.",
             "except = [\"127.0.0.0/8\"]",
         ),
     ],

@@ -64,8 +64,8 @@ pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
     "set_response_header",
     RESPONSE_FIELD,
     Absent("response header fields are not changed"),
-    "Response header fields to set, replacing fields with the same name, in responses from servers. A table limits a \
-     field to some statuses. Values may contain variables of the request (docs/manual/proxy.md).",
+    "Response header fields to set, replacing fields with the same name, in responses from servers. A table restricts \
+     a field to certain statuses. Values may contain variables of the request (docs/manual/proxy.md).",
     "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
      = \"500-599\" }]",
 );
@@ -91,7 +91,7 @@ pub(super) const REMOVE_RESPONSE_HEADER: Key = Key::new(
 pub(crate) static RESPONSE_HEADER: Section = Section {
     path: "route.set_response_header",
     page: "response-header",
-    purpose: "A response header field that is set only in responses with some statuses.",
+    purpose: "A response header field that is set only in responses with certain statuses.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
               \"web\"\nset_response_header = [{ header = \"Cache-Control: no-store\", status = \"400-599\" }]\n",
@@ -118,9 +118,9 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
 pub(crate) static ROUTE: Section = Section {
     path: "route",
     page: "route",
-    purpose: "Routing of `http` service requests, and, by `host` and `source`, with `pool` or `close`, of `tcp` \
-              service connections. Routes are evaluated in file order; the first whose conditions all hold applies. \
-              Without a match, the service's own pool is used.",
+    purpose: "Routes requests of `http` services. Connections of `tcp` services can be routed by `host` and `source`, \
+              with `pool` or `close`. Routes are evaluated in file order; the first route whose conditions all hold \
+              applies. If no route matches, the service's own pool is used.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = \
               \"*.example\"\npath = \"/old/*\"\nredirect = \"https://{host}/new/\"\n",
@@ -159,8 +159,8 @@ pub(crate) static ROUTE: Section = Section {
             "server",
             Kind::PoolServer,
             Absent("the scheduler selects a server"),
-            "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for \
-             retries, the scheduler selects one. It takes precedence over the cookie of `sticky`.",
+            "Server that gets the requests while it is usable, written as in `pool`. Otherwise, and for retries, the \
+             scheduler selects one. It takes precedence over the cookie of `sticky`.",
             "server = \"10.0.0.5\"",
         )
         .known_as(&["use-server"]),
@@ -169,8 +169,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::OneOf(restarts),
             Absent("the route's action applies"),
             "Instead of an action: rewrites the path with `rewrite`, and evaluates routes with the new path, starting \
-             with the `first` or the `next` one. If `regex` of `rewrite` does not match, evaluation continues with the \
-             next route. Users, limits and changes are those of the route that is selected in the end. After 10 \
+             with the `first` or the `next` route. If `regex` of `rewrite` does not match, evaluation continues with \
+             the next route. Users, limits and changes are those of the route that is finally selected. After 10 \
              rewrites of a request the response is 500.",
             "restart = \"first\"",
         )
@@ -180,10 +180,10 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Either(&REWRITTEN_PATH, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix of \
-             `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that was \
-             compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is appended \
-             to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
-             changes only paths in which the expression matches.",
+             `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that the \
+             route compares. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is \
+             appended to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH \
+             }` changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
         .known_as(&["replace-path", "set-path"]),
@@ -211,15 +211,15 @@ pub(crate) static ROUTE: Section = Section {
             "max_body",
             size((0, u32::MAX)),
             Absent("`limits.body` of the service"),
-            "Maximum size of a request body, in bytes, in place of the service's. A request with a larger body is \
-             answered with 413. 0 = no limit.",
+            "Maximum size of a request body in bytes, in place of the service's limit. Requests with a larger body are \
+             rejected with 413. 0 = no limit.",
             "max_body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
         Key::new(
             "compression",
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
-            Absent("that of the service"),
+            Absent("the service's"),
             "Compression of responses, in place of the service's.",
             "compression = false",
         )
@@ -235,7 +235,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "access_log",
             Kind::Flag,
-            Absent("as the service"),
+            Absent("the service's"),
             "Whether the route's requests are written to the service's access log.",
             "access_log = false",
         ),
@@ -279,7 +279,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "pool",
             Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_POOL)),
-            Absent("the route splits, redirects, answers or sends files"),
+            Absent("none; then the route needs another action, such as `redirect` or `status`"),
             "The pool whose servers are used; `{ map = NAME }` selects the pool with a map.",
             "pool = \"images\"",
         )
@@ -315,7 +315,7 @@ pub(crate) static ROUTE: Section = Section {
             "close",
             Kind::Flag,
             Default("false"),
-            "Whether the client's connection is closed without a response; over HTTP/2, the stream is reset.",
+            "Whether Weir closes the client's connection without a response. Over HTTP/2, it resets the stream.",
             "close = true",
         )
         .known_as(&["silent-drop", "444"]),
@@ -387,7 +387,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
             "body",
             size((0, Mirror::BODY.1)),
             Default("65536"),
-            "Maximum size of a body. Requests with a longer body are not copied. 0 = the copies have no body.",
+            "Maximum size of a body in bytes. Requests with a larger body are not copied. 0 = the copies have no body.",
             "body = \"1MiB\"",
         )
         .known_as(&["mirror_request_body", "maxBodySize"]),
@@ -395,7 +395,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
             "concurrent",
             integer((1, Mirror::CONCURRENT.1)),
             Default("100"),
-            "Maximum concurrent copies. While they are in progress, further requests are not copied.",
+            "Maximum number of concurrent copies. While this number is in progress, further requests are not copied.",
             "concurrent = 20",
         ),
         Key::new(
@@ -427,42 +427,42 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
             "client",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Inactivity of the client.",
+            "Maximum inactivity of the client.",
             "client = \"30s\"",
         ),
         Key::new(
             "connect",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Time to connect to a server.",
+            "Maximum time to connect to a server.",
             "connect = \"1s\"",
         ),
         Key::new(
             "server",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Inactivity of a server.",
+            "Maximum inactivity of a server.",
             "server = \"5m\"",
         ),
         Key::new(
             "response",
             ROUTE_TIMEOUT,
-            Absent("the route's `server`, or that of the service"),
-            "Time to the first byte of the response.",
+            Absent("the route's `server`, or the service's"),
+            "Maximum time to the first byte of the response.",
             "response = \"10s\"",
         ),
         Key::new(
             "tunnel",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Inactivity of an upgraded connection.",
+            "Maximum inactivity of an upgraded connection.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
             ROUTE_TIMEOUT,
             AS_SERVICE,
-            "Total time of a request.",
+            "Maximum total time of a request.",
             "total = \"2m\"",
         ),
     ],
@@ -482,7 +482,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
             "rate",
             RATE,
             Absent("no limit"),
-            "Maximum number of requests of each client, per second or, as in `30/m`, per minute.",
+            "Maximum number of requests per client, per second or, as in `30/m`, per minute.",
             "rate = \"30/m\"",
         )
         .known_as(&["requests", "limit_req"]),
@@ -497,7 +497,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
             "concurrent",
             integer((0, u32::MAX)),
             Absent("no limit"),
-            "Maximum number of concurrent requests of each client.",
+            "Maximum number of concurrent requests per client.",
             "concurrent = 2",
         )
         .known_as(&["limit_conn"]),
@@ -513,4 +513,4 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
     ],
 };
 
-const AS_SERVICE: Presence = Absent("that of the service");
+const AS_SERVICE: Presence = Absent("the service's");

@@ -122,10 +122,10 @@ pub(crate) static SERVICE: Section = Section {
             "forwarded",
             Kind::Either(&Kind::Flag, &Kind::OneOf(forwardeds)),
             Default("true"),
-            "Client information sent to the servers of an `http` service. `true`: the address in `X-Forwarded-For` \
-             and `http` or `https` in `X-Forwarded-Proto`. `rfc7239`: both, and the requested host, in `Forwarded`. \
-             `both`: all of these. Such fields, other `X-Forwarded-…` fields and `X-Real-IP` in a request are removed \
-             unless the client is `trusted`. `false`: nothing is added or removed.",
+            "Information about the client that the servers of an `http` service get. `true`: the address in \
+             `X-Forwarded-For` and `http` or `https` in `X-Forwarded-Proto`. `rfc7239`: both, and the requested host, \
+             in `Forwarded`. `both`: all of these. Such fields, other `X-Forwarded-…` fields and `X-Real-IP` in a \
+             request are removed unless the client is `trusted`. `false`: nothing is added or removed.",
             "forwarded = \"rfc7239\"",
         ),
         Key::new(
@@ -169,7 +169,7 @@ pub(crate) static SERVICE: Section = Section {
             "connect",
             Kind::Flag,
             Default("false"),
-            "Whether clients of an `http` service may use CONNECT; the servers then are forward proxies that create \
+            "Whether clients of an `http` service may use CONNECT. The servers are then forward proxies that create \
              the tunnel. HTTP/1.1 clients only. If `false`, CONNECT is rejected with 405.",
             "connect = true",
         ),
@@ -208,7 +208,7 @@ pub(crate) static SERVICE: Section = Section {
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
             Default("false"),
             "Whether responses of an `http` service are compressed if the client supports it, unless the server has \
-             compressed them, forbids it (`no-transform`), or sends a partial response (206).",
+             compressed them, forbids compression (`no-transform`), or sends a partial response (206).",
             "compression = true",
         )
         .known_as(&["gzip", "compress", "filter compression"]),
@@ -245,7 +245,7 @@ pub(crate) static SERVICE: Section = Section {
             "access_log",
             Kind::Either(&Kind::DescribedText("a file"), &Kind::Table(&ACCESS_LOG)),
             Absent("no access log"),
-            "File that gets one line per request of a `proxy` service (per client of a `tcp` service). Lines are \
+            "Log file with one line per request of a `proxy` service (per connection of a `tcp` service). Lines are \
              written by a separate thread; if it cannot keep up, lines are dropped and counted. A reload reopens the \
              file.",
             "access_log = \"/var/log/weir/access.log\"",
@@ -255,7 +255,7 @@ pub(crate) static SERVICE: Section = Section {
             "persistence",
             Kind::Either(&Kind::Flag, &Kind::Table(&PERSISTENCE)),
             Default("false"),
-            "Sends new flows of a client to the same server as its previous flow, like IPVS's `-p` and `-M`. The \
+            "Sends new flows of a client to the same server as its previous flow, like ipvsadm's `-p` and `-M`. The \
              choice is shared by all listeners of the service, and by all ports of a range or `*`.",
             "persistence = true",
         )
@@ -264,7 +264,7 @@ pub(crate) static SERVICE: Section = Section {
             "one_packet",
             Kind::Flag,
             Default("false"),
-            "Schedules each UDP packet separately, without flow entries, like IPVS's `-o`. With `nat`, replies keep \
+            "Schedules each UDP packet separately, without flow entries, like ipvsadm's `-o`. With `nat`, replies keep \
              the server's address.",
             "one_packet = true",
         )
@@ -305,8 +305,8 @@ pub(crate) static PERSISTENCE: Section = Section {
                 max: Persistence::MAX_TIMEOUT,
             },
             Default("5m"),
-            "How long a client's server is remembered after its last new flow; longer while flows of the client \
-             exist. Whole seconds.",
+            "How long the server of a client is stored after the client's last new flow, and longer while flows of the \
+             client exist. Whole seconds.",
             "timeout = \"10m\"",
         ),
         Key::new(
@@ -321,8 +321,8 @@ pub(crate) static PERSISTENCE: Section = Section {
             "client",
             Kind::OneOf(local_clients),
             Default("cgroup"),
-            "With `socket`, what identifies a client: its cgroup or its user ID. `netmask` and `netmask6` do not \
-             apply.",
+            "With `socket`, how a client is identified: by its cgroup or by its user ID. `netmask` and `netmask6` do \
+             not apply.",
             "client = \"uid\"",
         ),
         Key::new(
@@ -380,8 +380,8 @@ pub(crate) static SNAT: Section = Section {
             Kind::PortRange,
             Default("20000-32767"),
             "Source ports. They must not overlap the ports of the director's own connections, \
-             `net.ipv4.ip_local_port_range`; `weir check` warns if they do. With [sync] each director assigns its own \
-             part of them; `weir check` shows which.",
+             `net.ipv4.ip_local_port_range`; `weir check` warns if they do. With `[sync]`, each director uses its own \
+             part of the range; `weir check` shows which.",
             "ports = \"10000-29999\"",
         )
         .known_as(&["port", "port_range"]),

@@ -82,8 +82,8 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "strict_sni",
             Kind::Flag,
             Default("false"),
-            "Rejects clients without SNI or with a name that matches no certificate. If `false`, they get the first \
-             certificate by file name, of the first entry if `certificates` is a list.",
+            "Rejects clients without SNI or with a name that matches no certificate. If `false`, these clients get the \
+             first certificate by file name; if `certificates` is a list, that of the first entry.",
             "strict_sni = true",
         ),
         Key::new(
@@ -133,10 +133,10 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "client_crl",
             FILE,
             Absent("revocation is not checked"),
-            "PEM file with the revocation lists (RFC 5280) of the CAs in `client_ca`, one for each CA between a \
-             client's certificate and its root, the root included. A client is rejected if a certificate of its chain \
-             is revoked, or if the list is missing or past its next update. Like certificates, the file is read again \
-             when it changes. Sessions are not resumed, because a resumed session is not verified again.",
+            "PEM file with the revocation lists (RFC 5280) of the CAs in `client_ca`, one for each CA from the issuer \
+             of a client's certificate to the root. A client is rejected if a certificate of its chain is revoked, or \
+             if the list is missing or past its next update. Like certificates, the file is read again when it \
+             changes. Sessions are not resumed, because a resumed session is not verified again.",
             "client_crl = \"/etc/weir/clients.crl\"",
         )
         .known_as(&["crl_file", "ssl_crl"]),
@@ -154,9 +154,9 @@ pub(crate) static SERVICE_TLS: Section = Section {
             Kind::OneOf(sni_hosts),
             Default("client_auth"),
             "Which requests of an `http` service are rejected with 421 because of their host (`Host`, `:authority`). \
-             `client_auth`: a host that is in the certificates of another service which requires client certificates \
-             of a different CA, unless this service's own certificates match it at least as exactly. `same`: every \
-             host except the SNI of the connection. `ignore`: none.",
+             `client_auth`: those for a host in the certificates of another service that requires client certificates \
+             of a different CA, unless this service's own certificates match the host at least as exactly. `same`: \
+             those for any host but the SNI of the connection. `ignore`: none.",
             "sni_host = \"same\"",
         ),
     ],
@@ -185,8 +185,8 @@ pub(crate) static SERVER_TLS: Section = Section {
             "ca",
             FILE,
             Absent("the system's CA bundle, `/etc/ssl/certs/ca-certificates.crt`"),
-            "PEM file with the trusted CA certificates. A server's own certificate in this file is accepted directly, \
-             self-signed or not.",
+            "PEM file with the trusted CA certificates. If the file contains the server's own certificate, it is \
+             accepted directly, even if it is self-signed.",
             "ca = \"/etc/weir/internal-ca.pem\"",
         )
         .known_as(&["ca_file", "proxy_ssl_trusted_certificate"]),

@@ -28,8 +28,9 @@ pub(crate) static TRACING: Section = Section {
             "endpoint",
             Kind::DescribedText("`http://HOST[:PORT]` or `https://…`"),
             Required,
-            "The collector. Traces are sent to this URL and `/v1/traces`, every second; up to 4096 requests per \
-             processor are queued. Traces that cannot be sent are retried three times, then dropped and counted.",
+            "URL of the collector. Traces are sent to this URL followed by `/v1/traces`, every second; up to 4096 \
+             requests per processor are queued. Traces that cannot be sent are retried three times, then dropped and \
+             counted.",
             "endpoint = \"http://127.0.0.1:4318\"",
         )
         .known_as(&["OTEL_EXPORTER_OTLP_ENDPOINT", "collector", "otlp"]),
@@ -37,7 +38,7 @@ pub(crate) static TRACING: Section = Section {
             "sample",
             integer(Tracing::SAMPLE),
             Default("1"),
-            "Records one of every N new traces, selected by their identifiers. Traces that a client started are \
+            "Records one of every N new traces, selected by their identifiers. Traces that a client has started are \
              recorded if the client records them.",
             "sample = 100",
         )

@@ -40,8 +40,8 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses held by the active one of several directors. It works with \
-              other implementations, such as keepalived.",
+    purpose: "A virtual router (RFC 9568): addresses that the active one of several directors has. It interoperates \
+              with other implementations, such as keepalived.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
     keys: &[
@@ -63,15 +63,16 @@ pub(crate) static VRRP: Section = Section {
             "enabled",
             Kind::Flag,
             Default("true"),
-            "Whether the virtual router runs. With `false` its keys are checked and nothing else happens: the director \
-             neither sends advertisements nor takes the addresses.",
+            "Whether the virtual router runs. With `false`, its keys are only checked: the director neither sends \
+             advertisements nor takes the addresses.",
             "enabled = false",
         ),
         Key::new(
             "priority",
             integer((1, 255)),
             Default("100"),
-            "The director with the highest priority holds the addresses; 255 marks the address owner.",
+            "Priority of this director. The one with the highest priority has the addresses; 255 marks the address \
+             owner.",
             "priority = 150",
         ),
         Key::new(
@@ -98,7 +99,7 @@ pub(crate) static VRRP: Section = Section {
             "Virtual addresses, listed in advertisements; all of one family. Without a prefix length: /32 or /128. An \
              address that is already on the interface is never removed. Without addresses, the virtual router only \
              decides which director is active, for `notify` and `excluded_addresses`; it uses IPv4 unless `source` or \
-             `unicast_peers` are IPv6. An advertisement lists the first 255, or 89 of IPv6.",
+             `unicast_peers` are IPv6. An advertisement lists the first 255 IPv4 or 89 IPv6 addresses.",
             "addresses = [\"192.0.2.10/24\"]",
         )
         .known_as(&["virtual_ipaddress"]),
@@ -114,7 +115,7 @@ pub(crate) static VRRP: Section = Section {
             "other_interfaces",
             Kind::List(&Kind::Table(&VRRP_INTERFACE)),
             Default("[]"),
-            "Interfaces of addresses that are not on `interface`. They are added and announced there.",
+            "Interfaces of addresses that are not on `interface`. The addresses are added and announced there.",
             "other_interfaces = [{ interface = \"eth1\", addresses = [\"192.0.2.10\"] }]",
         ),
         Key::new(
@@ -144,7 +145,7 @@ pub(crate) static VRRP: Section = Section {
             "start_delay",
             DELAY,
             Default("0s"),
-            "Delay after the start of `weir run` before the director takes part.",
+            "Delay after the start of `weir run` before the virtual router starts.",
             "start_delay = \"30s\"",
         )
         .known_as(&["vrrp_startup_delay"]),
@@ -170,7 +171,7 @@ pub(crate) static VRRP: Section = Section {
             Kind::Flag,
             Default("false"),
             "Whether advertisements and addresses use the virtual MAC address, on a macvlan device `vrrp.ID` (IPv4) or \
-             `vrrp6.ID`. Otherwise they use the MAC address of the interface.",
+             `vrrp6.ID`. If `false`, they use the MAC address of the interface.",
             "virtual_mac = true",
         )
         .known_as(&["use_vmac"]),
@@ -178,7 +179,7 @@ pub(crate) static VRRP: Section = Section {
             "track_interface",
             Kind::Flag,
             Default("true"),
-            "Whether the virtual router is in state fault while its own interface is down or has no carrier. If \
+            "Whether the virtual router is in the fault state while its own interface is down or has no carrier. If \
              `false`, it keeps its state, and becomes active when it receives no advertisements.",
             "track_interface = false",
         )
@@ -301,43 +302,43 @@ pub(crate) static VRRP: Section = Section {
             COMMAND,
             Absent("no notification"),
             "Program and arguments, called on every state change, with four additional arguments, as in keepalived: \
-             `INSTANCE`, the name, `MASTER`, `BACKUP`, `FAULT` or `STOP`, and the priority.",
+             `INSTANCE`; the name; `MASTER`, `BACKUP`, `FAULT` or `STOP`; and the priority.",
             "notify = [\"/usr/local/bin/tell\"]",
         ),
         Key::new(
             "notify_master",
             COMMAND,
             Absent("no notification"),
-            "Called when the director becomes active.",
+            "Program called when the director becomes active.",
             "notify_master = [\"/usr/local/bin/tell\", \"up\"]",
         ),
         Key::new(
             "notify_backup",
             COMMAND,
             Absent("no notification"),
-            "Called when the director becomes backup.",
+            "Program called when the director becomes backup.",
             "notify_backup = [\"/usr/local/bin/tell\", \"down\"]",
         ),
         Key::new(
             "notify_fault",
             COMMAND,
             Absent("no notification"),
-            "Called when a tracked object fails.",
+            "Program called when a tracked object fails.",
             "notify_fault = [\"/usr/local/bin/tell\", \"fault\"]",
         ),
         Key::new(
             "notify_stop",
             COMMAND,
             Absent("no notification"),
-            "Called when `weir run` stops.",
+            "Program called when `weir run` stops.",
             "notify_stop = [\"/usr/local/bin/tell\", \"stop\"]",
         ),
         Key::new(
             "notify_group",
             COMMAND,
             Absent("no notification"),
-            "Called when the group changes its state, with `GROUP`, its name, the state and 0. Set it in one virtual \
-             router of the group.",
+            "Program called when the group changes its state, with the arguments `GROUP`, its name, the state and 0. \
+             Set it in one virtual router of the group.",
             "notify_group = [\"/usr/local/bin/tell\"]",
         ),
         Key::new(
@@ -373,14 +374,14 @@ pub(crate) static VRRP_HMAC: Section = Section {
             "keys",
             Kind::List(&Kind::Table(&VRRP_HMAC_KEY)),
             Required,
-            "Accepted keys.",
+            "Keys for signing and verifying advertisements.",
             "keys = [{ id = 1, secret = \"0123456789abcdef0123456789abcdef\" }]",
         ),
         Key::new(
             "active",
             integer((0, 255)),
             Absent("the first key"),
-            "ID of the key that packets are signed with.",
+            "ID of the key that signs packets.",
             "active = 1",
         )
         .known_as(&["active_key"]),
@@ -398,7 +399,7 @@ pub(crate) static VRRP_HMAC: Section = Section {
                 min: Duration::from_secs(1),
                 max: Duration::from_secs(300),
             },
-            Absent("three intervals of advertisements, at least `5s`"),
+            Absent("three advertisement intervals, at least `5s`"),
             "How far the clocks of two directors may differ.",
             "window = \"10s\"",
         )
@@ -456,7 +457,7 @@ pub(crate) static VRRP_INTERFACE: Section = Section {
             "addresses",
             Kind::List(&Kind::Address),
             Required,
-            "Addresses of `addresses` or `excluded_addresses`, without the prefix length.",
+            "Addresses from `addresses` or `excluded_addresses`, without the prefix length.",
             "addresses = [\"192.0.2.10\"]",
         ),
     ],
@@ -466,7 +467,7 @@ pub(crate) static VRRP_INTERFACE: Section = Section {
 pub(crate) static VRRP_ROUTE: Section = Section {
     path: "vrrp.NAME.routes",
     page: "vrrp-route",
-    purpose: "A route that exists while the director is active. A route that exists already is never removed.",
+    purpose: "A route that exists while the director is active. A route that existed before is never removed.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nroutes = \
               [{ to = \"10.8.0.0/16\", via = \"192.0.2.1\" }]\n",
     keys: &[
@@ -519,8 +520,8 @@ pub(crate) static VRRP_ROUTE: Section = Section {
 pub(crate) static VRRP_RULE: Section = Section {
     path: "vrrp.NAME.rules",
     page: "vrrp-rule",
-    purpose: "A policy routing rule that exists while the director is active: packets that match all conditions use a \
-              routing table. A rule that exists already is never removed.",
+    purpose: "A policy routing rule that exists while the director is active: packets that match all conditions use \
+              `table`. A rule that existed before is never removed.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nrules = \
               [{ from = \"192.0.2.10\", table = 100 }]\n",
     keys: &[
@@ -663,14 +664,14 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "penalty",
             integer((1, 254)),
             Absent("a failure releases the addresses"),
-            "Subtracted from the priority on failure.",
+            "Number to subtract from the priority on failure.",
             "penalty = 20",
         ),
         Key::new(
             "bonus",
             integer((1, 254)),
             Absent("success adds nothing"),
-            "Added to the priority on success.",
+            "Number to add to the priority on success.",
             "bonus = 10",
         ),
     ],

@@ -59,7 +59,7 @@ pub(super) fn checks(text: &mut Text, report: &Report) {
         text.series((name, ""), labels, &[], Seconds(check.last_us));
     }
     let name = "weir_pool_healthy_servers";
-    text.family(name, "gauge", "Servers with weight that are not down.");
+    text.family(name, "gauge", "Servers with a weight above 0 that are not down.");
     for service in &report.services {
         let healthy = service.servers.iter().filter(|server| {
             server.effective_weight > 0 && server.pool.as_ref().is_none_or(|it| *it == service.pool)

@@ -66,7 +66,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "inactive_connections",
-        "Flows in another state.",
+        "Flows in an inactive state.",
         |server| server.inactive_connections,
     ),
     (
@@ -127,7 +127,7 @@ pub fn render(
     );
     reload::reloads(&mut text, report);
     certificate::certificates(&mut text, report);
-    text.family("weir_xdp_attached", "gauge", "XDP by interface and mode.");
+    text.family("weir_xdp_attached", "gauge", "1, with the mode in which the data plane is attached to the interface.");
     for at in &report.xdp {
         let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];
         text.sample("weir_xdp_attached", &labels, 1);

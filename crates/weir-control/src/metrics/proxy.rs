@@ -89,7 +89,7 @@ const FAMILIES: [Family; 20] = [
     (
         "accept_pauses_total",
         "counter",
-        "Number of pauses of accepting clients because few descriptors were available.",
+        "Number of pauses in accepting clients because few descriptors were available.",
         |proxy| proxy.accept_pauses,
     ),
     (

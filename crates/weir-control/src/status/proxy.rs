@@ -57,7 +57,7 @@ pub struct Proxied {
     /// Number of idle client connections that were closed because few descriptors were available.
     #[serde(default)]
     pub shed: u64,
-    /// Number of pauses of accepting clients because few descriptors were available.
+    /// Number of pauses in accepting clients because few descriptors were available.
     #[serde(default)]
     pub accept_pauses: u64,
     /// Peak number of clients in the queue of one of the service's pools.

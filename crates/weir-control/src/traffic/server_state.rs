@@ -62,9 +62,9 @@ impl Planes<'_> {
         match states.place_order((pool, server), order.0, now(), self) {
             Ok(_) => Ok(()),
             Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
-            Err(OrderError::Halfway { cause, back }) => Err(Error::RollbackFailed {
+            Err(OrderError::Halfway { cause, rollback }) => Err(Error::RollbackFailed {
                 cause: Box::new(cause),
-                rollback: Box::new(back),
+                rollback: Box::new(rollback),
             }),
         }
     }

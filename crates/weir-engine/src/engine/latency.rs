@@ -13,7 +13,7 @@ use weir_abi::{
 };
 use weir_dataplane::{Maps, RingPositions};
 use weir_latency::adapt::Adaptation;
-use weir_latency::share::{Known, Server, shares};
+use weir_latency::share::{KnownLatency, Server, shares};
 use weir_latency::{Method, Statistics, Summary};
 use weir_model::SchedulerKind;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
@@ -86,10 +86,10 @@ impl Measured {
         }
     }
 
-    fn known(&self, now_ns: u64) -> Known {
+    fn known_latency(&self, now_ns: u64) -> KnownLatency {
         match self.preferred(now_ns).average_us(now_ns) {
-            Some(us) => Known::Fresh(us),
-            None => Known::Stale,
+            Some(us) => KnownLatency::Fresh(us),
+            None => KnownLatency::Stale,
         }
     }
 }
@@ -160,15 +160,15 @@ impl LatencyMonitor {
         server.preferred(now_ns).average_us(now_ns)
     }
 
-    fn known(&self, dest: u32, generation: u32, now_ns: u64) -> Known {
+    fn known_latency(&self, dest: u32, generation: u32, now_ns: u64) -> KnownLatency {
         match self.servers.get(&dest) {
-            Some(server) if server.generation == generation => server.known(now_ns),
+            Some(server) if server.generation == generation => server.known_latency(now_ns),
             _ => {
                 let since = self.listed.get(&dest).copied().unwrap_or(now_ns);
                 if now_ns.saturating_sub(since) < NEW_SERVER_NS {
-                    Known::New
+                    KnownLatency::New
                 } else {
-                    Known::Stale
+                    KnownLatency::Stale
                 }
             }
         }
@@ -181,14 +181,14 @@ impl LatencyMonitor {
             .iter()
             .map(|dest| Server {
                 weight: dest.effective,
-                known: self.known(dest.id, dest.generation, now_ns),
+                latency: self.known_latency(dest.id, dest.generation, now_ns),
             })
             .collect();
         for ((dest, server), share) in usable.iter().zip(&servers).zip(shares(&servers)) {
             self.listed.entry(dest.id).or_insert(now_ns);
-            let latency_us = match server.known {
-                Known::Fresh(us) => us.max(0.0) as u32,
-                Known::New | Known::Stale => 0,
+            let latency_us = match server.latency {
+                KnownLatency::Fresh(us) => us.max(0.0) as u32,
+                KnownLatency::New | KnownLatency::Stale => 0,
             };
             maps.set_cost(dest.id, Cost { share, latency_us })?;
         }

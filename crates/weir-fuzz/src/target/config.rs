@@ -1,32 +1,32 @@
-//! Configuration files and lists of servers.
+//! Fuzzes configuration files and server lists.
 
 use weir_config::{Host, members, parse, parse_json, render};
 
 use super::texts;
 
-/// `weir.toml`; what is wrong with it is shown, too.
+/// Parses `weir.toml`, and renders its errors.
 pub(super) fn toml(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    if let Err(found) = parse(text, &Host::default()) {
-        assert!(!found.is_empty(), "refused without a reason");
-        let _ = render(&found, text, "weir.toml", false);
+    if let Err(problems) = parse(text, &Host::default()) {
+        assert!(!problems.is_empty(), "rejected without a reason");
+        let _ = render(&problems, text, "weir.toml", false);
     }
 }
 
-/// The same schema as JSON.
+/// Parses a configuration in JSON, and renders its errors.
 pub(super) fn json(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    if let Err(found) = parse_json(text, &Host::default()) {
-        assert!(!found.is_empty(), "refused without a reason");
-        let _ = render(&found, text, "weir.json", false);
+    if let Err(problems) = parse_json(text, &Host::default()) {
+        assert!(!problems.is_empty(), "rejected without a reason");
+        let _ = render(&problems, text, "weir.json", false);
     }
 }
 
-/// A list that another program writes.
+/// Parses a server list of another program.
 pub(super) fn list(input: &[u8]) {
     if let Ok(text) = std::str::from_utf8(input) {
         let _ = members(text);

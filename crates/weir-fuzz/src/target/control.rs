@@ -1,25 +1,25 @@
-//! Input from the API and from resolvers.
+//! Fuzzes API requests and responses of resolvers.
 
 use weir_control::api::{ExplainRequest, FileRequest, ServerOrder};
 use weir_control::explain::{Packet, Request};
 
 use super::texts;
 
-/// Bodies of the API's requests.
+/// Parses bodies of API requests.
 pub(super) fn api(input: &[u8]) {
     let _ = serde_json::from_slice::<FileRequest>(input);
     let _ = serde_json::from_slice::<ServerOrder>(input);
-    if let Ok(asked) = serde_json::from_slice::<ExplainRequest>(input) {
-        if let Some(packet) = asked.packet {
+    if let Ok(explain) = serde_json::from_slice::<ExplainRequest>(input) {
+        if let Some(packet) = explain.packet {
             let _ = packet.parse::<Packet>();
         }
-        if let Some(request) = asked.request {
-            let _ = Request::parse(&request, &asked.headers);
+        if let Some(request) = explain.request {
+            let _ = Request::parse(&request, &explain.headers);
         }
     }
 }
 
-/// A message of a resolver.
+/// Parses a message of a resolver.
 pub(super) fn dns(input: &[u8]) {
     weir_discovery::read_answer(input);
 }

@@ -1,25 +1,25 @@
-//! Responses of servers to checks.
+//! Fuzzes responses of servers to checks.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir_health::{Reply, Target, datagram as question, dialogue};
+use weir_health::{Reply, Target, datagram as query, dialogue};
 use weir_model::{Check, DnsRecord, Http, Probe, Server};
 
 use super::texts;
 
-/// Identifies the question whose answer is looked at.
-const MARK: u16 = 0x0102;
-/// Turns of a conversation: every dialogue of ours ends earlier.
-const TURNS: usize = 64;
+/// Identifier of the query.
+const QUERY_ID: u16 = 0x0102;
+/// Maximum number of messages that a check sends.
+const MAX_SENT: usize = 64;
 
 fn target_of(probe: Probe) -> Target {
     let server = Server::new("127.0.0.1:80", IpAddr::V4(Ipv4Addr::LOCALHOST), Some(80));
     Target::new(&Check::new(probe), &server, Some(80))
 }
 
-/// Each check that holds a conversation; the first byte chooses, the second is the size of the portions.
+/// Passes the input to a check over TCP. The first byte selects the check, the second byte is the size of the portions.
 pub(super) fn stream(input: &[u8]) {
-    let [kind, portion, input @ ..] = input else {
+    let [kind, portion_size, input @ ..] = input else {
         return;
     };
     let probe = match kind % 7 {
@@ -46,25 +46,25 @@ pub(super) fn stream(input: &[u8]) {
         return;
     };
     let _ = dialogue.open();
-    let mut turns = 0;
-    for piece in input.chunks(usize::from(*portion).max(1)) {
-        match dialogue.receive(piece) {
+    let mut sent = 0;
+    for portion in input.chunks(usize::from(*portion_size).max(1)) {
+        match dialogue.receive(portion) {
             Reply::More => {}
             Reply::Send(_) => {
-                turns += 1;
-                assert!(turns < TURNS, "a conversation without an end");
+                sent += 1;
+                assert!(sent < MAX_SENT, "the check does not end");
             }
             Reply::Finished(outcome) => {
-                assert!(outcome.note.len() < 1024, "a note is a line");
+                assert!(outcome.note.len() < 1024, "long note");
                 return;
             }
         }
     }
     let outcome = dialogue.end();
-    assert!(outcome.note.len() < 1024, "a note is a line");
+    assert!(outcome.note.len() < 1024, "long note");
 }
 
-/// Answers to checks of one datagram.
+/// Passes the input to checks that send one datagram.
 pub(super) fn datagram(input: &[u8]) {
     let dns = |record, answer| Probe::Dns {
         name: "a.example".to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn datagram(input: &[u8]) {
         },
     ];
     for probe in probes {
-        let _ = question::evaluate(&probe, MARK, input);
+        let _ = query::evaluate(&probe, QUERY_ID, input);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Input from clients and HTTP/1 servers.
+//! Fuzzes data from clients and HTTP/1 servers.
 
 use weir_http::chunk::Chunks;
 use weir_http::exchange::{Exchange, Step};
@@ -9,14 +9,18 @@ use weir_model::{Coding, ProxyHeader, Underscores};
 
 use super::texts;
 
-/// A request's head, its body, and what would be sent to a server; that must be a request again, with the same framing.
+/// Parses the head and the body of a request, and writes the request for a server, which must parse it with the same
+/// framing.
 pub(super) fn request(input: &[u8]) {
     let limits = HeadLimits::default();
     let mut fields = Vec::new();
     let Ok(Some(request)) = head::request(input, &limits, &mut fields) else {
         return;
     };
-    assert!(request.len <= input.len(), "a head is part of its input");
+    assert!(
+        request.len <= input.len(),
+        "the head is longer than the input"
+    );
     let _ = encoding::negotiate(
         input,
         &fields,
@@ -35,76 +39,75 @@ pub(super) fn request(input: &[u8]) {
     };
     let mut written = Vec::new();
     write_request(input, &request, &fields, &edit, &mut written);
-    let roomy = HeadLimits {
+    let larger_limits = HeadLimits {
         head: limits.head * 2,
         target: limits.target * 2,
         fields: limits.fields * 2,
         connect: true,
         underscores: limits.underscores,
     };
-    let mut again = Vec::new();
-    let read = head::request(&written, &roomy, &mut again);
-    let read = read.expect("what is sent to a server is a request");
-    let read = read.expect("what is sent to a server is a whole head");
-    assert_eq!(read.len, written.len(), "nothing follows the head");
-    assert_eq!(read.framing, request.framing, "servers see the same body");
+    let parsed = head::request(&written, &larger_limits, &mut Vec::new());
+    let parsed = parsed.expect("the written request is valid");
+    let parsed = parsed.expect("the written head is complete");
+    assert_eq!(parsed.len, written.len(), "data follows the written head");
+    assert_eq!(parsed.framing, request.framing, "the framing has changed");
     let mut exchange = Exchange::new(&request, limits.underscores);
     let _ = exchange.client_data(&input[request.len..]);
 }
 
-/// A server's bytes, whole and in portions: both must be passed on in the same way.
+/// Passes a server's bytes at once and in portions. Both must be forwarded alike.
 pub(super) fn response(input: &[u8]) {
     let Some((&portion, input)) = input.split_first() else {
         return;
     };
-    let asked: &[u8] = if portion & 0x80 == 0 {
+    let request: &[u8] = if portion & 0x80 == 0 {
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
     } else {
         b"HEAD / HTTP/1.0\r\nHost: h\r\n\r\n"
     };
-    let whole = answered(asked, input, input.len().max(1));
-    let pieces = answered(asked, input, usize::from(portion & 0x7f).max(1));
-    let (more, fewer) = if whole.0.len() > pieces.0.len() {
-        (&whole.0, &pieces.0)
+    let at_once = forward_response(request, input, input.len().max(1));
+    let in_portions = forward_response(request, input, usize::from(portion & 0x7f).max(1));
+    let (longer, shorter) = if at_once.0.len() > in_portions.0.len() {
+        (&at_once.0, &in_portions.0)
     } else {
-        (&pieces.0, &whole.0)
+        (&in_portions.0, &at_once.0)
     };
-    assert_eq!(whole.1, pieces.1, "portions change what is malformed");
-    // In front of a mistake portions decide how much has been passed on already, and never what.
+    assert_eq!(at_once.1, in_portions.1, "portions change the error");
+    // The size of the portions determines how much is forwarded before an error, but not the content.
     assert!(
-        more.starts_with(fewer),
-        "portions change what a client gets"
+        longer.starts_with(shorter),
+        "portions change the forwarded bytes"
     );
     assert!(
-        whole.1 || more.len() == fewer.len(),
-        "portions change how much a client gets"
+        at_once.1 || longer.len() == shorter.len(),
+        "portions change the number of forwarded bytes"
     );
 }
 
-/// What a client gets of these bytes, and whether they were malformed.
-fn answered(asked: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, bool) {
+/// Returns the bytes that are forwarded to the client, and whether the response is malformed.
+fn forward_response(request: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, bool) {
     let limits = HeadLimits::default();
     let mut fields = Vec::new();
-    let request = head::request(asked, &limits, &mut fields);
-    let request = request.ok().flatten().expect("a request of ours");
+    let request = head::request(request, &limits, &mut fields);
+    let request = request.ok().flatten().expect("valid request");
     let mut exchange = Exchange::new(&request, limits.underscores);
     let _ = exchange.client_data(&[]);
-    let touch = ResponseEdit::default();
-    let (mut held, mut out) = (Vec::new(), Vec::new());
-    for piece in input.chunks(portion) {
-        held.extend_from_slice(piece);
+    let edit = ResponseEdit::default();
+    let (mut buffer, mut out) = (Vec::new(), Vec::new());
+    for portion in input.chunks(portion) {
+        buffer.extend_from_slice(portion);
         loop {
-            let step = exchange.server_data(&held, &limits, false, &touch, &mut fields, &mut out);
+            let step = exchange.server_data(&buffer, &limits, false, &edit, &mut fields, &mut out);
             let Ok(Step {
                 consumed, forward, ..
             }) = step
             else {
                 return (out, true);
             };
-            assert!(consumed <= held.len() && forward.end <= held.len());
-            out.extend_from_slice(&held[forward]);
-            held.drain(..consumed);
-            if consumed == 0 || held.is_empty() {
+            assert!(consumed <= buffer.len() && forward.end <= buffer.len());
+            out.extend_from_slice(&buffer[forward]);
+            buffer.drain(..consumed);
+            if consumed == 0 || buffer.is_empty() {
                 break;
             }
         }
@@ -116,77 +119,77 @@ fn answered(asked: &[u8], input: &[u8], portion: usize) -> (Vec<u8>, bool) {
     (out, false)
 }
 
-/// A chunked body, whole and byte by byte.
+/// Parses a chunked body at once and byte by byte.
 pub(super) fn chunked(input: &[u8]) {
-    let mut whole = Vec::new();
-    let all = Chunks::new().scan(input, &mut |data| whole.extend_from_slice(data));
-    let (mut bytes, mut chunks, mut taken) = (Vec::new(), Chunks::new(), 0);
+    let mut data_at_once = Vec::new();
+    let at_once = Chunks::new().scan(input, &mut |data| data_at_once.extend_from_slice(data));
+    let (mut data_by_byte, mut chunks, mut consumed) = (Vec::new(), Chunks::new(), 0);
     for byte in input.chunks(1) {
-        match chunks.scan(byte, &mut |data| bytes.extend_from_slice(data)) {
-            Ok(count) => taken += count,
+        match chunks.scan(byte, &mut |data| data_by_byte.extend_from_slice(data)) {
+            Ok(count) => consumed += count,
             Err(_) => {
-                assert!(all.is_err(), "refused in pieces only");
+                assert!(at_once.is_err(), "an error only byte by byte");
                 return;
             }
         }
     }
-    assert_eq!(all, Ok(taken));
-    assert_eq!(whole, bytes);
-    trailers(input, taken);
+    assert_eq!(at_once, Ok(consumed));
+    assert_eq!(data_at_once, data_by_byte);
+    trailers(&input[..consumed]);
 }
 
-/// The good body of a request, without the trailers that servers must not see: whole and byte by byte.
-fn trailers(input: &[u8], taken: usize) {
-    let passed = |portion: usize| {
-        let (mut chunks, mut passed) = (Chunks::for_request(Underscores::Drop), Vec::new());
-        for piece in input[..taken].chunks(portion) {
-            let scanned = chunks.scan_request(piece, &mut |_| {});
-            let (count, passing) = scanned.expect("a body that was read before");
-            assert_eq!(count, piece.len());
-            passed.extend_from_slice(&piece[..passing]);
-            passed.extend_from_slice(&chunks.take_held());
+/// Removes the trailers that servers must not receive from a valid chunked body, at once and byte by byte.
+fn trailers(body: &[u8]) {
+    let forward = |portion: usize| {
+        let (mut chunks, mut forwarded) = (Chunks::for_request(Underscores::Drop), Vec::new());
+        for portion in body.chunks(portion) {
+            let scanned = chunks.scan_request(portion, &mut |_| {});
+            let (count, forward) = scanned.expect("valid body");
+            assert_eq!(count, portion.len());
+            forwarded.extend_from_slice(&portion[..forward]);
+            forwarded.extend_from_slice(&chunks.take_held());
         }
-        (passed, chunks.is_done())
+        (forwarded, chunks.is_done())
     };
-    let (whole, done) = passed(taken.max(1));
+    let (forwarded, is_done) = forward(body.len().max(1));
     assert_eq!(
-        (whole.clone(), done),
-        passed(1),
-        "portions change what passes"
+        (forwarded.clone(), is_done),
+        forward(1),
+        "portions change the forwarded body"
     );
-    if done {
-        let again = Chunks::for_request(Underscores::Reject).scan(&whole, &mut |_| {});
+    if is_done {
+        let scanned = Chunks::for_request(Underscores::Reject).scan(&forwarded, &mut |_| {});
         assert_eq!(
-            again,
-            Ok(whole.len()),
-            "what passes is a body without such trailers"
+            scanned,
+            Ok(forwarded.len()),
+            "the forwarded body is invalid or has such trailers"
         );
     }
 }
 
-/// Cookies and query parameters.
+/// Finds cookies and query parameters.
 pub(super) fn cookie(input: &[u8]) {
-    if let Some(place) = cookie::find(input, b"SRV") {
-        assert!(place.end <= input.len());
-        let _ = cookie::value_without(input, &place);
+    if let Some(found) = cookie::find(input, b"SRV") {
+        assert!(found.end <= input.len());
+        let _ = cookie::value_without(input, &found);
     }
     let _ = cookie::parameter(input, b"a");
 }
 
-/// A PROXY protocol header; what was read is written, and read again.
+/// Parses a PROXY protocol header; the bytes of a valid header must parse alike. Also parses a written header.
 pub(super) fn preamble(input: &[u8]) {
-    let Ok(Some(found)) = preamble::read(input) else {
+    let Ok(Some(header)) = preamble::read(input) else {
         return;
     };
-    assert!(found.len() <= input.len());
-    assert_eq!(preamble::read(&input[..found.len()]), Ok(Some(found)));
+    assert!(header.len() <= input.len());
+    assert_eq!(preamble::read(&input[..header.len()]), Ok(Some(header)));
     let address = std::net::SocketAddr::from(([192, 0, 2, 1], 1));
-    let mut own = Vec::new();
-    preamble::write(ProxyHeader::V2, address, address, &mut own);
-    assert!(matches!(preamble::read(&own), Ok(Some(_))));
+    let mut written = Vec::new();
+    preamble::write(ProxyHeader::V2, address, address, &mut written);
+    assert!(matches!(preamble::read(&written), Ok(Some(_))));
 }
 
-/// A TLS ClientHello.
+/// Finds the server name in a TLS ClientHello.
 pub(super) fn client_hello(input: &[u8]) {
     let _ = hello::server_name(input);
 }

@@ -1,4 +1,4 @@
-//! Other programs' files. What an importer writes must be a configuration that `weir check` accepts.
+//! Fuzzes configuration files of other programs. `weir check` must accept the output of the importers.
 
 use weir_config::Host;
 use weir_import::EmptyEnvironment;
@@ -12,13 +12,13 @@ fn import(importer: Importer, input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    accepted(&importer("file", text, &EmptyEnvironment).toml);
+    assert_accepted(&importer("file", text, &EmptyEnvironment).toml);
 }
 
-fn accepted(toml: &str) {
-    if let Err(found) = weir_config::parse(toml, &Host::default()) {
-        let shown = weir_config::render(&found, toml, "weir.toml", false);
-        panic!("an importer wrote what the configuration refuses:\n{shown}");
+fn assert_accepted(toml: &str) {
+    if let Err(problems) = weir_config::parse(toml, &Host::default()) {
+        let rendered = weir_config::render(&problems, toml, "weir.toml", false);
+        panic!("an importer wrote an invalid configuration:\n{rendered}");
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn ldirectord(input: &[u8]) {
     import(weir_import::ldirectord, input);
 }
 
-/// A saved table, and each of its lines as a command line.
+/// Imports the input as a saved table, and parses each of its lines as a command line.
 pub(super) fn ipvsadm(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;

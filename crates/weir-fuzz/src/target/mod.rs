@@ -1,4 +1,4 @@
-//! The table of targets.
+//! Lists the targets.
 
 mod config;
 mod control;
@@ -13,17 +13,17 @@ mod vrrp;
 /// A parser under test.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name, also of its corpus.
+    /// The name of the target and of its corpus.
     pub name: &'static str,
-    /// Returns for every input.
+    /// Passes an input to the parser. Must return for every input.
     pub run: fn(&[u8]),
-    /// Inputs to start from.
+    /// Returns the inputs from which fuzzing starts.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Maximum useful size of an input, in bytes.
-    pub longest: usize,
+    /// Maximum size of an input, in bytes.
+    pub max_bytes: usize,
 }
 
-/// Every target; tools/fuzz.sh runs all of them.
+/// All targets; tools/fuzz.sh runs them by default.
 pub const TARGETS: &[Target] = &[
     target("http-request", http::request, http::requests, 4096),
     target("http-response", http::response, http::responses, 4096),
@@ -75,22 +75,22 @@ const fn target(
     name: &'static str,
     run: fn(&[u8]),
     seeds: fn() -> Vec<Vec<u8>>,
-    longest: usize,
+    max_bytes: usize,
 ) -> Target {
     Target {
         name,
         run,
         seeds,
-        longest,
+        max_bytes,
     }
 }
 
-/// The target of that name.
+/// Returns the target with this name.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Seeds of text.
-fn texts(all: &[&str]) -> Vec<Vec<u8>> {
-    all.iter().map(|text| text.as_bytes().to_vec()).collect()
+/// Returns texts as seeds.
+fn texts(seeds: &[&str]) -> Vec<Vec<u8>> {
+    seeds.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

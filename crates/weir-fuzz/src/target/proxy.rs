@@ -1,13 +1,13 @@
-//! Input that only the proxy parses: certificates and HTTP/2 frames.
+//! Fuzzes data that only the proxy parses: certificates and HTTP/2 frames.
 
 use weir_proxy::fuzzing;
 
-/// A certificate and an OCSP response, in DER.
+/// Parses the input as a certificate and as an OCSP response, in DER.
 pub(super) fn certificate(input: &[u8]) {
     fuzzing::certificate(input);
 }
 
-/// What an HTTP/2 client sends, in portions whose size the first byte sets.
+/// Passes data of an HTTP/2 client in portions; the first byte is their size.
 pub(super) fn http2(input: &[u8]) {
     if let Some((portion, input)) = input.split_first() {
         fuzzing::http2(input, usize::from(*portion).max(1));
@@ -21,13 +21,13 @@ pub(super) fn certificates() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn http2_seeds() -> Vec<Vec<u8>> {
-    let mut plain = b"\x20PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    plain.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-    // GET / of http://a, from the static table.
-    plain.extend([
+    let mut request = b"\x20PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    request.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    // GET http://a/, encoded with the static table.
+    request.extend([
         0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 0x01, b'a',
     ]);
-    let mut reset = plain.clone();
+    let mut reset = request.clone();
     reset.extend([0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8]);
-    vec![plain, reset]
+    vec![request, reset]
 }

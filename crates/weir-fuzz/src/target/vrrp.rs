@@ -1,4 +1,4 @@
-//! Advertisements of VRRP.
+//! Fuzzes VRRP advertisements.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use weir_vrrp::{
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 
-/// A packet over both families, and an accepted one through a virtual router; what is read is encoded to the same
-/// bytes.
+/// Decodes the input as a packet over IPv6 and over IPv4. A valid packet is encoded and decoded again, which must not
+/// change its content, and passed to a virtual router.
 pub(super) fn packet(input: &[u8]) {
     let arrival = Arrival {
         bytes: input,
@@ -18,36 +18,40 @@ pub(super) fn packet(input: &[u8]) {
         destination: GROUP_V4.into(),
         hop_limit: 255,
     };
-    let six = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
+    let ipv6 = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
     let _ = decode(&Arrival {
-        source: six,
-        destination: six,
+        source: ipv6,
+        destination: ipv6,
         ..arrival
     });
     let Ok(received) = decode(&arrival) else {
         return;
     };
     let advertisement = &received.advertisement;
-    let again = advertisement.encode(SOURCE, GROUP_V4.into(), received.checksum);
+    let encoded = advertisement.encode(SOURCE, GROUP_V4.into(), received.checksum);
     let arrival = Arrival {
-        bytes: &again,
+        bytes: &encoded,
         ..arrival
     };
     assert_eq!(
-        decode(&arrival).map(|it| it.advertisement).as_ref(),
+        decode(&arrival)
+            .map(|received| received.advertisement)
+            .as_ref(),
         Ok(advertisement)
     );
     let now = Duration::ZERO;
     let mut instance = Instance::new(config(advertisement), now);
     instance.handle_source(Some(Ipv4Addr::LOCALHOST.into()), now);
     let _ = instance.handle_packet(&received, SOURCE, now);
-    while let Some(at) = instance
+    while let Some(deadline) = instance
         .next_deadline()
-        .filter(|at| *at < Duration::from_secs(600))
+        .filter(|deadline| *deadline < Duration::from_secs(600))
     {
-        instance.handle_timeout(at);
+        instance.handle_timeout(deadline);
         while instance.poll_output().is_some() {}
-        if instance.handle_packet(&received, SOURCE, at).is_err() || at > Duration::from_secs(5) {
+        if instance.handle_packet(&received, SOURCE, deadline).is_err()
+            || deadline > Duration::from_secs(5)
+        {
             return;
         }
     }
@@ -74,7 +78,8 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
         addresses: vec![Ipv4Addr::new(10, 77, 0, 100).into()],
         password,
     };
-    let encode = |it: Advertisement, form| it.encode(SOURCE, GROUP_V4.into(), form);
+    let encode =
+        |advertisement: Advertisement, form| advertisement.encode(SOURCE, GROUP_V4.into(), form);
     vec![
         encode(advertisement(Version::V2, None), ChecksumForm::Plain),
         encode(

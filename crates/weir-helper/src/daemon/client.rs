@@ -17,7 +17,7 @@ use weir_sys::untrusted_file::Owner;
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use crate::message::Envelope;
 
-/// Time limit for a file or socket, long enough to replace a helper that died.
+/// Time limit for an answer with a file or socket; long enough to replace a helper that died.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer with its file.
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Waiter {
 #[derive(Debug)]
 struct Shared {
     channel: Channel,
-    numbers: AtomicU64,
+    next_number: AtomicU64,
     pending: Mutex<HashMap<u64, Pending>>,
 }
 
@@ -62,7 +62,7 @@ impl DaemonClient {
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
-            numbers: AtomicU64::new(0),
+            next_number: AtomicU64::new(0),
             pending: Mutex::default(),
         });
         let reader = Arc::clone(&shared);
@@ -74,7 +74,7 @@ impl DaemonClient {
         let (sender, answer) = mpsc::channel();
         let number = self.shared.send(request, Waiter::Thread(sender))?;
         let answer = answer.recv_timeout(ANSWER_TIMEOUT);
-        self.shared.take(number);
+        self.shared.remove_pending(number);
         match answer {
             Ok((HelperReply::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
             Ok((HelperReply::Refused { reason }, _)) => Err(refused(reason)),
@@ -86,7 +86,7 @@ impl DaemonClient {
         }
     }
 
-    fn file(&self, request: DaemonRequest) -> io::Result<OwnedFd> {
+    fn request_file(&self, request: DaemonRequest) -> io::Result<OwnedFd> {
         let (_, file) = self.request(request)?;
         file.ok_or_else(|| io::Error::other("the privileged helper sent no file"))
     }
@@ -98,11 +98,11 @@ fn refused(reason: String) -> io::Error {
 
 impl Shared {
     fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let bytes = Envelope::encode(number, request.clone());
         self.lock().insert(number, Pending { request, waiter });
         if let Err(error) = self.channel.send(&bytes, &[]) {
-            self.take(number);
+            self.remove_pending(number);
             return Err(io::Error::other(error));
         }
         Ok(number)
@@ -112,7 +112,7 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, number: u64) -> Option<Pending> {
+    fn remove_pending(&self, number: u64) -> Option<Pending> {
         self.lock().remove(&number)
     }
 
@@ -127,7 +127,7 @@ impl Shared {
                 self.resend_pending();
                 continue;
             }
-            let Some(pending) = self.take(envelope.number) else {
+            let Some(pending) = self.remove_pending(envelope.number) else {
                 continue;
             };
             let file = message.files.into_iter().next();
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// Sends the requests again that a helper did not answer before it died. A request that was still in the channel is
+    /// Resends the requests that a helper did not answer before it died. A request that was still in the channel is
     /// executed twice; the second execution has no effect.
     fn resend_pending(&self) {
         let pending: Vec<(u64, DaemonRequest)> = self
@@ -160,12 +160,14 @@ impl Shared {
 impl PrivilegedHelper for DaemonClient {
     fn open(&self, path: &Path) -> io::Result<File> {
         let path = path.to_owned();
-        self.file(DaemonRequest::Open { path }).map(File::from)
+        self.request_file(DaemonRequest::Open { path })
+            .map(File::from)
     }
 
     fn append(&self, path: &Path) -> io::Result<File> {
         let path = path.to_owned();
-        self.file(DaemonRequest::Append { path }).map(File::from)
+        self.request_file(DaemonRequest::Append { path })
+            .map(File::from)
     }
 
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
@@ -195,7 +197,7 @@ impl PrivilegedHelper for DaemonClient {
     }
 
     fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd> {
-        self.file(DaemonRequest::Bind { address })
+        self.request_file(DaemonRequest::Bind { address })
     }
 
     fn ping_socket(&self, target: &PingTarget) -> io::Result<OwnedFd> {
@@ -205,7 +207,7 @@ impl PrivilegedHelper for DaemonClient {
             is_optional,
             interface,
         } = target.clone();
-        self.file(DaemonRequest::Ping {
+        self.request_file(DaemonRequest::Ping {
             to,
             from,
             is_optional,
@@ -223,7 +225,7 @@ impl PrivilegedHelper for DaemonClient {
     }
 
     fn kill(&self, number: u64) {
-        if self.shared.take(number).is_some() {
+        if self.shared.remove_pending(number).is_some() {
             let _ = self.shared.channel.send(
                 &Envelope::encode(UNREQUESTED, DaemonRequest::Kill { number }),
                 &[],

@@ -27,20 +27,20 @@ pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<O
     let permit = Arc::clone(limit).try_acquire_owned();
     let permit = permit.map_err(|_| io::Error::from(Errno::AGAIN))?;
     let raw = nonblocking(ping_socket_directly(target)?)?;
-    let (mine, theirs) = Channel::pair().map_err(io::Error::other)?;
-    let mine = nonblocking(mine.into())?;
-    let theirs = OwnedFd::from(theirs);
-    rustix::io::ioctl_fionbio(&theirs, true)?;
+    let (helper_end, daemon_end) = Channel::pair().map_err(io::Error::other)?;
+    let helper_end = nonblocking(helper_end.into())?;
+    let daemon_end = OwnedFd::from(daemon_end);
+    rustix::io::ioctl_fionbio(&daemon_end, true)?;
     let is_ipv6 = target.to.is_ipv6();
     tokio::spawn(async move {
-        if let Err(error) = forward(&raw, &mine, is_ipv6).await {
+        if let Err(error) = forward(&raw, &helper_end, is_ipv6).await {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             // The daemon may have ended.
-            let _ = mine.send(&errno.to_ne_bytes()).await;
+            let _ = helper_end.send(&errno.to_ne_bytes()).await;
         }
         drop(permit);
     });
-    Ok(theirs)
+    Ok(daemon_end)
 }
 
 /// Registers a socket with the runtime. send(2) and recv(2) are the same for every kind of socket.
@@ -126,17 +126,20 @@ mod tests {
             let limit = Arc::new(Semaphore::new(1));
             let socket = relay(&target, &limit).unwrap();
             assert_eq!(socket_domain(&socket), Ok(AddressFamily::UNIX));
-            assert!(relay(&target, &limit).is_err(), "limited");
+            assert!(
+                relay(&target, &limit).is_err(),
+                "the number of relays must be limited"
+            );
             let socket = nonblocking(socket).unwrap();
             let mut buffer = [0; 64];
             let mut receive =
                 async || timeout(Duration::from_secs(10), socket.recv(&mut buffer)).await;
             socket.send(&REQUEST).await.unwrap();
-            let length = receive().await.expect("in time").unwrap();
+            let length = receive().await.expect("receive a message in time").unwrap();
             assert_eq!(length, 28, "IP header and message");
             // A redirect (RFC 792).
             socket.send(&[5, 1, 0, 0, 192, 0, 2, 1]).await.unwrap();
-            let length = receive().await.expect("in time").unwrap();
+            let length = receive().await.expect("receive a message in time").unwrap();
             let error = ping_error(&buffer[..length]).unwrap();
             assert_eq!(error.raw_os_error(), Some(Errno::PERM.raw_os_error()));
         });

@@ -228,12 +228,12 @@ impl Files for Included {
 pub fn section_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for router in &desired.vrrp {
-        let without = VirtualRouter {
+        let without_secrets = VirtualRouter {
             password: None,
             hmac: None,
             ..router.clone()
         };
-        without.hash(&mut hasher);
+        without_secrets.hash(&mut hasher);
     }
     if desired.announce.is_some() {
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
@@ -331,10 +331,10 @@ impl Policy {
             response.push(".ocsp");
             path == Path::new(&response)
         };
-        let below = |certificates: &PathBuf| path.starts_with(certificates);
+        let is_below = |certificates: &PathBuf| path.starts_with(certificates);
         let certificates = &self.certificates;
         self.read.contains(path)
-            || certificates.iter().any(|it| below(it) || is_response(it))
+            || certificates.iter().any(|it| is_below(it) || is_response(it))
             // A pool's certificate for its servers may have a response too.
             || self.read.iter().any(is_response)
     }

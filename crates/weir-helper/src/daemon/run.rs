@@ -35,7 +35,7 @@ impl From<Command> for Prepared {
 }
 
 /// Prepares the program of a check, to run under the account `user`.
-pub(super) fn check(
+pub(super) fn prepare_check(
     command: &[String],
     user: &str,
     address: IpAddr,
@@ -50,7 +50,7 @@ pub(super) fn check(
 }
 
 /// Prepares the program of a notifier, to run under its account. The lines are untrusted: they come from the daemon.
-pub(super) fn notifier(
+pub(super) fn prepare_notifier(
     name: &str,
     (command, user): &(Vec<String>, String),
     lines: &[String],
@@ -76,7 +76,10 @@ pub(super) fn notifier(
 }
 
 /// Prepares a notification program. `values` are untrusted: they come from the daemon.
-pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prepared, String> {
+pub(super) fn prepare_notification(
+    command: &[String],
+    values: &[(&str, &str)],
+) -> Result<Prepared, String> {
     let mut prepared = prepare(command)?;
     for (name, value) in values {
         if value.len() > VALUE_MAX_BYTES || value.contains('\0') {
@@ -90,14 +93,14 @@ pub(super) fn notify(command: &[String], values: &[(&str, &str)]) -> Result<Prep
 /// Prepares a program that runs under an account, with an empty environment except for `PATH`.
 fn prepare_as(command: &[String], user: &str) -> Result<Command, String> {
     let account = weir_sys::account(user).ok_or_else(|| format!("no such user: {user}"))?;
-    let (program, arguments) = program(command)?;
+    let (program, arguments) = split_command(command)?;
     let mut prepared = Command::from(weir_sys::account_command(program, arguments, account));
     prepared.kill_on_drop(true);
     Ok(prepared)
 }
 
 fn prepare(command: &[String]) -> Result<Command, String> {
-    let (program, arguments) = program(command)?;
+    let (program, arguments) = split_command(command)?;
     let mut prepared = Command::new(program);
     prepared
         .args(arguments)
@@ -109,7 +112,7 @@ fn prepare(command: &[String]) -> Result<Command, String> {
 }
 
 /// Splits a command into the program and its arguments.
-fn program(command: &[String]) -> Result<(&String, &[String]), String> {
+fn split_command(command: &[String]) -> Result<(&String, &[String]), String> {
     let parts = command.split_first();
     Ok(parts.ok_or("no program is configured")?)
 }

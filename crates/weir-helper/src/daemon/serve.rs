@@ -112,7 +112,7 @@ impl Helper {
             }
             DaemonRequest::Check { .. }
             | DaemonRequest::Notify { .. }
-            | DaemonRequest::Notifier { .. } => match self.program(&request) {
+            | DaemonRequest::Notifier { .. } => match self.prepare_program(&request) {
                 Ok(program) => return self.start(number, program),
                 Err(failure) => Err(failure),
             },
@@ -138,17 +138,17 @@ impl Helper {
     }
 
     fn open(&mut self, request: DaemonRequest) -> Opened {
-        let file = |file: OwnedFd| Ok((HelperReply::File, Some(file)));
+        let reply_with = |file: OwnedFd| Ok((HelperReply::File, Some(file)));
         match request {
             DaemonRequest::Open { path } => {
-                let permitted = self.policies.is_configuration(&path)
+                let is_permitted = self.policies.is_configuration(&path)
                     || self
                         .policies
                         .permits(|policy| policy.permits_reading(&path));
-                if !permitted {
+                if !is_permitted {
                     return Err(refused("read", &path.display()));
                 }
-                file(open_regular(&path)?.into())
+                reply_with(open_regular(&path)?.into())
             }
             DaemonRequest::Append { path } => {
                 if !self
@@ -157,7 +157,7 @@ impl Helper {
                 {
                     return Err(refused("write", &path.display()));
                 }
-                file(guarded_path::append(&path)?.into())
+                reply_with(guarded_path::append(&path)?.into())
             }
             DaemonRequest::List { .. } | DaemonRequest::Untrusted { .. } => self.read(request),
             DaemonRequest::Bind { address } => {
@@ -167,7 +167,7 @@ impl Helper {
                 {
                     return Err(refused("listen on", &address));
                 }
-                file(privileged::bind_stream_directly(address)?)
+                reply_with(privileged::bind_stream_directly(address)?)
             }
             DaemonRequest::Ping {
                 to,
@@ -178,7 +178,7 @@ impl Helper {
                 if !self.policies.permits(|policy| policy.permits_ping(to)) {
                     return Err(refused("send echo requests to", &to));
                 }
-                file(ping::relay(
+                reply_with(ping::relay(
                     &PingTarget {
                         to,
                         from,
@@ -253,8 +253,8 @@ impl Helper {
         }
     }
 
-    /// Returns the program of a request, if the policy permits it.
-    fn program(&mut self, request: &DaemonRequest) -> Result<Prepared, Failure> {
+    /// Prepares the program of a request, if the policy permits it.
+    fn prepare_program(&mut self, request: &DaemonRequest) -> Result<Prepared, Failure> {
         if self.running.len() >= PROGRAMS_MAX {
             return Err(Errno::AGAIN.into());
         }
@@ -272,7 +272,7 @@ impl Helper {
                     let program = format!("{command:?} as {user}");
                     return Err(refused("run", &program));
                 }
-                run::check(command, user, *address, *port)
+                run::prepare_check(command, user, *address, *port)
             }
             DaemonRequest::Notify {
                 command,
@@ -298,7 +298,7 @@ impl Helper {
                     ("WEIR_TO", to),
                     ("WEIR_REASON", reason),
                 ];
-                run::notify(command, &values)
+                run::prepare_notification(command, &values)
             }
             DaemonRequest::Notifier {
                 notifier,
@@ -310,7 +310,7 @@ impl Helper {
                     let what = format!("a program of notifier {notifier:?}");
                     return Err(refused("run", &what));
                 };
-                run::notifier(notifier, &program, lines, *lost)
+                run::prepare_notifier(notifier, &program, lines, *lost)
             }
             _ => return Err(Errno::INVAL.into()),
         };

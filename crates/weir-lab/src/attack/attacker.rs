@@ -42,28 +42,28 @@ struct Connection {
 /// Runs one attack.
 pub(crate) struct Attacker<'a> {
     attack: &'a Attack,
-    to: SocketAddrV4,
+    address: SocketAddrV4,
     sources: &'a [Ipv4Addr],
     poll: Poll,
     slots: Vec<Option<Connection>>,
-    /// Slot from which the next connection that accepts a unit is searched.
-    next: usize,
+    /// Slot at which the search for a connection that accepts a unit starts.
+    next_slot: usize,
     work: Work,
 }
 
 impl<'a> Attacker<'a> {
     pub(crate) fn new(
         attack: &'a Attack,
-        to: SocketAddrV4,
+        address: SocketAddrV4,
         sources: &'a [Ipv4Addr],
     ) -> io::Result<Self> {
         Ok(Self {
             attack,
-            to,
+            address,
             sources,
             poll: Poll::new()?,
             slots: (0..attack.connections).map(|_| None).collect(),
-            next: 0,
+            next_slot: 0,
             work: Work::default(),
         })
     }
@@ -78,10 +78,10 @@ impl<'a> Attacker<'a> {
             if elapsed >= duration {
                 break;
             }
-            let mut free = (0..self.slots.len()).filter(|&at| self.slots[at].is_none());
+            let mut free = (0..self.slots.len()).filter(|&index| self.slots[index].is_none());
             let free: Vec<usize> = free.by_ref().take(opens.due(elapsed)).collect();
-            for at in free {
-                self.open(at)?;
+            for index in free {
+                self.open(index)?;
             }
             let batch = usize::try_from(self.attack.batch).unwrap_or(1);
             let mut due = units.due(elapsed);
@@ -94,8 +94,8 @@ impl<'a> Attacker<'a> {
                 self.handle(event);
             }
         }
-        for at in 0..self.slots.len() {
-            self.close(at);
+        for index in 0..self.slots.len() {
+            self.close(index);
         }
         if self.attack.units_per_second == 0 {
             self.work.sent = self.work.opened;
@@ -103,13 +103,13 @@ impl<'a> Attacker<'a> {
         Ok(self.work)
     }
 
-    fn open(&mut self, at: usize) -> io::Result<()> {
+    fn open(&mut self, index: usize) -> io::Result<()> {
         let number = u32::try_from(self.work.opened).unwrap_or(u32::MAX);
         let source = self.sources[usize::try_from(number).unwrap_or(0) % self.sources.len()];
-        let socket = socket::connect(source, self.to)?;
-        self.poll.add(&socket, at as u64)?;
+        let socket = socket::connect(source, self.address)?;
+        self.poll.add(&socket, index as u64)?;
         self.work.opened += 1;
-        self.slots[at] = Some(Connection {
+        self.slots[index] = Some(Connection {
             socket,
             pending: (self.attack.opening)(number),
             units: 0,
@@ -121,7 +121,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Sends a batch over the next connection that accepts one; `false` = none does.
+    /// Sends a batch over the next connection that accepts one. Returns `false` if no connection accepts it.
     fn send(&mut self) -> bool {
         let attack = self.attack;
         let count = self.slots.len();
@@ -131,12 +131,14 @@ impl<'a> Attacker<'a> {
                 it.connected && it.pending.is_empty() && (limit == 0 || it.units < limit)
             })
         };
-        let next_slot = (0..count)
-            .map(|step| (self.next + step) % count)
-            .find(|&at| accepts(&self.slots[at]));
-        let Some(at) = next_slot else { return false };
-        self.next = at + 1;
-        let Some(connection) = &mut self.slots[at] else {
+        let accepting_slot = (0..count)
+            .map(|step| (self.next_slot + step) % count)
+            .find(|&index| accepts(&self.slots[index]));
+        let Some(index) = accepting_slot else {
+            return false;
+        };
+        self.next_slot = index + 1;
+        let Some(connection) = &mut self.slots[index] else {
             return false;
         };
         for _ in 0..attack.batch {
@@ -145,21 +147,21 @@ impl<'a> Attacker<'a> {
         }
         self.work.sent += u64::from(attack.batch);
         if !socket::flush(&mut connection.socket, &mut connection.pending) {
-            self.ended(at);
+            self.remove_ended(index);
         } else {
-            self.finish(at);
+            self.close_if_done(index);
         }
         true
     }
 
-    /// Closes the connection in slot `at` if all its units are sent.
-    fn finish(&mut self, at: usize) {
+    /// Closes the connection in slot `index` if all its units are sent.
+    fn close_if_done(&mut self, index: usize) {
         let limit = self.attack.units_per_connection;
-        let done = self.slots[at].as_ref().is_some_and(|it| {
+        let done = self.slots[index].as_ref().is_some_and(|it| {
             limit > 0 && it.units >= limit && it.pending.is_empty() && !self.attack.holds
         });
         if done {
-            self.close(at);
+            self.close(index);
         }
     }
 
@@ -167,16 +169,16 @@ impl<'a> Attacker<'a> {
         let Some(limit) = self.attack.closes_after else {
             return;
         };
-        for at in 0..self.slots.len() {
+        for index in 0..self.slots.len() {
             let is_due = |it: &Connection| it.connected && it.since.elapsed() >= limit;
-            if self.slots[at].as_ref().is_some_and(is_due) {
-                self.close(at);
+            if self.slots[index].as_ref().is_some_and(is_due) {
+                self.close(index);
             }
         }
     }
 
-    fn close(&mut self, at: usize) {
-        if let Some(connection) = self.slots[at].take() {
+    fn close(&mut self, index: usize) {
+        if let Some(connection) = self.slots[index].take() {
             match self.attack.close {
                 Close::Fin => drop(connection.socket),
                 Close::Reset => socket::reset(connection.socket),
@@ -184,14 +186,14 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    fn ended(&mut self, at: usize) {
-        self.slots[at] = None;
+    fn remove_ended(&mut self, index: usize) {
+        self.slots[index] = None;
         self.work.ended += 1;
     }
 
     fn handle(&mut self, event: Event) {
-        let at = usize::try_from(event.token).unwrap_or(usize::MAX);
-        let Some(connection) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+        let index = usize::try_from(event.token).unwrap_or(usize::MAX);
+        let Some(connection) = self.slots.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         if event.writable && !event.ended {
@@ -202,9 +204,9 @@ impl<'a> Attacker<'a> {
             is_open = socket::flush(&mut connection.socket, &mut connection.pending);
         }
         if !is_open || event.ended {
-            self.ended(at);
+            self.remove_ended(index);
         } else {
-            self.finish(at);
+            self.close_if_done(index);
         }
     }
 }

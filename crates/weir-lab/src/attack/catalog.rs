@@ -1,4 +1,4 @@
-//! The table of attacks. An attack is a number of connections, the data that opens a connection, and units of work that
+//! Lists the attacks. An attack is a number of connections, the data that opens a connection, and units of work that
 //! are sent at a fixed rate, so that every proxy is exposed to the same attack regardless of its speed. A connection
 //! that the proxy closes is replaced, also at a limited rate.
 
@@ -47,7 +47,7 @@ pub(crate) struct Attack {
     pub(crate) unit: fn(u32, &mut Vec<u8>),
     /// Number of units after which a connection is done; 0 = unlimited.
     pub(crate) units_per_connection: u32,
-    /// A connection that is done remains open without sending more data.
+    /// Whether a connection remains open after its last unit.
     pub(crate) holds: bool,
     /// Time after the opening data at which a connection is closed.
     pub(crate) closes_after: Option<Duration>,

@@ -47,12 +47,12 @@ pub(crate) fn opening(closed_windows: bool) -> Vec<u8> {
     out
 }
 
-/// `:method GET` of a request for `path`, all fields without indexing.
+/// Returns the header block of a GET request for `path`, with all fields without indexing.
 pub(crate) fn get(path: &str) -> Vec<u8> {
     block(0x82, path)
 }
 
-/// `:method POST`, with a content-length if given.
+/// Returns the header block of a POST request, with a content-length if given.
 pub(crate) fn post(path: &str, content_length: Option<&str>) -> Vec<u8> {
     let mut out = block(0x83, path);
     if let Some(length) = content_length {
@@ -176,9 +176,9 @@ impl FrameReader {
 /// `number` makes each one different.
 pub(crate) fn client_hello(number: u32) -> Vec<u8> {
     let random: Vec<u8> = (0..32_u32)
-        .map(|at| {
+        .map(|index| {
             number
-                .wrapping_add(at)
+                .wrapping_add(index)
                 .wrapping_mul(0x9e37_79b9)
                 .to_be_bytes()[0]
         })

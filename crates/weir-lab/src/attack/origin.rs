@@ -56,15 +56,15 @@ struct Connection {
     socket: TcpStream,
     head: Vec<u8>,
     pending: Vec<u8>,
-    /// Bytes of a large response that are not in `pending` yet.
-    rest: usize,
+    /// Number of bytes of a large response that are not in `pending` yet.
+    unsent_bytes: usize,
     /// Whether a counted request is in flight.
-    counted: bool,
-    closes: bool,
+    is_counted: bool,
+    closes_after_response: bool,
     generation: u64,
 }
 
-/// The origin; see the module.
+/// The server behind the proxies; see the module.
 pub(crate) struct Origin<'a> {
     listener: TcpListener,
     poll: Poll,
@@ -118,42 +118,42 @@ impl<'a> Origin<'a> {
             let Ok((socket, _)) = self.listener.accept() else {
                 return;
             };
-            let at = self.free.pop().unwrap_or_else(|| {
+            let index = self.free.pop().unwrap_or_else(|| {
                 self.slots.push(None);
                 self.slots.len() - 1
             });
             let registered = socket
                 .set_nonblocking(true)
                 .and_then(|()| socket.set_nodelay(true))
-                .and_then(|()| self.poll.add(&socket, at as u64));
+                .and_then(|()| self.poll.add(&socket, index as u64));
             if registered.is_err() {
-                self.free.push(at);
+                self.free.push(index);
                 continue;
             }
             self.generation += 1;
-            self.slots[at] = Some(Connection {
+            self.slots[index] = Some(Connection {
                 socket,
                 head: Vec::new(),
                 pending: Vec::new(),
-                rest: 0,
-                counted: false,
-                closes: false,
+                unsent_bytes: 0,
+                is_counted: false,
+                closes_after_response: false,
                 generation: self.generation,
             });
         }
     }
 
     fn handle(&mut self, event: Event) {
-        let at = usize::try_from(event.token).unwrap_or(usize::MAX);
-        let Some(connection) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+        let index = usize::try_from(event.token).unwrap_or(usize::MAX);
+        let Some(connection) = self.slots.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         let head = &mut connection.head;
-        let counted = connection.counted;
+        let is_counted = connection.is_counted;
         let mut is_open = !event.readable
             || socket::drain(&mut connection.socket, |bytes| {
                 // The body of a counted request is discarded.
-                if !counted && head.len() < MAX_HEAD_BYTES {
+                if !is_counted && head.len() < MAX_HEAD_BYTES {
                     head.extend(bytes);
                 }
             });
@@ -163,7 +163,7 @@ impl<'a> Origin<'a> {
             connection.head.drain(..end + 4);
             match &path[..] {
                 b"/slow" => {
-                    let response = (at, connection.generation, Instant::now() + self.delay);
+                    let response = (index, connection.generation, Instant::now() + self.delay);
                     self.waiting.push_back(response);
                     connection.count(self.requests);
                 }
@@ -174,8 +174,8 @@ impl<'a> Origin<'a> {
                     let head =
                         format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE_BODY_BYTES}\r\n\r\n");
                     connection.pending.extend(head.as_bytes());
-                    connection.rest = LARGE_BODY_BYTES;
-                    connection.closes = true;
+                    connection.unsent_bytes = LARGE_BODY_BYTES;
+                    connection.closes_after_response = true;
                     connection.count(self.requests);
                 }
                 _ => connection
@@ -185,59 +185,59 @@ impl<'a> Origin<'a> {
         }
         is_open = is_open && connection.write();
         if !is_open || event.ended {
-            self.close(at);
+            self.close(index);
         }
     }
 
     fn send_due_responses(&mut self) {
         let now = Instant::now();
-        while let Some(&(at, generation, due)) = self.waiting.front()
+        while let Some(&(index, generation, due)) = self.waiting.front()
             && due <= now
         {
             self.waiting.pop_front();
-            let Some(connection) = self.slots[at].as_mut() else {
+            let Some(connection) = self.slots[index].as_mut() else {
                 continue;
             };
             if connection.generation == generation {
                 let response =
                     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
                 connection.pending.extend(response);
-                connection.closes = true;
+                connection.closes_after_response = true;
                 if !connection.write() {
-                    self.close(at);
+                    self.close(index);
                 }
             }
         }
     }
 
-    fn close(&mut self, at: usize) {
-        if let Some(connection) = self.slots[at].take() {
-            if connection.counted {
+    fn close(&mut self, index: usize) {
+        if let Some(connection) = self.slots[index].take() {
+            if connection.is_counted {
                 self.requests.end();
             }
-            self.free.push(at);
+            self.free.push(index);
         }
     }
 }
 
 impl Connection {
     fn count(&mut self, requests: &Requests) {
-        if !self.counted {
-            self.counted = true;
+        if !self.is_counted {
+            self.is_counted = true;
             requests.begin();
         }
     }
 
-    /// `false` = the response is complete, or the connection is broken.
+    /// Writes the response. Returns `false` if the response is complete or the connection is broken.
     fn write(&mut self) -> bool {
         loop {
-            if self.pending.is_empty() && self.rest > 0 {
-                let piece = self.rest.min(WRITE_BYTES);
-                self.pending.resize(piece, b'x');
-                self.rest -= piece;
+            if self.pending.is_empty() && self.unsent_bytes > 0 {
+                let length = self.unsent_bytes.min(WRITE_BYTES);
+                self.pending.resize(length, b'x');
+                self.unsent_bytes -= length;
             }
             if self.pending.is_empty() {
-                return !self.closes;
+                return !self.closes_after_response;
             }
             if !socket::flush(&mut self.socket, &mut self.pending) {
                 return false;

@@ -73,9 +73,9 @@ enum Outcome {
     Ended,
 }
 
-/// The prober; see the module.
+/// The other clients; see the module.
 pub(crate) struct Prober<'a> {
-    to: SocketAddrV4,
+    address: SocketAddrV4,
     http2: bool,
     poll: Poll,
     connections: BTreeMap<u64, Connection>,
@@ -85,9 +85,9 @@ pub(crate) struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    pub(crate) fn new(to: SocketAddrV4, http2: bool, probes: &'a Probes) -> io::Result<Self> {
+    pub(crate) fn new(address: SocketAddrV4, http2: bool, probes: &'a Probes) -> io::Result<Self> {
         Ok(Self {
-            to,
+            address,
             http2,
             poll: Poll::new()?,
             connections: BTreeMap::new(),
@@ -136,7 +136,7 @@ impl<'a> Prober<'a> {
     }
 
     fn open(&mut self, kept: bool) -> io::Result<u64> {
-        let socket = socket::connect(SOURCE, self.to)?;
+        let socket = socket::connect(SOURCE, self.address)?;
         let token = self.next_token;
         self.next_token += 1;
         self.poll.add(&socket, token)?;
@@ -197,7 +197,7 @@ impl<'a> Prober<'a> {
     }
 
     fn expire(&mut self) {
-        let late = |connection: &Connection| {
+        let is_late = |connection: &Connection| {
             connection
                 .issued
                 .is_some_and(|issued| issued.elapsed() >= RESPONSE_TIMEOUT)
@@ -205,7 +205,7 @@ impl<'a> Prober<'a> {
         let late: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, connection)| late(connection))
+            .filter(|(_, connection)| is_late(connection))
             .map(|(token, _)| *token)
             .collect();
         for token in late {

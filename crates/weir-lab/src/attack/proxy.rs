@@ -169,8 +169,8 @@ impl Candidate {
     }
 }
 
-/// Returns the address that attackers connect to.
-pub(crate) fn attacked(target: Target) -> SocketAddrV4 {
+/// Returns the address to which attackers connect.
+pub(crate) fn attack_address(target: Target) -> SocketAddrV4 {
     let port = match target {
         Target::Http2 => HTTP2_PORT,
         Target::Http1 => HTTP1_PORT,
@@ -179,9 +179,9 @@ pub(crate) fn attacked(target: Target) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Returns the address that the other clients connect to.
-pub(crate) fn probed(target: Target) -> SocketAddrV4 {
-    attacked(if target == Target::Tls {
+/// Returns the address to which the other clients connect.
+pub(crate) fn probe_address(target: Target) -> SocketAddrV4 {
+    attack_address(if target == Target::Tls {
         Target::Http1
     } else {
         target
@@ -208,7 +208,7 @@ fn with_account(directory: &Path) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Returns the name of an ID in `/etc/passwd` or `/etc/group`; that of root if there is none.
+/// Returns the name of an ID in `/etc/passwd` or `/etc/group`; `root` if the file does not contain the ID.
 fn name_of(file: &str, number: u32) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let entry = |line: &str| {
@@ -243,8 +243,8 @@ fn version_number(line: &str) -> Option<(u32, u32)> {
 pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (key, certificate) = (path("key.tmp"), path("certificate.tmp"));
-    let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
-    let rest = [
+    let key_options = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let other_options = [
         "-nodes",
         "-days",
         "30",
@@ -257,7 +257,10 @@ pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
         "-out",
         &certificate,
     ];
-    process::run("openssl", &[&["req", "-x509"][..], &curve, &rest].concat())?;
+    process::run(
+        "openssl",
+        &[&["req", "-x509"][..], &key_options, &other_options].concat(),
+    )?;
     let read = |file: &str| fs::read_to_string(file).map_err(LabError::file(file));
     let chain_and_key = read(&certificate)? + &read(&key)?;
     let file = directory.join("certificate.pem");
@@ -276,7 +279,7 @@ fn weir(limit: u64, certificate: &Path) -> String {
             "\n[service.{name}]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"origin\"\n\
              timeouts = {{ request = \"3s\", idle = \"60s\", client = \"30s\", connect = \"5s\", server = \"60s\" }}\n\
              limits = {{ connections = {limit}, idle_servers = 32, streams = 128 }}\n",
-            attacked(target)
+            attack_address(target)
         );
         if target == Target::Tls {
             text += &format!("tls = {{ certificates = \"{}\" }}\n", certificate.display());
@@ -294,9 +297,9 @@ fn haproxy(limit: u64, certificate: &Path) -> String {
          frontend http2\n  bind {} proto h2\nfrontend http1\n  bind {}\n\
          frontend tls\n  bind {} ssl crt {} alpn h2,http/1.1\n\
          backend origin\n  http-reuse always\n  server origin {} pool-max-conn 32\n",
-        attacked(Target::Http2),
-        attacked(Target::Http1),
-        attacked(Target::Tls),
+        attack_address(Target::Http2),
+        attack_address(Target::Http1),
+        attack_address(Target::Tls),
         certificate.display(),
         origin::ADDRESS
     )
@@ -310,22 +313,27 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
         .concat();
     // `http2 on` exists since 1.25; before, `http2` was an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
-    let (word, line) = if is_new {
+    let (listen_option, directive) = if is_new {
         ("", "http2 on; ")
     } else {
         (" http2", "")
     };
-    let server = |listen: String, more: &str| {
+    let server = |listen: String, directives: &str| {
         format!(
-            "  server {{ listen {listen}; {more}location / {{ proxy_pass http://origin; }} }}\n"
+            "  server {{ listen {listen}; {directives}location / {{ proxy_pass http://origin; }} }}\n"
         )
     };
     let servers = [
-        server(format!("{}{word}", attacked(Target::Http2)), line),
-        server(attacked(Target::Http1).to_string(), ""),
         server(
-            format!("{} ssl{word}", attacked(Target::Tls)),
-            &format!("{line}ssl_certificate {certificate}; ssl_certificate_key {certificate}; "),
+            format!("{}{listen_option}", attack_address(Target::Http2)),
+            directive,
+        ),
+        server(attack_address(Target::Http1).to_string(), ""),
+        server(
+            format!("{} ssl{listen_option}", attack_address(Target::Tls)),
+            &format!(
+                "{directive}ssl_certificate {certificate}; ssl_certificate_key {certificate}; "
+            ),
         ),
     ]
     .concat();

@@ -69,7 +69,7 @@ pub struct AttackReport {
     /// Versions, settings and limits, one line each.
     header: Vec<String>,
     configurations: BTreeMap<&'static str, String>,
-    /// The privileges of the processes of each proxy in its first trial. JSON: `"privileges"`.
+    /// The privileges of the processes of each proxy in its first trial. JSON: `"rights"`.
     privileges: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -88,9 +88,8 @@ impl AttackReport {
             header.extend(candidate.note().map(|note| format!("  note: {note}")));
         }
         header.push(format!(
-            "Each attack lasts {} s, {rounds} rounds, proxies in turn; each proxy has one worker on CPU {}, all else \
-             runs on \
-             CPU {}.",
+            "Each attack lasts {} s, in {rounds} rounds in which the proxies alternate. Each proxy has one worker on \
+             CPU {}; all other programs run on CPU {}.",
             settings.duration.as_secs(),
             settings.proxy_cpu,
             settings.tool_cpu
@@ -106,12 +105,13 @@ impl AttackReport {
             .map(|column| format!("{} {}", column.heading(), column.floor()))
             .collect();
         header.push(format!(
-            "Weir's value may be at most {FACTOR} times the better peer's; differences up to these are noise: {}.",
+            "Weir's value may be at most {FACTOR} times that of the better peer. Differences up to these values are \
+             noise: {}.",
             floors.join(", ")
         ));
         header.push(
-            "Requests left must be 0 wherever a peer has 0. All columns are medians, but \"left\" is the worst \
-             round.".into(),
+            "\"left\", the requests that remain at the server, must be 0 if a peer has 0. It is the maximum of the \
+             rounds; all other columns are medians.".into(),
         );
         let configuration = |candidate: &Candidate| {
             let text = candidate.configuration(directory, &directory.join("certificate.pem"));
@@ -137,7 +137,7 @@ impl AttackReport {
                 let privileges = self.privileges.entry(candidate.kind.name());
                 privileges.or_insert_with(|| first.privileges.clone());
             }
-            let middle = |value: &dyn Fn(&Measurement) -> f64| {
+            let median_of = |value: &dyn Fn(&Measurement) -> f64| {
                 median(&measurements.iter().map(value).collect::<Vec<_>>())
             };
             let rounds = Column::ALL.map(|column| {
@@ -149,11 +149,11 @@ impl AttackReport {
             rows.push(AttackRow {
                 attack: attack.name,
                 proxy: candidate.kind.name(),
-                sent_per_second: middle(&|it| it.sent_per_second),
-                opened: middle(&|it| it.work.opened as f64),
-                requests: middle(&|it| it.requests.0 as f64),
-                requests_at_once: middle(&|it| it.requests.1 as f64),
-                tool_share: middle(&|it| it.tool_share),
+                sent_per_second: median_of(&|it| it.sent_per_second),
+                opened: median_of(&|it| it.work.opened as f64),
+                requests: median_of(&|it| it.requests.0 as f64),
+                requests_at_once: median_of(&|it| it.requests.1 as f64),
+                tool_share: median_of(&|it| it.tool_share),
                 values,
                 rounds: rounds.to_vec(),
                 violations: Vec::new(),
@@ -214,10 +214,13 @@ impl AttackReport {
         for row in &self.rows {
             let _ = writeln!(text, "{}", line(row));
         }
-        let wrong: usize = self.rows.iter().map(|row| row.violations.len()).sum();
-        let _ = match wrong {
+        let violation_count: usize = self.rows.iter().map(|row| row.violations.len()).sum();
+        let _ = match violation_count {
             0 => writeln!(text, "\nWeir meets all limits."),
-            _ => writeln!(text, "\n{wrong} values of Weir exceed their limit (!)."),
+            _ => writeln!(
+                text,
+                "\n{violation_count} values of Weir exceed their limit (!)."
+            ),
         };
         text
     }

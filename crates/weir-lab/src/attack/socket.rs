@@ -76,7 +76,7 @@ impl Poll {
 }
 
 /// Starts connecting from a loopback address.
-pub(crate) fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+pub(crate) fn connect(source: Ipv4Addr, target: SocketAddrV4) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
@@ -84,9 +84,9 @@ pub(crate) fn connect(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream>
         flags,
         Some(ipproto::TCP),
     )?;
-    rustix::net::bind(&socket, &SocketAddrV4::new(from, 0))?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    match rustix::net::connect(&socket, &to) {
+    match rustix::net::connect(&socket, &target) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
         Err(errno) => Err(errno.into()),
     }
@@ -99,21 +99,21 @@ pub(crate) fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Reads until the socket has no more data; `false` = the peer has closed the connection.
-pub(crate) fn drain(socket: &mut TcpStream, mut take: impl FnMut(&[u8])) -> bool {
+/// Reads until the socket has no more data. Returns `false` if the peer has closed the connection.
+pub(crate) fn drain(socket: &mut TcpStream, mut handle_data: impl FnMut(&[u8])) -> bool {
     let mut buffer = [0; 16 << 10];
     loop {
         match socket.read(&mut buffer) {
             Ok(0) => return false,
-            Ok(length) => take(&buffer[..length]),
+            Ok(length) => handle_data(&buffer[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         }
     }
 }
 
-/// Writes as much of `pending` as the socket accepts, and removes it from `pending`; `false` = the connection is
-/// broken.
+/// Writes as much of `pending` as the socket accepts, and removes it from `pending`. Returns `false` if the connection
+/// is broken.
 pub(crate) fn flush(socket: &mut TcpStream, pending: &mut Vec<u8>) -> bool {
     let mut sent = 0;
     let is_open = loop {

@@ -133,7 +133,7 @@ struct Trial<'a> {
     probes: Probes,
 }
 
-/// Baseline taken when the attack begins.
+/// The state of the proxy when the attack begins.
 struct Baseline {
     processes: Processes,
     usage: Usage,
@@ -169,19 +169,19 @@ impl Trial<'_> {
         let mut daemon =
             candidate.start(launcher, self.settings.proxy_cpu, self.settings.certificate)?;
         let is_http2 = attack.target == Target::Http2;
-        let prober = Prober::new(proxy::probed(attack.target), is_http2, &self.probes);
+        let prober = Prober::new(proxy::probe_address(attack.target), is_http2, &self.probes);
         let prober = prober.map_err(start_error("the other clients"))?;
         let probing = scope.spawn(|| prober.run());
         self.wait(WARM_UP)?;
         let baseline = self.take_baseline(&daemon)?;
-        let attacker = Attacker::new(attack, proxy::attacked(attack.target), &SOURCES)
+        let attacker = Attacker::new(attack, proxy::attack_address(attack.target), &SOURCES)
             .map_err(start_error("the attacker"))?;
         let duration = self.settings.duration;
         let attacking = scope.spawn(move || {
             // If this fails, the attackers run at the origin's priority; the tool share column shows whether that
             // matters.
-            if let Ok(own) = rustix::process::getpriority_process(None) {
-                let _ = rustix::process::setpriority_process(None, own + ATTACKER_NICE_INCREMENT);
+            if let Ok(nice) = rustix::process::getpriority_process(None) {
+                let _ = rustix::process::setpriority_process(None, nice + ATTACKER_NICE_INCREMENT);
             }
             attacker.run(duration)
         });
@@ -342,7 +342,7 @@ fn max_usage(a: Usage, b: Usage) -> Usage {
     }
 }
 
-/// The nearest-rank percentile; zero if there are no samples.
+/// Returns the nearest-rank percentile; zero if there are no samples.
 fn percentile(samples: &[Sample], share: f64) -> Duration {
     let mut latencies: Vec<_> = samples.iter().map(|sample| sample.latency).collect();
     latencies.sort();

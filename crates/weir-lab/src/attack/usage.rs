@@ -27,11 +27,11 @@ pub(crate) struct Processes {
 impl Processes {
     pub(crate) fn read(root: u32) -> Self {
         let mut pids = vec![root];
-        let mut at = 0;
-        while let Some(&parent) = pids.get(at) {
+        let mut index = 0;
+        while let Some(&parent) = pids.get(index) {
             let children = process::children(parent).into_iter();
             pids.extend(children.filter_map(|pid| u32::try_from(Pid::as_raw(Some(pid))).ok()));
-            at += 1;
+            index += 1;
         }
         Self { pids }
     }
@@ -77,7 +77,7 @@ const ROLE_ARGUMENTS: &[&str] = &["run", "helper", "--daemon", "--engine"];
 /// Fields of `/proc/PID/status`.
 const PRIVILEGE_FIELDS: &[&str] = &["Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp"];
 
-/// Returns the fields with privileges on one line, with only the effective one of the four user IDs.
+/// Returns the fields with privileges on one line. Of the four user IDs, only the effective one is included.
 fn fields(status: &str) -> String {
     let value = |name: &&str| {
         let mut lines = status.lines();
@@ -119,7 +119,8 @@ fn memory(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Returns the number of descriptors. Since Linux 6.2 it is the directory's size; before, the entries are counted.
+/// Returns the number of descriptors. Since Linux 6.2 it is the size of the directory; with older kernels the entries
+/// are counted.
 fn descriptors(pid: u32) -> u64 {
     let directory = format!("/proc/{pid}/fd");
     match fs::metadata(&directory) {
@@ -147,9 +148,12 @@ mod tests {
             fields(status),
             "Uid 991, CapEff 00000000a80425fb, CapBnd 0000000000000000, NoNewPrivs 1, Seccomp 2"
         );
-        let own = Processes::read(std::process::id()).privileges();
+        let privileges = Processes::read(std::process::id()).privileges();
         let uid = rustix::process::geteuid().as_raw();
-        assert!(own[0].contains(&format!("Uid {uid}, CapEff ")), "{own:?}");
+        assert!(
+            privileges[0].contains(&format!("Uid {uid}, CapEff ")),
+            "{privileges:?}"
+        );
     }
 
     #[test]

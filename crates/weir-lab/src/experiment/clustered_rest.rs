@@ -5,7 +5,7 @@
 //! kilobytes over limited links replace the report's machines, because on one machine two servers have no more CPU time
 //! than one.
 
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
@@ -22,23 +22,25 @@ const METHODS: [(&str, Balancer); 2] = [
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "lc")?;
-    let work = |(name, keep_alive): (&str, bool)| Work {
+    let workload = |(name, keep_alive): (&str, bool)| Workload {
         name: Some(name.into()),
         keep_alive,
-        ..Work::for_page(
+        ..Workload::for_page(
             options,
             nginx::REST,
             (REQUESTS, CONCURRENCY),
             nginx::REST_BYTES as u64,
         )
     };
-    let works: Vec<Work> = [("close", false), ("keep-alive", true)].map(work).into();
+    let workloads: Vec<Workload> = [("close", false), ("keep-alive", true)]
+        .map(workload)
+        .into();
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::PAGES))),
         site: Site::Pages,
         local: false,
-        works: works.clone(),
+        workloads: workloads.clone(),
     };
     Ok(METHODS.into_iter().map(trial).collect())
 }

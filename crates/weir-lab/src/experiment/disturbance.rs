@@ -95,14 +95,14 @@ impl Disturbance {
         matches!(self, Disturbance::ProtectedReload)
     }
 
-    /// Returns the delay until the next disturbance, after one that took `took`.
-    fn period(self, took: Duration) -> Duration {
+    /// Returns the delay until the next disturbance, after one that took `duration`.
+    fn period(self, duration: Duration) -> Duration {
         match self {
             Disturbance::Reload | Disturbance::ProtectedReload => RELOAD_INTERVAL,
             Disturbance::Membership => MEMBER_CHANGE_INTERVAL,
             Disturbance::Upgrade | Disturbance::Kill => SLOW_INTERVAL,
             // Without a pause, SYNs that are retransmitted after a second would always be dropped again.
-            Disturbance::ReloadWithoutSyns => took + SLOW_INTERVAL,
+            Disturbance::ReloadWithoutSyns => duration + SLOW_INTERVAL,
         }
     }
 }
@@ -118,7 +118,7 @@ pub(super) struct Setup<'a> {
 }
 
 /// A running balancer.
-pub(super) struct Live<'a> {
+pub(super) struct LiveBalancer<'a> {
     subject: Subject,
     disturbance: Disturbance,
     setup: Setup<'a>,
@@ -136,7 +136,7 @@ pub(super) struct Disturbed {
     pub(super) refused: u64,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveBalancer<'a> {
     /// Starts the balancer, or uses Weir's running director. The caller waits for the first response.
     pub(super) fn start(
         subject: Subject,
@@ -144,7 +144,7 @@ impl<'a> Live<'a> {
         setup: Setup<'a>,
         director: Option<weir::Director<'a>>,
     ) -> Result<Self> {
-        let mut live = Live {
+        let mut balancer = LiveBalancer {
             subject,
             disturbance,
             setup,
@@ -153,32 +153,39 @@ impl<'a> Live<'a> {
         };
         match subject {
             Subject::Haproxy => {
-                haproxy::write(&live.setup.directory, &live.setup.servers)?;
-                live.shell("haproxy", &haproxy::daemon_command(&live.setup.directory))?;
+                haproxy::write(&balancer.setup.directory, &balancer.setup.servers)?;
+                balancer.shell(
+                    "haproxy",
+                    &haproxy::daemon_command(&balancer.setup.directory),
+                )?;
             }
             Subject::HaproxyMaster => {
-                live.daemon = Some(haproxy::start_master(
-                    &live.launcher(),
-                    &live.setup.servers,
+                balancer.daemon = Some(haproxy::start_master(
+                    &balancer.launcher(),
+                    &balancer.setup.servers,
                 )?);
             }
             Subject::Nginx => {
                 let role = nginx::Role::Proxy {
                     method: "",
-                    servers: &live.setup.servers,
+                    servers: &balancer.setup.servers,
                 };
-                live.daemon = Some(nginx::start(&live.launcher(), live.setup.pages, &role)?);
+                balancer.daemon = Some(nginx::start(
+                    &balancer.launcher(),
+                    balancer.setup.pages,
+                    &role,
+                )?);
             }
             Subject::Weir(_) => {}
         }
-        if let (Disturbance::Membership, Some(director)) = (disturbance, &live.director) {
+        if let (Disturbance::Membership, Some(director)) = (disturbance, &balancer.director) {
             // The API adds and removes the last server, which the file therefore does not have.
-            let [kept @ .., _] = live.setup.servers.as_slice() else {
-                return Ok(live);
+            let [initial @ .., _] = balancer.setup.servers.as_slice() else {
+                return Ok(balancer);
             };
-            director.reload(kept)?;
+            director.reload(initial)?;
         }
-        Ok(live)
+        Ok(balancer)
     }
 
     fn launcher(&self) -> Launcher<'_> {
@@ -194,15 +201,15 @@ impl<'a> Live<'a> {
             .run(name, Path::new("sh"), &["-c", line], COMMAND_LIMIT)
     }
 
-    /// Returns the servers of configuration number `round`.
+    /// Returns the servers of the configuration with this number.
     fn servers(&self, round: u32) -> &[Ipv4Addr] {
-        let all = &self.setup.servers;
+        let servers = &self.setup.servers;
         let count = if round.is_multiple_of(2) {
             1
         } else {
-            all.len()
+            servers.len()
         };
-        all.get(..count).unwrap_or(all)
+        servers.get(..count).unwrap_or(servers)
     }
 
     /// Writes a peer's next configuration and returns the shell command that activates it.
@@ -287,38 +294,38 @@ impl<'a> Live<'a> {
 /// # Errors
 /// The error of `work`, or a disturbance that Weir rejects. Rejections by a peer are counted.
 pub(super) fn during<T: Send>(
-    live: &Live<'_>,
+    balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(T, Disturbed)> {
     let done = AtomicBool::new(false);
     let (result, disturbed) = std::thread::scope(|scope| {
-        let disturbing = scope.spawn(|| disturb_until(live, &done));
+        let disturber = scope.spawn(|| disturb_until(balancer, &done));
         let result = work();
         done.store(true, Ordering::Release);
-        let disturbed = match disturbing.join() {
+        let disturbed = match disturber.join() {
             Ok(disturbed) => disturbed,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         (result, disturbed)
     });
     let (result, disturbed) = (result?, disturbed?);
-    live.settle()?;
+    balancer.settle()?;
     Ok((result, disturbed))
 }
 
-fn disturb_until(live: &Live<'_>, done: &AtomicBool) -> Result<Disturbed> {
+fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Disturbed> {
     let mut disturbed = Disturbed::default();
     for round in 0.. {
         let started_at = Instant::now();
-        match live.disturb(round) {
+        match balancer.disturb(round) {
             Ok(()) => disturbed
                 .milliseconds
                 .push(started_at.elapsed().as_secs_f64() * 1000.0),
-            Err(LabError::Failed { .. }) if live.director.is_none() => disturbed.refused += 1,
+            Err(LabError::Failed { .. }) if balancer.director.is_none() => disturbed.refused += 1,
             Err(error) => return Err(error),
         }
         // A disturbance that takes longer than the interval delays the next one, so that they do not overlap.
-        let period = live.disturbance.period(started_at.elapsed());
+        let period = balancer.disturbance.period(started_at.elapsed());
         while started_at.elapsed() < period {
             if done.load(Ordering::Acquire) {
                 return Ok(disturbed);

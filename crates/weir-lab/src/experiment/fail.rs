@@ -105,12 +105,12 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         experiment.name,
         "a server is stopped under load and restarted: which requests fail, and for how long",
     );
-    let method = setup.forward.word();
+    let method = setup.forward.as_str();
     let row = |phase: &Phase, name: &str| phase.row(format!("{method}/{name}"));
     report.rows = vec![
         row(&phases.before, "before"),
         row(&phases.stopped, "stopped"),
-        row(&phases.back, "back"),
+        row(&phases.restarted, "back"),
     ];
     let window = failure_window();
     // If the machine is too busy for the check's intervals, the test does not fail; the notes contain both times.
@@ -135,8 +135,8 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         format!(
             "Restarted: up after {}, {} requests failed, and the server handled {} connections.",
             seconds(phases.up_after),
-            phases.back.failed(),
-            phases.served_again
+            phases.restarted.failed(),
+            phases.connections_after_restart
         ),
     ];
     let event = |event: &str, after: Duration| Event {
@@ -172,13 +172,16 @@ fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
                 .failed_after(phases.stopped_at, detected_after),
             "failed after the server was reported as down",
         ),
-        (phases.back.failed(), "failed while the server recovered"),
+        (
+            phases.restarted.failed(),
+            "failed while the server recovered",
+        ),
     ];
     let violations = violations.into_iter().filter(|(count, _)| *count > 0);
     let mut errors: Vec<String> = violations
         .map(|(count, what)| format!("{count} requests {what}"))
         .collect();
-    if phases.served_again == 0 {
+    if phases.connections_after_restart == 0 {
         errors.push("the server received no connection after its restart".to_owned());
     }
     errors
@@ -192,8 +195,8 @@ mod tests {
     fn only_two_experiments_support_fail() {
         let options = RunOptions::default();
         let setup = |name| super::setup(name, &options);
-        assert!(setup("small-box-nat").is_ok_and(|it| it.forward == Forward::Nat));
-        assert!(setup("clustered-rest").is_ok_and(|it| it.forward == Forward::Direct));
+        assert!(setup("small-box-nat").is_ok_and(|setup| setup.forward == Forward::Nat));
+        assert!(setup("clustered-rest").is_ok_and(|setup| setup.forward == Forward::Direct));
         assert!(setup("saturated-uplink").is_err_and(|error| error.exit_code() == 2));
     }
 }

@@ -1,9 +1,9 @@
 //! Clients on the director: every host balances its own outgoing connections, and service discovery changes the servers
-//! continuously (experiment 2). `socket` is compared with HAProxy on loopback, which is reloaded for
-//! each change, and with a direct connection to one server.
+//! continuously (experiment 2). `socket` is compared with HAProxy on loopback, which is reloaded for each change, and
+//! with a direct connection to one server.
 
 use super::disturbance::{Disturbance, Subject};
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::weir::Forward;
@@ -14,27 +14,27 @@ const CONCURRENCY: u32 = 10;
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
-    let works = Work::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
-    let is_disturbed = |work: &Work| work.timed.is_some_and(|timed| timed.disturbed);
+    let workloads = Workload::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
+    let is_disturbed = |workload: &Workload| workload.timed.is_some_and(|timed| timed.disturbed);
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: balancer.plan(SERVERS, options.rate),
         site: Site::Pages,
         local: true,
-        works: match balancer {
-            Balancer::OneServer => works
+        workloads: match balancer {
+            Balancer::OneServer => workloads
                 .iter()
-                .filter(|work| !is_disturbed(work))
+                .filter(|workload| !is_disturbed(workload))
                 .cloned()
                 .collect(),
-            _ => works.clone(),
+            _ => workloads.clone(),
         },
     };
-    let changed = |subject| Balancer::Disturbed(subject, Disturbance::Membership);
+    let with_changes = |subject| Balancer::Disturbed(subject, Disturbance::Membership);
     Ok([
         ("one-server", Balancer::OneServer),
-        ("haproxy", changed(Subject::HaproxyMaster)),
-        ("socket", changed(Subject::Weir(Forward::Socket))),
+        ("haproxy", with_changes(Subject::HaproxyMaster)),
+        ("socket", with_changes(Subject::Weir(Forward::Socket))),
     ]
     .map(trial)
     .into())

@@ -88,11 +88,11 @@ pub struct RunOptions {
     pub requests: Option<u32>,
     /// Number of concurrent requests.
     pub concurrency: Option<u32>,
-    /// Stop a server under load instead of the measurement, if the experiment supports this.
+    /// Stop a server under load instead of measuring, if the experiment supports this.
     pub fail: bool,
     /// Number of runs; medians are reported. 0 counts as 1.
     pub repeat: u32,
-    /// The scheduler, as named in Weir.
+    /// The scheduler, by its name in Weir.
     pub scheduler: Option<String>,
     /// Names of methods; empty = all.
     pub methods: Vec<String>,
@@ -127,8 +127,8 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     } else {
         requirement::programs(trials.iter().flat_map(Trial::programs))?;
     }
-    let by_weir = |trial: &Trial| trial.method.balancer.needs_weir();
-    let needs_weir = options.fail || trials.iter().any(by_weir);
+    let uses_weir = |trial: &Trial| trial.method.balancer.needs_weir();
+    let needs_weir = options.fail || trials.iter().any(uses_weir);
     let weir = if needs_weir {
         Some(requirement::weir(options.weir.as_deref())?)
     } else {
@@ -198,8 +198,8 @@ fn select_trials(trials: Vec<Trial>, methods: &[String]) -> Result<Vec<Trial>> {
             reason,
         });
     }
-    let chosen = |trial: &Trial| methods.is_empty() || methods.contains(&trial.method.name);
-    Ok(trials.into_iter().filter(chosen).collect())
+    let is_selected = |trial: &Trial| methods.is_empty() || methods.contains(&trial.method.name);
+    Ok(trials.into_iter().filter(is_selected).collect())
 }
 
 /// Returns the scheduler of a run: the given one if its name is valid, or `default`.
@@ -235,7 +235,7 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
                 }),
             }
         }
-        for index in 0..trial.works.len() {
+        for index in 0..trial.workloads.len() {
             let runs: Vec<&Measurement> = measured
                 .iter()
                 .filter_map(|measurements| measurements.get(index))
@@ -244,9 +244,9 @@ fn build_report(experiment: &Experiment, trials: &[Trial], rounds: &[Round]) -> 
                 continue;
             };
             let name = median
-                .work
+                .workload
                 .as_ref()
-                .map_or(method.clone(), |work| format!("{method}/{work}"));
+                .map_or(method.clone(), |workload| format!("{method}/{workload}"));
             report.rows.push(Row {
                 name: name.clone(),
                 requests_per_second: median.outcome.requests_per_second,
@@ -350,9 +350,9 @@ mod tests {
     #[test]
     fn methods_are_selected_by_name_and_unknown_name_is_usage_error() {
         let trials = || saturated_uplink::trials(&options()).expect("defaults");
-        let chosen =
+        let selected =
             select_trials(trials(), &["direct".into(), "one-server".into()]).expect("known names");
-        assert_eq!(names(&chosen), ["one-server", "direct"]);
+        assert_eq!(names(&selected), ["one-server", "direct"]);
         let error = select_trials(trials(), &["dsr".into()]).expect_err("unknown name");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("l3dsr"), "{error}");
@@ -383,7 +383,7 @@ mod tests {
             ..Outcome::default()
         };
         Measurement {
-            work: None,
+            workload: None,
             outcome,
             series: Series::default(),
             disturbed: None,

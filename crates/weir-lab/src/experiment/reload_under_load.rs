@@ -5,7 +5,7 @@
 //! connections (`wrk`).
 
 use super::disturbance::{Disturbance, Subject};
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::weir::Forward;
@@ -68,7 +68,7 @@ const METHODS: [(&str, Subject, Disturbance); 12] = [
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
-    let works = Work::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
+    let workloads = Workload::undisturbed_and_disturbed(options, (REQUESTS, CONCURRENCY));
     let trial = |(name, subject, disturbance): (&str, Subject, Disturbance)| {
         let balancer = Balancer::Disturbed(subject, disturbance);
         Trial {
@@ -76,7 +76,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
             plan: balancer.plan(SERVERS, options.rate),
             site: Site::Pages,
             local: false,
-            works: works.clone(),
+            workloads: workloads.clone(),
         }
     };
     Ok(METHODS.into_iter().map(trial).collect())

@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn trials_with_slow_links_run_in_parallel_and_others_alone() {
-        let at = |rate: &str| RunOptions {
+        let options = |rate: &str| RunOptions {
             rate: Some(rate.parse().expect("rate")),
             ..RunOptions::default()
         };
         let groups =
             |options: &RunOptions| batches(&saturated_uplink::trials(options).expect("trials"));
-        assert_eq!(groups(&at("10mbit")).len(), 1);
+        assert_eq!(groups(&options("10mbit")).len(), 1);
         assert_eq!(
-            groups(&at("100mbit")),
+            groups(&options("100mbit")),
             [vec![0, 1, 2], vec![3], vec![4], vec![5], vec![6]]
         );
         let unlimited = small_box_nat::trials(&RunOptions::default()).expect("trials");

@@ -1,7 +1,7 @@
 //! Experiment 1: each host's link is limited to 10 Mbit/s by default, and the file is 4 MB. Methods that send responses
 //! through the director share its link; with direct methods the servers' rates add up.
 
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
@@ -30,11 +30,11 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         method: Method::new(name, balancer, &scheduler),
         plan: Plan {
             replies_through_director: balancer == Balancer::Weir(Forward::Nat),
-            ..balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::REPORT)))
+            ..balancer.plan(SERVERS, Some(options.rate.unwrap_or(Rate::ORIGINAL_REPORT)))
         },
         site: Site::Pages,
         local: false,
-        works: vec![Work::for_page(
+        workloads: vec![Workload::for_page(
             options,
             nginx::IMAGE,
             (REQUESTS, CONCURRENCY),

@@ -1,10 +1,10 @@
-//! Least time for direct routing, which the third report left open: one of four servers becomes slower, and the
-//! director, which never receives the replies, must detect that.
+//! Least time for direct routing, which the third report does not measure. One of four servers becomes slower, which
+//! the director must detect although it never receives the replies.
 
 use std::time::Duration;
 
 use super::RunOptions;
-use super::trial::{Balancer, Method, Site, Timed, Trial, Work};
+use super::trial::{Balancer, Method, Site, Timed, Trial, Workload};
 use crate::error::Result;
 use crate::peer::paced::Pace;
 use crate::peer::weir::Forward;
@@ -53,7 +53,7 @@ const METHODS: [(&str, Balancer, &str); 9] = [
 ];
 
 pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
-    let work = |(name, pace): (&str, Pace)| Work {
+    let workload = |(name, pace): (&str, Pace)| Workload {
         name: Some(name.into()),
         path: "/".into(),
         requests: options.requests.unwrap_or(REQUESTS),
@@ -67,7 +67,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         }),
         pace,
     };
-    let works: Vec<Work> = PHASES.map(work).into();
+    let workloads: Vec<Workload> = PHASES.map(workload).into();
     let trial = |(name, balancer, scheduler): (&str, Balancer, &str)| Trial {
         method: Method::new(name, balancer, scheduler),
         plan: Plan {
@@ -76,7 +76,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         },
         site: Site::Paced,
         local: false,
-        works: works.clone(),
+        workloads: workloads.clone(),
     };
     Ok(METHODS.into_iter().map(trial).collect())
 }

@@ -1,7 +1,7 @@
 //! Experiment 5: NAT through a small director, with short requests of many concurrent clients. The peers are a single
 //! server, and the kernel's NAT with nftables and conntrack.
 
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::nginx;
@@ -23,12 +23,12 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     let scheduler = scheduler(options, "rr")?;
     let concurrencies = options
         .concurrency
-        .map_or(CONCURRENCIES.to_vec(), |one| vec![one]);
-    let work = |concurrency: &u32| Work {
+        .map_or(CONCURRENCIES.to_vec(), |concurrency| vec![concurrency]);
+    let workload = |concurrency: &u32| Workload {
         name: Some(format!("c{concurrency}")),
-        ..Work::for_page(options, nginx::HELLO, (REQUESTS, *concurrency), 3)
+        ..Workload::for_page(options, nginx::HELLO, (REQUESTS, *concurrency), 3)
     };
-    let works: Vec<Work> = concurrencies.iter().map(work).collect();
+    let workloads: Vec<Workload> = concurrencies.iter().map(workload).collect();
     let trial = |(name, balancer): (&str, Balancer)| Trial {
         method: Method::new(name, balancer, &scheduler),
         plan: Plan {
@@ -38,7 +38,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         },
         site: Site::Pages,
         local: false,
-        works: works.clone(),
+        workloads: workloads.clone(),
     };
     Ok(METHODS.into_iter().map(trial).collect())
 }

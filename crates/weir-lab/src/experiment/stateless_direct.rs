@@ -2,7 +2,7 @@
 //! pages that are short, slow, or of a given size. The report's author could not use least connections with direct
 //! routing.
 
-use super::trial::{Balancer, Method, Site, Trial, Work};
+use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};
 use crate::error::Result;
 use crate::peer::paced::Pace;
@@ -32,23 +32,23 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
     ];
     for forward in [Forward::Direct, Forward::L3dsr] {
         methods.extend(schedulers.iter().map(|scheduler| {
-            let name = format!("{}-{scheduler}", forward.word());
+            let name = format!("{}-{scheduler}", forward.as_str());
             Method::new(&name, Balancer::Weir(forward), scheduler)
         }));
     }
-    let works = works(options);
+    let workloads = workloads(options);
     let trial = |method: Method| Trial {
         plan: method.balancer.plan(SERVERS, options.rate),
         method,
         site: Site::Php,
         local: false,
-        works: works.clone(),
+        workloads: workloads.clone(),
     };
     Ok(methods.into_iter().map(trial).collect())
 }
 
-fn works(options: &RunOptions) -> Vec<Work> {
-    let work = |name: String, path: String, requests: u32, response_bytes: u64| Work {
+fn workloads(options: &RunOptions) -> Vec<Workload> {
+    let workload = |name: String, path: String, requests: u32, response_bytes: u64| Workload {
         name: Some(name),
         path,
         requests: options.requests.unwrap_or(requests),
@@ -59,17 +59,17 @@ fn works(options: &RunOptions) -> Vec<Work> {
         timed: None,
         pace: Pace::default(),
     };
-    let mut works = vec![
-        work("small".into(), "/small.php".into(), REQUESTS, 64),
-        work("rand".into(), "/rand.php".into(), RAND_REQUESTS, 5),
+    let mut workloads = vec![
+        workload("small".into(), "/small.php".into(), REQUESTS, 64),
+        workload("rand".into(), "/rand.php".into(), RAND_REQUESTS, 5),
     ];
-    works.extend(SIZES.map(|size| {
-        work(
+    workloads.extend(SIZES.map(|size| {
+        workload(
             format!("size-{size}"),
             format!("/size.php?n={size}"),
             REQUESTS,
             size,
         )
     }));
-    works
+    workloads
 }

@@ -56,7 +56,7 @@ impl Balancer {
     pub(super) const fn needs_weir(self) -> bool {
         match self {
             Self::Weir(_) | Self::Ldirectord => true,
-            Self::Disturbed(subject, by) => subject.is_weir() || by.needs_weir(),
+            Self::Disturbed(subject, disturbance) => subject.is_weir() || disturbance.needs_weir(),
             Self::OneServer
             | Self::Haproxy
             | Self::NftablesDirect
@@ -72,7 +72,7 @@ impl Balancer {
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) balancer: Balancer,
-    /// The scheduler, as named in Weir. Peers use an equivalent or their own.
+    /// The scheduler, by its name in Weir. Peers use an equivalent scheduler, or a setting of the experiment.
     pub(super) scheduler: String,
 }
 
@@ -111,8 +111,8 @@ const REQUESTS_PER_SECOND_OF_WRK: u32 = 20_000;
 
 /// A run of `ab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Work {
-    /// Appended to the method's name if a trial has several runs.
+pub(super) struct Workload {
+    /// The name, which is appended to the method's name if a trial has several workloads.
     pub(super) name: Option<String>,
     /// Path and query.
     pub(super) path: String,
@@ -129,7 +129,7 @@ pub(super) struct Work {
     pub(super) pace: Pace,
 }
 
-impl Work {
+impl Workload {
     /// Creates a run of requests for one page, each over a new connection. Options can change the number of requests
     /// and the concurrency.
     pub(super) fn for_page(
@@ -184,13 +184,13 @@ pub(super) struct Trial {
     pub(super) site: Site,
     /// Whether the clients run on the director.
     pub(super) local: bool,
-    pub(super) works: Vec<Work>,
+    pub(super) workloads: Vec<Workload>,
 }
 
 /// Results of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
-    pub(super) work: Option<String>,
+    pub(super) workload: Option<String>,
     pub(super) outcome: ab::Outcome,
     pub(super) series: Series,
     /// The disturbances during the run.
@@ -227,18 +227,19 @@ impl Trial {
             Balancer::Haproxy => programs.push(HAPROXY),
             Balancer::NftablesDirect | Balancer::NftablesDnat => programs.push(NFT),
             Balancer::Ldirectord => programs.push(LDIRECTORD),
-            Balancer::Disturbed(subject, by) => {
+            Balancer::Disturbed(subject, disturbance) => {
                 programs.push(WRK);
                 programs.extend(subject.programs());
-                programs.extend((by == Disturbance::ReloadWithoutSyns).then_some(NFT));
+                programs.extend((disturbance == Disturbance::ReloadWithoutSyns).then_some(NFT));
             }
             Balancer::OneServer
             | Balancer::NginxFastCgi(_)
             | Balancer::NginxProxy(_)
             | Balancer::Weir(_) => {}
         }
-        let wrk = |work: &Work| work.timed.is_some_and(|timed| timed.wrk.is_some());
-        programs.extend(self.works.iter().any(wrk).then_some(WRK));
+        let uses_wrk =
+            |workload: &Workload| workload.timed.is_some_and(|timed| timed.wrk.is_some());
+        programs.extend(self.workloads.iter().any(uses_wrk).then_some(WRK));
         programs
     }
 
@@ -252,11 +253,11 @@ impl Trial {
     }
 
     /// Returns the time limit of a run.
-    fn limit(&self, work: &Work) -> Duration {
+    fn limit(&self, workload: &Workload) -> Duration {
         let Some(link) = self.plan.link else {
             return UNSHAPED_LIMIT;
         };
-        let bits = work.response_bytes * u64::from(work.requests) * 8;
+        let bits = workload.response_bytes * u64::from(workload.requests) * 8;
         Duration::from_secs(bits / link.bits_per_second() * SHAPED_SLACK + SHAPED_MARGIN_SECONDS)
     }
 
@@ -293,7 +294,7 @@ impl Trial {
         let cgroup = cgroup.transpose()?;
         let balancer =
             self.start_balancer(setting, &topology, &base, &director, cgroup.as_ref())?;
-        let to = self.target(&topology);
+        let target = self.target(&topology);
         let clients = self.clients(&topology);
         let directory = directory_of(clients)?;
         let client = Launcher {
@@ -301,23 +302,23 @@ impl Trial {
             cgroup: cgroup.as_ref().map(Cgroup::path),
             directory: &directory,
         };
-        if let Some(work) = self.works.first() {
-            let path = probe_path(self.site, work);
+        if let Some(workload) = self.workloads.first() {
+            let path = probe_path(self.site, workload);
             if self.local {
-                ab::wait_until_served(&client, &format!("http://{to}{path}"), START_LIMIT)?;
+                ab::wait_until_served(&client, &format!("http://{target}{path}"), START_LIMIT)?;
             } else {
-                http::wait_until_served(&clients.namespace, to, &path, START_LIMIT)?;
+                http::wait_until_served(&clients.namespace, target, &path, START_LIMIT)?;
             }
         }
-        self.works
+        self.workloads
             .iter()
-            .map(|work| {
+            .map(|workload| {
                 let hosts = (&client, director.as_path());
-                let run = || self.measure(setting, &topology, &balancer, hosts, work);
+                let run = || self.measure(setting, &topology, &balancer, hosts, workload);
                 if paced.is_empty() {
                     return run();
                 }
-                let (measurement, shares) = paced::during(&paced, work.pace, run)?;
+                let (measurement, shares) = paced::during(&paced, workload.pace, run)?;
                 Ok(Measurement {
                     shares: Some(shares),
                     ..measurement
@@ -341,30 +342,31 @@ impl Trial {
         topology: &Topology,
         balancer: &Running<'_>,
         (client, director): (&Launcher<'_>, &Path),
-        work: &Work,
+        workload: &Workload,
     ) -> Result<Measurement> {
-        let to = self.target(topology);
-        let activity = work
+        let target = self.target(topology);
+        let activity = workload
             .name
             .as_ref()
             .map_or("measuring".to_owned(), |name| format!("measuring {name}"));
         setting.progress.set(&self.method.name, &activity);
         let load = ab::Load {
-            url: format!("http://{to}{}", work.path),
-            requests: work.requests,
-            concurrency: work.concurrency,
-            any_length: work.any_length,
-            keep_alive: work.keep_alive,
-            latency: work.timed.is_some(),
+            url: format!("http://{target}{}", workload.path),
+            requests: workload.requests,
+            concurrency: workload.concurrency,
+            any_length: workload.any_length,
+            keep_alive: workload.keep_alive,
+            latency: workload.timed.is_some(),
         };
-        let run_client = || match work.timed.and_then(|timed| timed.wrk) {
-            None => ab::run(client, &load, self.limit(work)),
+        let run_client = || match workload.timed.and_then(|timed| timed.wrk) {
+            None => ab::run(client, &load, self.limit(workload)),
             Some(time) => wrk::run(client, &load.url, load.concurrency, time),
         };
-        let disturbs = work.timed.is_some_and(|timed| timed.disturbed);
+        let is_disturbed = workload.timed.is_some_and(|timed| timed.disturbed);
         let ((outcome, disturbed), series) = sample::during(topology, || match balancer {
-            Running::Disturbed(live) if disturbs => {
-                disturbance::during(live, run_client).map(|(outcome, seen)| (outcome, Some(seen)))
+            Running::Disturbed(balancer) if is_disturbed => {
+                disturbance::during(balancer, run_client)
+                    .map(|(outcome, disturbed)| (outcome, Some(disturbed)))
             }
             _ => Ok((run_client()?, None)),
         })?;
@@ -372,7 +374,7 @@ impl Trial {
             self.report_failures(setting, &outcome, director);
         }
         Ok(Measurement {
-            work: work.name.clone(),
+            workload: workload.name.clone(),
             outcome,
             series,
             disturbed,
@@ -410,10 +412,10 @@ impl Trial {
     }
 }
 
-/// A small page to check whether the method serves requests.
-fn probe_path(site: Site, work: &Work) -> String {
+/// Returns the path of a small page, to check whether the method serves requests.
+fn probe_path(site: Site, workload: &Workload) -> String {
     match site {
         Site::Pages => format!("/{}", nginx::HELLO),
-        Site::Php | Site::Paced => work.path.clone(),
+        Site::Php | Site::Paced => workload.path.clone(),
     }
 }

@@ -1,6 +1,6 @@
 //! `weir lab run director-failover`: measures how long a VIP is unreachable, and how many flows break, when the active
-//! one of two directors fails in different ways. Both directors run keepalived's VRRP, both run Weir's, or one of each;
-//! the data plane is always Weir's.
+//! one of two directors fails in different ways. VRRP is run by keepalived on both directors, by Weir on both, or by
+//! Weir on the active one and keepalived on the other. The data plane is always Weir's.
 
 mod fault;
 mod probe;
@@ -25,7 +25,7 @@ use rig::Rig;
 pub(crate) const NAME: &str = "director-failover";
 /// The experiment's summary.
 pub(crate) const SUMMARY: &str =
-    "outage and broken flows when the active of two directors fails: keepalived, Weir, both";
+    "outage and broken flows when the active one of two directors fails: keepalived, Weir, both";
 
 /// Time for which the VIP is monitored after a fault.
 const MONITORING_TIME: Duration = Duration::from_secs(3);
@@ -173,7 +173,7 @@ impl PairRuns {
         match self.measure(session, weir, fault) {
             Ok(measured) => self.runs.push(measured),
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-            Err(failed) => self.error = Some(failed.to_string()),
+            Err(error) => self.error = Some(error.to_string()),
         }
         Ok(())
     }
@@ -266,11 +266,11 @@ fn description(rows: &[Row]) -> Description<'static> {
     Description {
         name: NAME,
         summary: SUMMARY,
-        heads: [("FAULT", 14), ("VRRP", 16)],
+        headings: [("FAULT", 14), ("VRRP", 16)],
         columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
         full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
         note: "Version 3, advertisements every 100 ms, or 10 ms, priorities 200 and 100. Outage: the longest time \
-               without an\nanswer to a UDP client that sends once per millisecond. Flows: open TCP connections, \
+               without a\nresponse to a UDP client that sends once per millisecond. Flows: open TCP connections, \
                maglev, direct.",
     }
 }

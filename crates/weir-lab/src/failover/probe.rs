@@ -147,23 +147,23 @@ impl Client {
     pub(super) fn measure(mut self, fault: impl FnOnce() -> Result<()> + Send) -> Result<Measured> {
         self.udp.set_nonblocking(true).map_err(failed)?;
         let outage = std::thread::scope(|scope| {
-            let (ready, watched) = std::sync::mpsc::channel();
+            let (ready, is_ready) = std::sync::mpsc::channel();
             let client = &self;
             let watching = scope.spawn(move || {
                 set_real_time_priority();
                 client.watch(&ready)
             });
             // Nothing arrives if the thread has failed.
-            let _ = watched.recv();
-            let happened = fault();
+            let _ = is_ready.recv();
+            let result = fault();
             let outage = watching.join().unwrap_or(Duration::MAX);
-            happened.map(|()| outage)
+            result.map(|()| outage)
         })?;
         let broken = self
             .streams
             .iter_mut()
             .map(responds)
-            .filter(|answered| !answered)
+            .filter(|responds| !responds)
             .count();
         Ok(Measured { outage, broken })
     }
@@ -193,7 +193,7 @@ impl Client {
     }
 }
 
-/// Sends one byte and waits for the response. Returns whether it arrives.
+/// Sends one byte and waits for the response. Returns whether the response arrives.
 fn responds(stream: &mut TcpStream) -> bool {
     stream.write_all(b"a").is_ok() && stream.read_exact(&mut [0; 1]).is_ok()
 }

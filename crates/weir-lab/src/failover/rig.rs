@@ -142,7 +142,7 @@ impl Rig {
             let running = || Ok(director.runs_vrrp().then_some(()));
             wait_for("VRRP to start", START_TIMEOUT, running, String::new)?;
         }
-        let needed = (self.interval * SETTLED_INTERVALS).max(MIN_SETTLED_TIME);
+        let min_duration = (self.interval * SETTLED_INTERVALS).max(MIN_SETTLED_TIME);
         let mut since = Instant::now();
         let settled = || {
             let [first, second] = &self.directors;
@@ -150,7 +150,7 @@ impl Rig {
             if is_alone && !self.is_used_by_client(first)? {
                 self.resolve_again();
             } else if is_alone {
-                return Ok((since.elapsed() >= needed).then_some(()));
+                return Ok((since.elapsed() >= min_duration).then_some(()));
             }
             since = Instant::now();
             Ok(None)
@@ -177,8 +177,8 @@ impl Rig {
         let link = show(&director.namespace, &["link", "show", "eth0"])?;
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");
-        let known = show(&self.client, &["neigh", "show", VIP])?;
-        Ok(words.next().is_some_and(|mac| known.contains(mac)))
+        let neighbours = show(&self.client, &["neigh", "show", VIP])?;
+        Ok(words.next().is_some_and(|mac| neighbours.contains(mac)))
     }
 
     /// Reverts a fault and waits until the first director is active again.
@@ -343,8 +343,8 @@ impl Director {
 
     fn has_vip(&self) -> Result<bool> {
         let namespace = self.namespace.name();
-        let shown = process::run("ip", &["-n", namespace, "-o", "addr", "show", "to", VIP])?;
-        Ok(!shown.trim().is_empty())
+        let addresses = process::run("ip", &["-n", namespace, "-o", "addr", "show", "to", VIP])?;
+        Ok(!addresses.trim().is_empty())
     }
 
     /// Injects a fault.

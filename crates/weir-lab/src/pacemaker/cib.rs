@@ -1,4 +1,4 @@
-//! The cluster's configuration: like that of the fourth report, with Weir instead of ldirectord.
+//! The configuration of the cluster, as in the fourth report but with Weir instead of ldirectord.
 
 use std::path::Path;
 

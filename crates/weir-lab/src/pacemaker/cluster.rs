@@ -127,9 +127,9 @@ impl Cluster {
             let file = shared.join(format!("{scope}.xml"));
             write(&file, &text, 0o644)?;
             let file = file.to_string_lossy();
-            let unshare = &cluster.nodes[0];
+            let node = &cluster.nodes[0];
             let arguments = ["--replace", "--scope", scope, "--xml-file", &*file];
-            unshare.run("cibadmin", &arguments)?;
+            node.run("cibadmin", &arguments)?;
         }
         cluster.wait_for_service(2)?;
         Ok(cluster)
@@ -139,9 +139,8 @@ impl Cluster {
         let nodes: Vec<&str> = self.nodes.iter().map(|it| it.name.as_str()).collect();
         let online = format!("Online: [ {} ]", nodes.join(" "));
         let is_online = || {
-            let resource_status = self.nodes[0].run("crm_mon", &["-1"]).unwrap_or_default();
-            let is_ready =
-                resource_status.contains(&online) && resource_status.contains("with quorum");
+            let status = self.nodes[0].run("crm_mon", &["-1"]).unwrap_or_default();
+            let is_ready = status.contains(&online) && status.contains("with quorum");
             Ok(is_ready.then_some(()))
         };
         wait_for("the cluster to form", START_TIMEOUT, is_online, || {
@@ -173,9 +172,9 @@ impl Cluster {
     /// Returns the status of the resources, for errors.
     fn resource_status(&self) -> String {
         let running = self.nodes.iter().filter(|it| it.unshare.is_some());
-        let resource_status =
-            running.map(|it| it.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
-        resource_status.into_iter().next().unwrap_or_default()
+        let mut statuses =
+            running.map(|node| node.run("crm_mon", &["-1", "-r", "-f"]).unwrap_or_default());
+        statuses.next().unwrap_or_default()
     }
 
     /// Returns the node that has the VIP on its link.
@@ -192,7 +191,7 @@ impl Cluster {
             ];
             node.unshare.is_some()
                 && process::run("ip", &arguments)
-                    .is_ok_and(|resource_status| resource_status.contains(&format!(" {VIP}/")))
+                    .is_ok_and(|addresses| addresses.contains(&format!(" {VIP}/")))
         })
     }
 

@@ -23,12 +23,12 @@ pub(super) struct Measured {
     pub(super) failed: u64,
 }
 
-/// The end of a request, and whether it was answered.
-type Ended = (Instant, bool);
+/// The end of a request, and whether it got a response.
+type FinishedRequest = (Instant, bool);
 
 /// Sends a request and returns the name of the node that responds.
-fn request(to: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&to, REQUEST_TIMEOUT).ok()?;
+fn request(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT)).ok()?;
     stream
         .write_all(b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -40,72 +40,78 @@ fn request(to: SocketAddr) -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-fn address() -> Option<SocketAddr> {
+fn vip_address() -> Option<SocketAddr> {
     let vip: IpAddr = VIP.parse().ok()?;
     Some(SocketAddr::new(vip, PORT))
 }
 
 /// Sends a request from the client and returns the name of the node that responds.
 pub(super) fn request_from(client: &Namespace) -> Result<Option<String>> {
-    client.enter(|| Ok(address().and_then(request)))
+    client.enter(|| Ok(vip_address().and_then(request)))
 }
 
 /// Sends requests while `fault` runs.
 pub(super) fn measure(client: &Namespace, fault: impl FnOnce() -> Result<()>) -> Result<Measured> {
     let stop = AtomicBool::new(false);
-    let all: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+    let requests: Mutex<Vec<FinishedRequest>> = Mutex::new(Vec::new());
     let started = Instant::now();
     std::thread::scope(|scope| {
         let run = || {
             client.enter(|| {
-                send(&stop, &all);
+                send(&stop, &requests);
                 Ok(())
             })
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(run)).collect();
-        let happened = fault();
+        let result = fault();
         stop.store(true, Ordering::Relaxed);
         for client in clients {
-            let ended = client.join();
-            ended.map_err(|_| LabError::file("client")(std::io::ErrorKind::Other.into()))??;
+            let result = client.join();
+            result.map_err(|_| LabError::file("client")(std::io::ErrorKind::Other.into()))??;
         }
-        happened
+        result
     })?;
-    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    all.sort_unstable();
-    Ok(outcome(started, Instant::now(), &all))
+    let mut requests = requests
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    requests.sort_unstable();
+    Ok(outcome(started, Instant::now(), &requests))
 }
 
-fn send(stop: &AtomicBool, all: &Mutex<Vec<Ended>>) {
-    let Some(to) = address() else {
+fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
+    let Some(address) = vip_address() else {
         return;
     };
     while !stop.load(Ordering::Relaxed) {
-        let answered = request(to).is_some();
-        let ended = (Instant::now(), answered);
-        all.lock()
+        let has_response = request(address).is_some();
+        let request = (Instant::now(), has_response);
+        requests
+            .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(ended);
+            .push(request);
         // A refused connection fails at once.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// Returns the longest time between two responses, and the counts.
-fn outcome(started: Instant, end: Instant, all: &[Ended]) -> Measured {
-    let answers = all
+fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measured {
+    let responses = requests
         .iter()
-        .filter(|(_, answered)| *answered)
-        .map(|(at, _)| *at);
+        .filter(|(_, has_response)| *has_response)
+        .map(|(time, _)| *time);
     let (mut last, mut outage) = (started, Duration::ZERO);
-    for at in answers.chain([end]) {
-        outage = outage.max(at.saturating_duration_since(last));
-        last = at;
+    for time in responses.chain([end]) {
+        outage = outage.max(time.saturating_duration_since(last));
+        last = time;
     }
     Measured {
         outage,
-        requests: all.len() as u64,
-        failed: all.iter().filter(|(_, answered)| !answered).count() as u64,
+        requests: requests.len() as u64,
+        failed: requests
+            .iter()
+            .filter(|(_, has_response)| !has_response)
+            .count() as u64,
     }
 }
 
@@ -116,18 +122,18 @@ mod tests {
     #[test]
     fn outage_is_the_longest_time_without_a_response() {
         let start = Instant::now();
-        let at = |ms: u64| start + Duration::from_millis(ms);
-        let all = [
-            (at(10), true),
-            (at(20), true),
-            (at(300), false),
-            (at(520), true),
+        let time = |ms: u64| start + Duration::from_millis(ms);
+        let requests = [
+            (time(10), true),
+            (time(20), true),
+            (time(300), false),
+            (time(520), true),
         ];
-        let measured = outcome(start, at(600), &all);
+        let measured = outcome(start, time(600), &requests);
         assert_eq!(measured.outage, Duration::from_millis(500));
         assert_eq!((measured.requests, measured.failed), (4, 1));
         assert_eq!(
-            outcome(start, at(600), &[]).outage,
+            outcome(start, time(600), &[]).outage,
             Duration::from_millis(600)
         );
     }

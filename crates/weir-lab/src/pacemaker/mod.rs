@@ -1,7 +1,7 @@
 //! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under Corosync and Pacemaker. The VIP
 //! and Weir are on one node, the application is on the others; the active node fails while clients send requests.
 //!
-//! There are three nodes, because the application must not run on the director, and one node fails.
+//! There are three nodes, because the application must not run on the director, and because one node fails.
 
 mod cib;
 mod cluster;
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
             match cluster.and_then(|mut cluster| measure(&mut cluster, fault)) {
                 Ok(measured) => runs.push(measured),
                 Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-                Err(failed) => error = Some(failed.to_string()),
+                Err(failure) => error = Some(failure.to_string()),
             }
         }
         let row = row(fault, &runs, error);
@@ -103,11 +103,11 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
 
 fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
     let known = Fault::ALL.map(Fault::name);
-    if let Some(wrong) = names.iter().find(|name| !known.contains(&name.as_str())) {
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(LabError::Usage {
             option: "--faults",
             reason: format!(
-                "unknown fault \"{wrong}\"; the faults with --pacemaker are: {}",
+                "unknown fault \"{unknown}\"; the faults with --pacemaker are: {}",
                 known.join(", ")
             ),
         });
@@ -117,11 +117,11 @@ fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
 }
 
 fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
-    let holder = || {
+    let no_active_node = || {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         LabError::file("the node with the VIP")(missing)
     };
-    let active = cluster.node_with_vip().ok_or_else(holder)?;
+    let active = cluster.node_with_vip().ok_or_else(no_active_node)?;
     let client = std::sync::Arc::clone(&cluster.client);
     load::measure(&client, || {
         std::thread::sleep(LOAD_BEFORE);
@@ -173,8 +173,9 @@ fn line(row: &Row) -> String {
 fn table(rows: &[Row]) -> String {
     let lines: String = rows.iter().map(|row| line(row) + "\n").collect();
     format!(
-        "{HEADER}\n{lines}Three nodes, token 1 s, no fencing. Outage: the longest time without an answer to eight \
-         clients.\nstandby: the resources move in order. kill: the link is cut, and all processes are killed.\n"
+        "{HEADER}\n{lines}Three nodes, token 1 s, no fencing. Outage: the longest time without a response to eight \
+         clients.\nstandby: the resources are moved one after another. kill: the link is \
+         set down, and all processes are killed.\n"
     )
 }
 

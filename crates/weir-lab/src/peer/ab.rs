@@ -179,7 +179,7 @@ fn latency(shares: &str, requests: &str) -> Latency {
         let rank = (share * all.len() as f64).ceil() as usize;
         // With fewer requests this share would be the slowest request, which share 1 already is.
         if rank < all.len()
-            && let Some(milliseconds) = rank.checked_sub(1).and_then(|at| all.get(at))
+            && let Some(milliseconds) = rank.checked_sub(1).and_then(|index| all.get(index))
         {
             points.push((share, *milliseconds));
         }
@@ -298,8 +298,8 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     fn whole_percentiles_are_combined_with_single_requests() {
         let shares = "Percentage served,Time in ms\n0,0.100\n50,1.250\n99,2.600\n100,30.125\n";
         let mut requests = String::from("starttime\tseconds\tctime\tdtime\tttime\twait\n");
-        for at in 0..10_000 {
-            let milliseconds = if at < 9_990 { 2 } else { 20 };
+        for number in 0..10_000 {
+            let milliseconds = if number < 9_990 { 2 } else { 20 };
             requests.push_str(&format!("now\t1\t0\t1\t{milliseconds}\t1\n"));
         }
         let latency = latency(shares, &requests);

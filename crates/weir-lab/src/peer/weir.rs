@@ -34,7 +34,7 @@ pub(crate) enum Forward {
 
 impl Forward {
     /// Returns the value of `forward`.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Forward::Nat => "nat",
             Forward::Direct => "direct",
@@ -93,7 +93,7 @@ pub(crate) struct Director<'a> {
     cgroup: Option<PathBuf>,
 }
 
-/// State of a server as reported by Weir.
+/// The state of a server as reported by Weir.
 pub(crate) struct ServerStatus {
     /// `up`, `down` and so on; empty = Weir does not have the server.
     pub(crate) state: String,
@@ -321,7 +321,7 @@ fn prepare_server(server: &Instance<'_>, forward: Forward) -> Result<()> {
         "real-server",
         "up",
         "--forward",
-        forward.word(),
+        forward.as_str(),
         "--vip",
         &vip,
     ];
@@ -383,7 +383,7 @@ fn text(servers: &str, forward: Forward, scheduler: &str, cgroup: Option<&Path>)
         "{NODE}\n[pool.images]\nscheduler = {scheduler}\nservers = [{servers}]\n\n\
          [service.images]\nlisten = [\"{VIP}:{}\"]\nforward = \"{}\"\n{protocol}{cgroup}pool = \"images\"\n",
         nginx::PORT,
-        forward.word()
+        forward.as_str()
     )
 }
 

@@ -1,4 +1,4 @@
-//! `weir lab report`: writes all experiments to one HTML file, next to the figures of the field reports.
+//! `weir lab report`: writes all experiments to one HTML file, with the figures of the field reports.
 
 use std::fmt::Write as _;
 
@@ -43,8 +43,8 @@ pub(crate) fn comparisons(report: &Report) -> Vec<Comparison> {
 pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     let mut content = String::from(
         "<h1>weir lab: all experiments</h1>\n<p>Figures of five field reports, and the same work measured on this \
-         machine with the same peers and with Weir. Absolute numbers depend on the machine; compare the columns \
-         \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and ratios with the report's.</p>\n",
+         machine with the same peers and with Weir. Absolute numbers depend on the machine: compare the columns \
+         \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and their ratios with those of the report.</p>\n",
     );
     summary(&mut content, reports);
     for name in missing {
@@ -66,7 +66,7 @@ pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
             size_chart(&mut content, report, &chart);
         }
         if let Some(field) = field {
-            content.push_str("<h2>What differs from the report, and why</h2>\n<ul>\n");
+            content.push_str("<h2>Differences from the report</h2>\n<ul>\n");
             for difference in field.differences {
                 let _ = writeln!(content, "<li>{}</li>", escape(difference));
             }
@@ -155,7 +155,7 @@ mod tests {
             )
         );
         assert!(page.contains("<td>504</td>") && page.contains("slow-server: no results"));
-        assert!(page.contains("What differs from the report, and why"));
+        assert!(page.contains("Differences from the report"));
         assert_eq!(page.matches("<html").count(), 1);
         super::super::html::assert_well_formed(&page);
     }

@@ -32,17 +32,17 @@ pub(super) fn render(page: &mut String, report: &Report) {
         section(page, title, &bars.collect::<Vec<_>>());
         return;
     }
-    let mut works: Vec<Option<&str>> = Vec::new();
-    for work in report.rows.iter().map(Row::work) {
-        if !works.contains(&work) {
-            works.push(work);
+    let mut workloads: Vec<Option<&str>> = Vec::new();
+    for workload in report.rows.iter().map(Row::workload) {
+        if !workloads.contains(&workload) {
+            workloads.push(workload);
         }
     }
-    for work in works {
-        let rows = report.rows.iter().filter(|row| row.work() == work);
+    for workload in workloads {
+        let rows = report.rows.iter().filter(|row| row.workload() == workload);
         let bars: Vec<Bar<'_>> = rows.map(bar).collect();
-        let title = match work {
-            Some(work) => format!("Requests per second: {work}"),
+        let title = match workload {
+            Some(workload) => format!("Requests per second: {workload}"),
             None => "Requests per second".to_owned(),
         };
         section(page, &title, &bars);

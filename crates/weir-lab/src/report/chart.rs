@@ -42,7 +42,7 @@ fn step(range: f64) -> f64 {
 }
 
 /// Returns the multiples of a round step from 0 to `end`, as positions and labels.
-fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
+fn ticks(end: f64, position: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
     let step = step(end);
     let digits = if step < 1.0 {
         (-step.log10()).ceil() as usize
@@ -52,7 +52,7 @@ fn ticks(end: f64, place: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
     let count = (end / step + 1e-9).floor() as u32;
     (0..=count)
         .map(|i| f64::from(i) * step)
-        .map(|value| (place(value), format!("{value:.digits$}")))
+        .map(|value| (position(value), format!("{value:.digits$}")))
         .collect()
 }
 
@@ -109,7 +109,7 @@ pub(super) fn traffic(panel: &Panel) -> String {
     svg
 }
 
-/// `client`, or `server` with a shade of 1 to 4.
+/// Returns the class of a host's line: `client`, or `server` with a class of `s1` to `s4`.
 fn class_of(host: &HostSeries) -> String {
     let number: usize = host.host.trim_start_matches("server").parse().unwrap_or(0);
     if number == 0 {

@@ -33,8 +33,8 @@ pub(crate) trait FaultRow: Serialize {
 pub(crate) struct Description<'a> {
     pub(crate) name: &'a str,
     pub(crate) summary: &'a str,
-    /// Names and widths of the first two columns.
-    pub(crate) heads: [(&'a str, usize); 2],
+    /// Headings and widths of the first two columns.
+    pub(crate) headings: [(&'a str, usize); 2],
     /// The heading of [`FaultRow::columns`].
     pub(crate) columns: &'a str,
     /// The length of a full bar.
@@ -45,7 +45,7 @@ pub(crate) struct Description<'a> {
 
 /// Returns a row of the table without its line break.
 pub(crate) fn line<R: FaultRow>(description: &Description<'_>, row: &R) -> String {
-    let [(_, fault), (_, method)] = description.heads;
+    let [(_, fault), (_, method)] = description.headings;
     let text = format!(
         "{:<fault$} {:<method$} {}  {}",
         row.fault(),
@@ -57,7 +57,7 @@ pub(crate) fn line<R: FaultRow>(description: &Description<'_>, row: &R) -> Strin
 }
 
 fn table<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
-    let [(first, fault), (second, method)] = description.heads;
+    let [(first, fault), (second, method)] = description.headings;
     let mut text = format!(
         "{first:<fault$} {second:<method$} {}\n",
         description.columns
@@ -106,7 +106,7 @@ fn write<R: FaultRow>(
 
 fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
     let mut body = format!("<p>{}</p>\n", html::escape(description.summary));
-    for group in rows.chunk_by(|wanted, other| wanted.fault() == other.fault()) {
+    for group in rows.chunk_by(|a, b| a.fault() == b.fault()) {
         // Writing to a String cannot fail.
         let _ = writeln!(
             body,
@@ -126,14 +126,14 @@ fn bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
     let full_bar = description.full_bar.max(f64::MIN_POSITIVE);
     let percent = (row.length() / full_bar * 100.0).clamp(0.0, 100.0);
     let class = if row.is_base() { "bar base" } else { "bar" };
-    let shown = row.label();
-    let shown = shown.unwrap_or_else(|| row.error().unwrap_or_default().to_owned());
+    let text = row.label();
+    let text = text.unwrap_or_else(|| row.error().unwrap_or_default().to_owned());
     let _ = writeln!(
         body,
         "<div><span>{}</span><span class=\"track\"><span class=\"{class}\" style=\"width: \
          {percent:.1}%\"></span></span><span>{}</span></div>",
         html::escape(row.method()),
-        html::escape(&shown)
+        html::escape(&text)
     );
 }
 
@@ -154,11 +154,11 @@ pub(crate) fn select<T: Copy>(
     names: &[String],
 ) -> Result<Vec<T>> {
     let known: Vec<&str> = all.iter().map(&name).collect();
-    if let Some(wrong) = names.iter().find(|it| !known.contains(&it.as_str())) {
+    if let Some(unknown) = names.iter().find(|it| !known.contains(&it.as_str())) {
         return Err(LabError::Usage {
             option,
             reason: format!(
-                "unknown name \"{wrong}\"; {experiment} has: {}",
+                "unknown name \"{unknown}\"; {experiment} has: {}",
                 known.join(", ")
             ),
         });
@@ -205,10 +205,10 @@ mod tests {
         }
     }
 
-    const ABOUT: Description<'_> = Description {
+    const DESCRIPTION: Description<'_> = Description {
         name: "example",
         summary: "what < breaks",
-        heads: [("FAULT", 6), ("METHOD", 7)],
+        headings: [("FAULT", 6), ("METHOD", 7)],
         columns: "BROKEN",
         full_bar: 400.0,
         note: "A note.",
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_fault_share_a_section() {
-        let page = page(&ABOUT, &rows());
+        let page = page(&DESCRIPTION, &rows());
         assert_eq!(page.matches("<section").count(), 2);
         assert_eq!(page.matches("bar base").count(), 1);
         assert!(
@@ -242,18 +242,18 @@ mod tests {
     fn columns_of_the_table_are_aligned() {
         let expected = "FAULT  METHOD  BROKEN\ncut    peer       100\ncut    weir         0\nstop   weir         -  a \
                         <b> failed\nA note.\n";
-        assert_eq!(table(&ABOUT, &rows()), expected);
+        assert_eq!(table(&DESCRIPTION, &rows()), expected);
     }
 
     #[test]
     fn entries_are_selected_by_name() {
-        let choose = |names: &[&str]| {
+        let select_names = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&it| it.to_owned()).collect();
             select("example", "--faults", &["cut", "stop"], |it| *it, &names)
         };
-        assert_eq!(choose(&[]).map(|it| it.len()).ok(), Some(2));
-        assert_eq!(choose(&["stop"]).ok(), Some(vec!["stop"]));
-        let error = choose(&["stop", "run"]).expect_err("unknown");
+        assert_eq!(select_names(&[]).map(|it| it.len()).ok(), Some(2));
+        assert_eq!(select_names(&["stop"]).ok(), Some(vec!["stop"]));
+        let error = select_names(&["stop", "run"]).expect_err("unknown");
         assert_eq!(
             error.to_string(),
             "--faults: unknown name \"run\"; example has: cut, stop"

@@ -243,7 +243,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "HAProxy is the installed version, not 1.5: since 1.8 it passes its sockets on if it is configured to.",
+            "HAProxy is the installed version, not 1.5. Since 1.8 it can pass its sockets to the next process.",
             "SYNs are held by `weir protect` instead of a plug qdisc, which also works for traffic from outside.",
             "Weir's rows are reloads of Weir itself; it needs no protection, because its sockets stay open.",
         ],
@@ -251,12 +251,12 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "stateless-direct",
         title: "Direct routing without state: nftables against nginx",
-        setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author gives an order, \
-                hardly any numbers: nftables wins by size, is slightly ahead with small pages (400 to 500 \
-                requests/s), and loses with pages that sleep.",
+        setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author ranks the \
+                methods, with few numbers: nftables is the fastest with large pages, slightly faster with small pages \
+                (400 to 500 requests/s), and slower with pages that sleep.",
         figures: &[
             figure(
-                "small pages, about",
+                "small pages (approximate)",
                 450.0,
                 RequestsPerSecond,
                 "nftables/small",
@@ -289,9 +289,9 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         ],
         differences: &[
             "The small page of the report starts a program (hostname), the lab's does not, so its rates are higher.",
-            "There is one client here, so all methods hash the port; the report's production hashes the address.",
-            "The report leaves least connections open, because the director sees no replies: see direct-wlc and \
-             l3dsr-wlc, and the experiment slow-server.",
+            "The lab has one client, so all methods hash the port; the author's production system hashes the address.",
+            "The report does not use least connections, because the director receives no replies. The methods \
+             direct-wlc and l3dsr-wlc and the experiment slow-server measure it.",
         ],
     },
     FieldReport {
@@ -343,8 +343,9 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "The servers are nginx, not Node.js, and share this machine's processors with client and director: links \
-             are limited, so that a server's link and not its processor is what two servers have twice of.",
+            "The servers are nginx, not Node.js, and share this machine's processors with client and director. The \
+             links are limited, so that two servers have twice the capacity of one: their links limit the rate, not \
+             the processors.",
             "ldirectord drives `weir ipvsadm` instead of IPVS, which this kernel lacks.",
         ],
     },
@@ -398,13 +399,13 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         ],
         differences: &[
             "The report's NAT was the bottleneck with 100 clients. Here all hosts share the processors, so three \
-             servers are no faster than one, and NAT costs what the director's work takes from them.",
+             servers are not faster than one, and the CPU time of the director reduces the rate with NAT.",
             "The peer is nftables' NAT with conntrack, because this kernel has no IPVS.",
         ],
     },
     FieldReport {
         experiment: "local-clients",
-        title: "Clients on the director itself (from the report about reloads)",
+        title: "Clients on the director (from the report about reloads)",
         setup: "The report's clients reach HAProxy over loopback on every host. It has no figures for a \
                 balancer without a proxy.",
         figures: &[
@@ -439,9 +440,9 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     },
     FieldReport {
         experiment: "slow-server",
-        title: "Least time for direct routing (left open by the report about stateless direct routing)",
-        setup: "The author names least connections and least time for direct routing, where the balancer never sees \
-                replies, as a later article.",
+        title: "Least time for direct routing (not measured by the report about stateless direct routing)",
+        setup: "The author announces a later article about least connections and least time for direct routing, where \
+                the balancer never receives replies.",
         figures: &[
             unreported(
                 "5 ms slower: 99 %",
@@ -463,7 +464,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
             ),
         ],
         differences: &[
-            "There is no peer for direct routing; HAProxy and nginx see the replies as proxies.",
+            "There is no peer for direct routing; HAProxy and nginx are proxies, which receive the replies.",
         ],
     },
 ];

@@ -86,27 +86,30 @@ fn slowest_request(report: &Report) -> Option<String> {
         .map(|(row, timing)| (row, timing.latency.at(1.0)))
         .collect();
     let (row, milliseconds) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let times: usize = report
+    let change_count: usize = report
         .rows
         .iter()
         .filter_map(|row| row.timing.as_ref())
         .map(|timing| timing.disturbances.len())
         .sum();
-    let during = match times {
+    let changes = match change_count {
         0 => String::new(),
         1 => " over 1 change".to_owned(),
         count => format!(" over {count} changes"),
     };
     Some(format!(
-        "The slowest request{during} took {milliseconds:.1} ms ({})",
+        "The slowest request{changes} took {milliseconds:.1} ms ({})",
         row.name
     ))
 }
 
 /// Returns the best and the worst 99th percentile of the runs in which the first server was slow.
 fn slow_server_latency(report: &Report) -> Option<String> {
-    let work = super::share::HEADLINE_RUN;
-    let rows = report.rows.iter().filter(|row| row.work() == Some(work));
+    let workload = super::share::HEADLINE_RUN;
+    let rows = report
+        .rows
+        .iter()
+        .filter(|row| row.workload() == Some(workload));
     let timed = rows.filter_map(|row| Some((row.method(), row.timing.as_ref()?.latency.at(0.99))));
     let all: Vec<(&str, f64)> = timed.collect();
     let best = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -118,12 +121,12 @@ fn slow_server_latency(report: &Report) -> Option<String> {
 }
 
 fn fail_outcome(report: &Report) -> Option<String> {
-    let after = |begin: &str| {
+    let seconds = |prefix: &str| {
         let mut events = report.events.iter();
-        let event = events.find(|event| event.event.starts_with(begin));
+        let event = events.find(|event| event.event.starts_with(prefix));
         event.map(|event| event.seconds)
     };
-    let (down, up) = (after("down after")?, after("up after")?);
+    let (down, up) = (seconds("down after")?, seconds("up after")?);
     Some(format!(
         "The stopped server was removed from the pool after {down:.2} s, and added again {up:.2} s after its restart"
     ))
@@ -144,8 +147,7 @@ mod tests {
         assert_eq!(
             headline(&report),
             "direct serves 3.99 times as many requests as one server alone, nat 0.98 times, because its replies fill \
-             the \
-             director's link; no request failed; 1 method was not measured."
+             the director's link; no request failed; 1 method was not measured."
         );
         report.rows[1].failed = 2;
         report.failures.clear();

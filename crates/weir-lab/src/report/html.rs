@@ -121,8 +121,8 @@ fn timed_rows(page: &mut String, report: &Report) {
     for row in &report.rows {
         let class = if row.failed > 0 { " class=\"bad\"" } else { "" };
         let _ = write!(page, "<tr><td>{}</td>", escape(&row.name));
-        for (at, cell) in latency::cells(row).iter().enumerate() {
-            let class = if at == 1 { class } else { "" };
+        for (column, cell) in latency::cells(row).iter().enumerate() {
+            let class = if column == 1 { class } else { "" };
             let _ = write!(page, "<td{class}>{}</td>", escape(cell));
         }
         page.push_str("</tr>\n");
@@ -133,16 +133,19 @@ fn timed_rows(page: &mut String, report: &Report) {
 /// Writes a chart for each method, with all its runs.
 fn distributions(page: &mut String, report: &Report) {
     let mut methods: Vec<&str> = Vec::new();
-    let mut works: Vec<&str> = Vec::new();
+    let mut workloads: Vec<&str> = Vec::new();
     for row in &report.rows {
         if !methods.contains(&row.method()) {
             methods.push(row.method());
         }
-        works.extend(row.work().filter(|work| !works.contains(work)));
+        workloads.extend(
+            row.workload()
+                .filter(|workload| !workloads.contains(workload)),
+        );
     }
-    let keys = works
+    let keys = workloads
         .iter()
-        .map(|work| (latency::class(work).to_owned(), escape(work)));
+        .map(|workload| (latency::class(workload).to_owned(), escape(workload)));
     legend(page, keys.collect());
     page.push_str("<div class=\"panels\">\n");
     for method in methods {
@@ -283,14 +286,13 @@ fn limit_sentence(panel: &Panel) -> String {
     let link = panel.link;
     if headline::is_saturated(panel) {
         return format!(
-            "The director's uplink is the ceiling: it sends {sends:.1} of {link:.1} Mbit/s and receives {receives:.1}, \
-             while \
-             the busiest server sends {busiest:.1}."
+            "The director's uplink is the bottleneck: it sends {sends:.1} of {link:.1} Mbit/s and receives \
+             {receives:.1}, while the busiest server sends {busiest:.1}."
         );
     }
     let subject = match servers(panel).count() {
         1 => "The server sends".to_owned(),
-        count => format!("The {count} servers send together"),
+        count => format!("The {count} servers together send"),
     };
     let all: f64 = servers(panel).sum();
     format!(
@@ -315,7 +317,7 @@ pub(super) fn assert_well_formed(page: &str) {
             open.extend(tag.split_whitespace().next());
         }
     }
-    assert!(open.is_empty(), "left open: {open:?}");
+    assert!(open.is_empty(), "tags without end: {open:?}");
 }
 
 #[cfg(test)]
@@ -329,10 +331,10 @@ mod tests {
         for _ in 0..2 {
             let page = render(&report);
             assert_well_formed(&page);
-            for outside in [
+            for external in [
                 "http://", "https://", "src=", "href=", "<script", "@import", "url(",
             ] {
-                assert!(!page.contains(outside), "{outside}");
+                assert!(!page.contains(external), "{external}");
             }
             report.panels.clear();
         }
@@ -355,9 +357,9 @@ mod tests {
         insta::assert_snapshot!(head);
         let page = render(&report);
         assert_well_formed(&page);
-        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
-        assert!(at("class=\"headline\"") < at("class=\"bars\""));
-        assert!(at("class=\"bars\"") < at("<table>"));
+        let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
+        assert!(position("class=\"headline\"") < position("class=\"bars\""));
+        assert!(position("class=\"bars\"") < position("<table>"));
     }
 
     #[test]
@@ -372,18 +374,19 @@ mod tests {
             // Charts use the available width; only the keys of a legend have a fixed width.
             assert!(!page.contains("<svg width") && !page.contains("min-width"));
             let fixed = STYLE.matches(" width: ").count() - STYLE.matches(" width: 100%").count();
-            assert_eq!(fixed, 1, "the legend's");
+            assert_eq!(fixed, 1, "only the keys of a legend");
         }
     }
 
-    /// Values of the variables in `STYLE`, for light and dark.
+    /// Returns the values of the variables in `STYLE`, for light and dark mode.
     fn colours() -> [Vec<(&'static str, [f64; 3])>; 2] {
-        let of = |text: &'static str| {
+        let variables = |text: &'static str| {
             let parts = text.split("--").skip(1);
             parts
                 .filter_map(|part| {
                     let (name, value) = part.split_once(": #")?;
-                    let channel = |at: usize| u8::from_str_radix(&value[at..at + 2], 16).ok();
+                    let channel =
+                        |start: usize| u8::from_str_radix(&value[start..start + 2], 16).ok();
                     let linear = |byte: u8| {
                         let part = f64::from(byte) / 255.0;
                         match part <= 0.04045 {
@@ -404,7 +407,7 @@ mod tests {
         };
         let (light, rest) = STYLE.split_once("@media").expect("dark");
         let (dark, _) = rest.split_once("body {").expect("the rest");
-        [of(light), of(dark)]
+        [variables(light), variables(dark)]
     }
 
     fn luminance([red, green, blue]: [f64; 3]) -> f64 {
@@ -448,21 +451,21 @@ mod tests {
     fn line_colours_differ_for_colour_blind_readers_on_light_and_dark() {
         const LINES: [&str; 5] = ["director", "receive", "s1", "s2", "client"];
         for colours in colours() {
-            let of = |name: &str| {
-                let found = colours.iter().find(|(known, _)| *known == name);
+            let colour = |name: &str| {
+                let found = colours.iter().find(|(other, _)| *other == name);
                 found.unwrap_or_else(|| panic!("no {name}")).1
             };
-            let paper = luminance(of("paper"));
+            let paper = luminance(colour("paper"));
             for name in LINES
                 .into_iter()
                 .chain(["bar", "base", "ink", "dim", "bad"])
             {
-                let line = luminance(of(name));
+                let line = luminance(colour(name));
                 let contrast = (line.max(paper) + 0.05) / (line.min(paper) + 0.05);
                 assert!(contrast >= 3.0, "{name}: contrast {contrast:.2}");
             }
-            for (at, one) in LINES.iter().enumerate() {
-                for other in &LINES[at + 1..] {
+            for (index, first) in LINES.iter().enumerate() {
+                for second in &LINES[index + 1..] {
                     for matrix in SIGHT {
                         let simulated = |colour: [f64; 3]| {
                             lab(matrix.map(|row| {
@@ -470,11 +473,11 @@ mod tests {
                                 sum.clamp(0.0, 1.0)
                             }))
                         };
-                        let (a, b) = (simulated(of(one)), simulated(of(other)));
+                        let (a, b) = (simulated(colour(first)), simulated(colour(second)));
                         let distance: f64 = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum();
                         assert!(
                             distance.sqrt() >= 25.0,
-                            "{one} and {other}: {:.1}",
+                            "{first} and {second}: {:.1}",
                             distance.sqrt()
                         );
                     }
@@ -495,11 +498,11 @@ mod tests {
         let report = example::report();
         assert!(
             limit_sentence(&report.panels[0])
-                .starts_with("The director's uplink is the ceiling: it sends 10.2 of 10.2")
+                .starts_with("The director's uplink is the bottleneck: it sends 10.2 of 10.2")
         );
         assert!(
             limit_sentence(&report.panels[1])
-                .starts_with("The 2 servers send together 20.4 Mbit/s")
+                .starts_with("The 2 servers together send 20.4 Mbit/s")
         );
     }
 

@@ -244,12 +244,15 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("create the directory");
         assert!(
             read(&directory, "saturated-uplink")
-                .expect("absent")
+                .expect("no error")
                 .is_none()
         );
         write(&example::report(), &directory).expect("written");
         let found = read(&directory, "saturated-uplink").expect("readable");
-        assert_eq!(found.expect("there").rows, example::report().rows);
+        assert_eq!(
+            found.expect("the report exists").rows,
+            example::report().rows
+        );
         std::fs::write(directory.join("x.json"), "{}").expect("written");
         assert!(read(&directory, "x").is_err());
         std::fs::remove_dir_all(&directory).expect("removed");

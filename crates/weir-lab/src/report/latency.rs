@@ -134,18 +134,18 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         let Some(timing) = &row.timing else {
             continue;
         };
-        let work = row.work().unwrap_or_default();
+        let workload = row.workload().unwrap_or_default();
         let points = timing.latency.points().iter();
         let points = points.map(|(share, milliseconds)| (x(*share), y(*milliseconds)));
-        axis::line(&mut svg, class(work), work, points);
+        axis::line(&mut svg, class(workload), workload, points);
     }
     svg.push_str("</svg>\n");
     svg
 }
 
 /// Returns the class of a line. Runs with kept connections have another colour.
-pub(super) fn class(work: &str) -> &'static str {
-    match work {
+pub(super) fn class(workload: &str) -> &'static str {
+    match workload {
         "quiet" => "s1",
         "disturbed" => "director",
         "kept-quiet" => "client",

@@ -32,7 +32,7 @@ pub(crate) const DIRECTOR: &str = "director";
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Row {
-    /// The method, or `METHOD/WORK` if an experiment has several kinds of runs.
+    /// The method, or `METHOD/WORKLOAD` if an experiment has several workloads.
     pub name: String,
     /// Completed requests per second.
     pub requests_per_second: f64,
@@ -131,12 +131,12 @@ impl Report {
             .rows
             .iter()
             .filter(|row| row.method() == BASE)
-            .map(|row| (row.work().map(str::to_owned), row.requests_per_second))
+            .map(|row| (row.workload().map(str::to_owned), row.requests_per_second))
             .collect();
         for row in &mut self.rows {
             let base = bases
                 .iter()
-                .find(|(work, _)| work.as_deref() == row.work())
+                .find(|(workload, _)| workload.as_deref() == row.workload())
                 .map(|(_, rate)| *rate);
             row.ratio = base
                 .filter(|rate| *rate > 0.0)
@@ -179,8 +179,8 @@ impl Row {
     }
 
     /// Returns the part of the name after the slash.
-    pub(crate) fn work(&self) -> Option<&str> {
-        self.name.split_once('/').map(|(_, work)| work)
+    pub(crate) fn workload(&self) -> Option<&str> {
+        self.name.split_once('/').map(|(_, workload)| workload)
     }
 }
 

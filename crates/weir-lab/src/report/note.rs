@@ -39,7 +39,7 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     }
     if facts.side_by_side {
         notes.push(
-            "Methods with slow links ran in parallel, each on separate hosts and links.".into(),
+            "Methods with slow links ran in parallel, each with separate hosts and links.".into(),
         );
     }
     if facts.disturbed {
@@ -90,7 +90,7 @@ fn schedulers(facts: &Facts) -> Option<String> {
     let mut parts = Vec::new();
     match facts.schedulers.as_slice() {
         [] => {}
-        [one] => parts.push(format!("Weir: {one}")),
+        [scheduler] => parts.push(format!("Weir: {scheduler}")),
         _ => parts.push("Weir: the scheduler in the method's name".into()),
     }
     if let (true, Some(scheduler)) = (facts.haproxy, facts.schedulers.first()) {
@@ -134,11 +134,10 @@ mod tests {
 
     #[test]
     fn scheduler_missing_in_a_peer_is_reported() {
-        let of = |scheduler: &str| {
-            let schedulers_of = vec![scheduler.to_owned()];
+        let note = |scheduler: &str| {
             let facts = Facts {
                 link: None,
-                schedulers: schedulers_of,
+                schedulers: vec![scheduler.to_owned()],
                 haproxy: true,
                 nftables_direct: true,
                 side_by_side: false,
@@ -148,8 +147,8 @@ mod tests {
             };
             schedulers(&facts).expect("has a note")
         };
-        assert!(of("mh").contains("no equivalent"));
-        assert!(of("wlc").contains("leastconn"));
-        assert!(of("rr").contains("hashes the client's port"));
+        assert!(note("mh").contains("no equivalent"));
+        assert!(note("wlc").contains("leastconn"));
+        assert!(note("rr").contains("hashes the client's port"));
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     );
     let runs: Vec<_> = rows
         .iter()
-        .filter_map(|row| Some((row.work().unwrap_or_default(), row.shares.as_ref()?)))
+        .filter_map(|row| Some((row.workload().unwrap_or_default(), row.shares.as_ref()?)))
         .collect();
     let length = |seconds: &[f64]| seconds.last().copied().unwrap_or(0.0);
     let total: f64 = runs.iter().map(|(_, shares)| length(&shares.seconds)).sum();
@@ -33,8 +33,8 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     let mut starts = Vec::new();
     let mut points = Vec::new();
     let mut start = 0.0;
-    for (work, shares) in &runs {
-        starts.push((x(start), (*work).to_owned()));
+    for (workload, shares) in &runs {
+        starts.push((x(start), (*workload).to_owned()));
         let values = shares.seconds.iter().zip(&shares.shares);
         points.extend(values.map(|(end, share)| (x(start + end), y(*share))));
         start += length(&shares.seconds);
@@ -53,16 +53,16 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
         title: "seconds",
     };
     axis::draw(&mut svg, HEIGHT, &horizontal, &vertical);
-    for (at, work) in starts {
+    for (x, workload) in starts {
         // Writing to a String cannot fail.
         let _ = writeln!(
             svg,
-            "<line class=\"limit\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\
+            "<line class=\"limit\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\
              <text class=\"note\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             HEIGHT - BOTTOM,
-            at + 3.0,
+            x + 3.0,
             TOP + 9.0,
-            escape(&work)
+            escape(&workload)
         );
     }
     axis::line(&mut svg, "director", method, points.into_iter());

@@ -8,7 +8,7 @@ const HEIGHT: f64 = 300.0;
 
 /// Returns the size of a row's run, from `size-N`.
 fn size(row: &Row) -> Option<f64> {
-    row.work()?.strip_prefix("size-")?.parse().ok()
+    row.workload()?.strip_prefix("size-")?.parse().ok()
 }
 
 /// Classes of lines: colours and dash patterns of other charts.
@@ -25,7 +25,7 @@ pub(super) fn methods(report: &Report) -> Vec<(&str, &'static str)> {
     methods
         .into_iter()
         .enumerate()
-        .map(|(at, method)| (method, CLASSES[at % CLASSES.len()]))
+        .map(|(index, method)| (method, CLASSES[index % CLASSES.len()]))
         .collect()
 }
 
@@ -38,14 +38,16 @@ pub(super) fn chart(report: &Report) -> Option<String> {
         .filter_map(|row| Some((row, size(row)?)))
         .collect();
     let all = || sized.iter().map(|(_, size)| *size);
-    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    let highest = sized.iter().map(|(row, _)| row.requests_per_second);
-    let highest = highest.fold(0.0, f64::max) * 1.1;
-    if methods.is_empty() || least >= most || highest <= 0.0 {
+    let (min_size, max_size) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let rates = sized.iter().map(|(row, _)| row.requests_per_second);
+    let max_rate = rates.fold(0.0, f64::max) * 1.1;
+    if methods.is_empty() || min_size >= max_size || max_rate <= 0.0 {
         return None;
     }
-    let x = |size: f64| LEFT + (size / least).ln() / (most / least).ln() * (WIDTH - LEFT - RIGHT);
-    let y = |rate: f64| HEIGHT - BOTTOM - rate / highest * (HEIGHT - TOP - BOTTOM);
+    let x = |size: f64| {
+        LEFT + (size / min_size).ln() / (max_size / min_size).ln() * (WIDTH - LEFT - RIGHT)
+    };
+    let y = |rate: f64| HEIGHT - BOTTOM - rate / max_rate * (HEIGHT - TOP - BOTTOM);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: requests per second by size\">\n",
         escape(&report.experiment)
@@ -54,7 +56,7 @@ pub(super) fn chart(report: &Report) -> Option<String> {
     let horizontal = Axis {
         ticks: ticks
             .into_iter()
-            .filter(|size| (least..=most).contains(size))
+            .filter(|size| (min_size..=max_size).contains(size))
             .map(|size| {
                 (
                     x(size),
@@ -70,7 +72,7 @@ pub(super) fn chart(report: &Report) -> Option<String> {
     };
     let vertical = Axis {
         ticks: (0..=5)
-            .map(|part| f64::from(part) * highest / 5.5)
+            .map(|part| f64::from(part) * max_rate / 5.5)
             .map(|rate| (y(rate), format!("{rate:.0}")))
             .collect(),
         title: "requests per second",

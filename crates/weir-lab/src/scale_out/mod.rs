@@ -28,7 +28,7 @@ use rig::Rig;
 pub(crate) const NAME: &str = "scale-out";
 /// The experiment's summary.
 pub(crate) const SUMMARY: &str =
-    "broken connections when directors behind ECMP, or their servers, change: nftables, Weir";
+    "broken connections when directors behind ECMP or their servers change: nftables, Weir";
 
 const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 const DIRECTORS: u8 = 4;
@@ -143,7 +143,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
                 match rig.and_then(|mut rig| rig.measure(event, count)) {
                     Ok(measured) => runs.push(measured),
                     Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-                    Err(failed) => error = Some(failed.to_string()),
+                    Err(failure) => error = Some(failure.to_string()),
                 }
             }
             let row = row((event, *method), (directors, connections), &runs, error);
@@ -220,7 +220,7 @@ impl FaultRow for Row {
         let goal = self.goal.map(|it| format!(", goal {it}"));
         let route = self.route_ms.map(|it| format!("; route after {it} ms"));
         Some(format!(
-            "{broken} of {} connections broken{}; {median} ms without an answer, at most {worst} ms{}",
+            "{broken} of {} connections broken{}; {median} ms without a response, at most {worst} ms{}",
             self.connections,
             goal.unwrap_or_default(),
             route.unwrap_or_default()
@@ -252,7 +252,7 @@ const fn description(note: &str) -> Description<'_> {
     Description {
         name: NAME,
         summary: SUMMARY,
-        heads: [("EVENT", 30), ("METHOD", 12)],
+        headings: [("EVENT", 30), ("METHOD", 12)],
         columns: " BROKEN   WORST    GOAL    OUTAGE     WORST     ROUTE     WORST",
         full_bar: 1.0,
         note,
@@ -262,9 +262,9 @@ const fn description(note: &str) -> Description<'_> {
 fn note(directors: u8, connections: u32) -> String {
     format!(
         "{directors} directors, {connections} connections of which BROKEN do not continue, and 32 flows of datagrams: \
-         OUTAGE is the longest\ntime without an answer on one of them. ROUTE is the time until the router has all \
-         paths, and no other: BFD at\n300 ms x 3. GOAL: most broken connections; with tables, changed slots x moved \
-         flows x 1.1. nftables: jhash modulo\nthe number of servers, no state."
+         OUTAGE is the longest\ntime without a response on one of them. ROUTE is the time until the router has exactly \
+         the expected paths, with\nBFD at 300 ms x 3. GOAL is the maximum number of broken connections: with tables, \
+         changed slots x moved flows x\n1.1. nftables: jhash modulo the number of servers, no state."
     )
 }
 
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(
             row.label().as_deref(),
             Some(
-                "1 of 400 connections broken, goal 0; 40 ms without an answer, at most 900 ms; route after 4 ms"
+                "1 of 400 connections broken, goal 0; 40 ms without a response, at most 900 ms; route after 4 ms"
             )
         );
         assert!((row.length() - 1.0 / 400.0).abs() < 1e-9);

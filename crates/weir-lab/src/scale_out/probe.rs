@@ -245,14 +245,14 @@ impl Client {
         let route = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(&is_over));
             std::thread::sleep(LOAD_BEFORE);
-            let happened = event();
-            if happened.is_ok() {
+            let result = event();
+            if result.is_ok() {
                 std::thread::sleep(LOAD_AFTER);
             }
             is_over.store(true, Ordering::Relaxed);
             // The thread does not panic.
             let _ = load.join();
-            happened
+            result
         })?;
         let longest = self
             .flows
@@ -304,9 +304,9 @@ impl Client {
         let mut broken = 0;
         while !waiting.is_empty() && Instant::now() < end {
             waiting.retain_mut(|connection| {
-                let vip_responds = connection.receive();
-                broken += usize::from(!vip_responds && !connection.is_open);
-                !vip_responds && connection.is_open
+                let has_responded = connection.receive();
+                broken += usize::from(!has_responded && !connection.is_open);
+                !has_responded && connection.is_open
             });
             std::thread::sleep(DATAGRAM_INTERVAL);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// A module's path below the crate root; the root's is empty.
+/// The path of a module below the crate root; empty for the root.
 pub(crate) type ModulePath = Vec<String>;
 
 /// One module.
@@ -16,8 +16,8 @@ struct Module {
     exported: BTreeMap<String, Vec<String>>,
     /// Paths of modules that are re-exported as a whole.
     globs: Vec<Vec<String>>,
-    /// Names of the module's own items.
-    own: BTreeSet<String>,
+    /// Names of the items that the module defines.
+    defined: BTreeSet<String>,
     /// Paths that the module's code names, except those that it only re-exports.
     named: BTreeSet<Vec<String>>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads a crate from its root file. Code that only tests compile is left out.
+    /// Reads a crate from its root file, without code that is only compiled for tests.
     pub(crate) fn read(root: &Path) -> Self {
         let mut modules = Self::default();
         let directory = root.parent().expect("has a directory");
@@ -53,7 +53,7 @@ impl Modules {
                     module.children.insert(name);
                 }
                 syn::Item::Use(item) => module.add_use(item),
-                item => module.own.extend(name_of(item)),
+                item => module.defined.extend(name_of(item)),
             }
         }
         // A name that the module re-exports is also in scope in the module.
@@ -75,7 +75,7 @@ impl Modules {
         self.all.insert(path.to_vec(), module);
     }
 
-    /// Returns the imports, each as importing and imported module.
+    /// Returns the imports as pairs of the importing and the imported module.
     pub(crate) fn imports(&self) -> BTreeSet<(ModulePath, ModulePath)> {
         let mut imports = BTreeSet::new();
         for (from, module) in &self.all {
@@ -90,60 +90,60 @@ impl Modules {
         imports
     }
 
-    /// Returns the module that defines what `named` means in the module `from`; `None` = another crate.
+    /// Returns the module that defines the item with the path `named` in the module `from`; `None` = another crate.
     fn resolve(&self, from: &[String], named: &[String], depth: u32) -> Option<ModulePath> {
-        const LONGEST_CHAIN: u32 = 16;
-        let mut at = from.to_vec();
-        let mut rest = named;
+        const MAX_DEPTH: u32 = 16;
+        let mut module_path = from.to_vec();
+        let mut remaining = named;
         match named.first()?.as_str() {
-            "crate" => (at, rest) = (Vec::new(), &named[1..]),
-            "self" => rest = &named[1..],
+            "crate" => (module_path, remaining) = (Vec::new(), &named[1..]),
+            "self" => remaining = &named[1..],
             "super" => {
-                while rest.first().is_some_and(|word| word == "super") {
-                    at.pop()?;
-                    rest = &rest[1..];
+                while remaining.first().is_some_and(|name| name == "super") {
+                    module_path.pop()?;
+                    remaining = &remaining[1..];
                 }
             }
             first => {
-                let module = &self.all[&at];
-                let known = module.children.contains(first)
+                let module = &self.all[&module_path];
+                let is_in_scope = module.children.contains(first)
                     || module.exported.contains_key(first)
-                    || module.own.contains(first);
-                if !known {
+                    || module.defined.contains(first);
+                if !is_in_scope {
                     return None;
                 }
             }
         }
-        while let Some(word) = rest.first() {
-            let module = &self.all[&at];
-            if module.children.contains(word) {
-                at.push(word.clone());
-                rest = &rest[1..];
+        while let Some(name) = remaining.first() {
+            let module = &self.all[&module_path];
+            if module.children.contains(name) {
+                module_path.push(name.clone());
+                remaining = &remaining[1..];
                 continue;
             }
-            if module.own.contains(word) || depth > LONGEST_CHAIN {
-                return Some(at);
+            if module.defined.contains(name) || depth > MAX_DEPTH {
+                return Some(module_path);
             }
-            if let Some(origin) = module.exported.get(word) {
-                return self.resolve(&at, origin, depth + 1);
+            if let Some(origin) = module.exported.get(name) {
+                return self.resolve(&module_path, origin, depth + 1);
             }
             for glob in &module.globs {
                 let mut path = glob.clone();
-                path.push(word.clone());
-                if let Some(found) = self.resolve(&at, glob, depth + 1)
-                    && self.defines(&found, word)
+                path.push(name.clone());
+                if let Some(found) = self.resolve(&module_path, glob, depth + 1)
+                    && self.defines(&found, name)
                 {
-                    return self.resolve(&at, &path, depth + 1);
+                    return self.resolve(&module_path, &path, depth + 1);
                 }
             }
             break;
         }
-        Some(at)
+        Some(module_path)
     }
 
     fn defines(&self, module: &[String], name: &str) -> bool {
         let module = &self.all[module];
-        module.own.contains(name)
+        module.defined.contains(name)
             || module.children.contains(name)
             || module.exported.contains_key(name)
     }
@@ -170,12 +170,12 @@ fn flatten(
     path: &mut Vec<String>,
     found: &mut Vec<(Vec<String>, Option<String>)>,
 ) {
-    let leaf = |path: &[String], name: &syn::Ident| {
-        let mut whole = path.to_vec();
+    let path_to = |path: &[String], name: &syn::Ident| {
+        let mut full_path = path.to_vec();
         if name != "self" {
-            whole.push(name.to_string());
+            full_path.push(name.to_string());
         }
-        whole
+        full_path
     };
     match tree {
         syn::UseTree::Path(tree) => {
@@ -184,12 +184,12 @@ fn flatten(
             path.pop();
         }
         syn::UseTree::Name(tree) => {
-            let whole = leaf(path, &tree.ident);
-            let name = whole.last().cloned();
-            found.push((whole, name));
+            let full_path = path_to(path, &tree.ident);
+            let name = full_path.last().cloned();
+            found.push((full_path, name));
         }
         syn::UseTree::Rename(tree) => {
-            found.push((leaf(path, &tree.ident), Some(tree.rename.to_string())));
+            found.push((path_to(path, &tree.ident), Some(tree.rename.to_string())));
         }
         syn::UseTree::Glob(_) => found.push((path.clone(), None)),
         syn::UseTree::Group(group) => {

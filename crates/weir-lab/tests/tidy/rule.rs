@@ -96,15 +96,15 @@ const FOREIGN: &[&str] = &["octets", "from_octets"];
 
 /// Files with external text, or with the tests of these rules.
 const EXCEPTED: &[(&str, &str)] = &[
-    ("crates/weir-lab/tests/tidy", "lists the words"),
+    ("crates/weir-lab/tests/tidy", "contains the banned words"),
     ("crates/weir-import/tests/corpus", "files of other programs"),
     ("crates/weir-import/corpus", "files of other programs"),
     ("crates/weir-fuzz/corpus", "generated"),
     ("docs/manual/codes.md", "generated from weir-config"),
     ("docs/manual/configuration/", "generated from weir-config"),
-    ("LICENSE-", "not ours"),
+    ("LICENSE-", "external text"),
     ("Cargo.lock", "generated"),
-    ("CHANGELOG.md", "names what was renamed"),
+    ("CHANGELOG.md", "contains former names"),
 ];
 
 pub(crate) fn is_excepted(path: &str) -> bool {
@@ -147,7 +147,7 @@ fn parts(name: &str) -> Vec<String> {
         if c != '_' {
             parts
                 .last_mut()
-                .expect("one at least")
+                .expect("at least one part")
                 .extend(c.to_lowercase());
         }
         before = c;
@@ -157,7 +157,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn names_are_divided_into_words() {
+fn names_are_split_into_words() {
     assert_eq!(parts("toldOff_ANEW_x"), ["told", "off", "anew", "x"]);
     assert_eq!(banned_in_name("is_told"), ["is_told"]);
     assert_eq!(banned_in_name("Mended"), ["Mended"]);

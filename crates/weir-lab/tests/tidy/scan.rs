@@ -59,9 +59,9 @@ pub(crate) fn pieces(language: Language, text: &str) -> Vec<Piece<'_>> {
 fn lines(text: &str, region: Region, is_wanted: impl Fn(&str) -> bool) -> Vec<Piece<'_>> {
     let numbered = text.lines().enumerate().filter(|(_, line)| is_wanted(line));
     numbered
-        .map(|(at, text)| Piece {
+        .map(|(index, text)| Piece {
             region,
-            line: at + 1,
+            line: index + 1,
             text,
         })
         .collect()
@@ -69,25 +69,26 @@ fn lines(text: &str, region: Region, is_wanted: impl Fn(&str) -> bool) -> Vec<Pi
 
 struct Scanner<'a> {
     text: &'a str,
-    at: usize,
+    /// Offset of the text that is not consumed yet.
+    offset: usize,
     line: usize,
-    rust: bool,
+    is_rust: bool,
     pieces: Vec<Piece<'a>>,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(text: &'a str, rust: bool) -> Self {
+    fn new(text: &'a str, is_rust: bool) -> Self {
         Self {
             text,
-            at: 0,
+            offset: 0,
             line: 1,
-            rust,
+            is_rust,
             pieces: Vec::new(),
         }
     }
 
     fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+        &self.text[self.offset..]
     }
 
     /// Consumes a number of bytes, as a piece or without one.
@@ -101,14 +102,14 @@ impl<'a> Scanner<'a> {
             });
         }
         self.line += text.matches('\n').count();
-        self.at += length;
+        self.offset += length;
     }
 
     fn run(mut self) -> Vec<Piece<'a>> {
         while let Some(first) = self.rest().chars().next() {
             let rest = self.rest();
             if rest.starts_with("//") {
-                let is_header = self.rust && rest.starts_with("//!");
+                let is_header = self.is_rust && rest.starts_with("//!");
                 let region = if is_header {
                     Region::Header
                 } else {
@@ -116,8 +117,8 @@ impl<'a> Scanner<'a> {
                 };
                 self.take(rest.find('\n').unwrap_or(rest.len()), Some(region));
             } else if rest.starts_with("/*") {
-                self.take(comment_length(rest, self.rust), Some(Region::Comment));
-            } else if let Some((prefix, hashes)) = raw_string(rest).filter(|_| self.rust) {
+                self.take(comment_length(rest, self.is_rust), Some(Region::Comment));
+            } else if let Some((prefix, hashes)) = raw_string(rest).filter(|_| self.is_rust) {
                 let end = format!("\"{}", "#".repeat(hashes));
                 self.take(prefix, None);
                 let length = self.rest().find(&end).unwrap_or(self.rest().len());
@@ -141,21 +142,21 @@ impl<'a> Scanner<'a> {
 }
 
 /// Returns the length of a comment that starts here. Rust's block comments can be nested.
-fn comment_length(text: &str, nests: bool) -> usize {
-    let (mut depth, mut at) = (0, 0);
-    while at < text.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") && (nests || depth == 0) {
+fn comment_length(text: &str, is_nestable: bool) -> usize {
+    let (mut depth, mut offset) = (0, 0);
+    while offset < text.len() {
+        let rest = &text.as_bytes()[offset..];
+        if rest.starts_with(b"/*") && (is_nestable || depth == 0) {
             depth += 1;
-            at += 2;
+            offset += 2;
         } else if rest.starts_with(b"*/") {
             depth -= 1;
-            at += 2;
+            offset += 2;
             if depth == 0 {
-                return at;
+                return offset;
             }
         } else {
-            at += 1;
+            offset += 1;
         }
     }
     text.len()
@@ -176,9 +177,9 @@ fn raw_string(text: &str) -> Option<(usize, usize)> {
 /// Returns the length up to the closing quotation mark.
 fn string_length(text: &str) -> usize {
     let mut escaped = false;
-    for (at, c) in text.char_indices() {
+    for (offset, c) in text.char_indices() {
         match c {
-            '"' if !escaped => return at,
+            '"' if !escaped => return offset,
             '\\' => escaped = !escaped,
             _ => escaped = false,
         }
@@ -195,10 +196,12 @@ fn character_length(text: &str) -> usize {
     if first == '\\' {
         // Continue after the escaped character.
         inside.next();
-        return inside.find(|(_, c)| *c == '\'').map_or(1, |(at, _)| at + 2);
+        return inside
+            .find(|(_, c)| *c == '\'')
+            .map_or(1, |(offset, _)| offset + 2);
     }
     match inside.next() {
-        Some((at, '\'')) => at + 2,
+        Some((offset, '\'')) => offset + 2,
         _ => 1,
     }
 }
@@ -213,7 +216,7 @@ fn found(language: Language, text: &str) -> Vec<(Region, &str)> {
 }
 
 #[test]
-fn rust_is_divided() {
+fn rust_is_split() {
     use Region::{Comment, Header, Name, Text};
     let text = "//! head\nlet a = \"b // \\\" c\"; // d 'e\n'\\'' 'f' &'g r#\"h\"i\"# /* j /* k */ l */ br\"m\"";
     let expected = [
@@ -236,7 +239,7 @@ fn rust_is_divided() {
 }
 
 #[test]
-fn c_is_divided() {
+fn c_is_split() {
     use Region::{Comment, Name, Text};
     let text = "/* a /* b */ c(\"d\\\\\"); // e\nif ('\"' == f) r";
     let expected = [

@@ -150,20 +150,20 @@ fn sufficient_values_are_not_changed() {
     strict
         .sysctls
         .insert(sysctl_name("all", "arp_announce"), "2".to_owned());
-    let all = plan(
+    let steps = plan(
         &desired(Forward::Direct, &["192.0.2.10"], &[]),
         &strict,
         &Record::default(),
         OBJECT,
     );
-    assert_eq!(text(&all), "add 192.0.2.10 to lo");
-    let one = plan(
+    assert_eq!(text(&steps), "add 192.0.2.10 to lo");
+    let steps_for_eth0 = plan(
         &desired(Forward::Direct, &["192.0.2.10"], &["eth0"]),
         &strict,
         &Record::default(),
         OBJECT,
     );
-    assert_eq!(text(&one), "add 192.0.2.10 to lo");
+    assert_eq!(text(&steps_for_eth0), "add 192.0.2.10 to lo");
 }
 
 #[test]

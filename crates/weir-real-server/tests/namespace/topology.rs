@@ -216,13 +216,13 @@ impl Topology {
             &self.server,
             "-o addr\nroute show table all\n-6 route show table all",
         );
-        let others = "grep -r . /proc/sys/net/ipv[46]/conf; tc filter show dev s0 ingress; tc filter show dev s0 \
+        let command = "grep -r . /proc/sys/net/ipv[46]/conf; tc filter show dev s0 ingress; tc filter show dev s0 \
          egress";
-        let others = self
+        let output = self
             .server
-            .run(|| Command::new("sh").args(["-c", others]).output().unwrap())
+            .run(|| Command::new("sh").args(["-c", command]).output().unwrap())
             .unwrap();
-        state.push_str(&String::from_utf8_lossy(&others.stdout));
+        state.push_str(&String::from_utf8_lossy(&output.stdout));
         for direction in [Direction::Ingress, Direction::Egress] {
             let programs = self.server.run(|| programs_at("s0", direction).unwrap());
             state.push_str(&format!("{direction} {:?}\n", programs.unwrap()));
@@ -232,8 +232,8 @@ impl Topology {
 
     /// Asserts that the server's state is equal to `before`.
     pub(crate) fn assert_unchanged(&self, before: &BTreeSet<String>) {
-        let now = self.server_state();
-        let changed: Vec<_> = before.symmetric_difference(&now).collect();
+        let current = self.server_state();
+        let changed: Vec<_> = before.symmetric_difference(&current).collect();
         assert!(changed.is_empty(), "{changed:#?}");
     }
 }

@@ -27,8 +27,8 @@ impl Servers {
     }
 
     fn get(&self, id: u32) -> Option<(u32, bool)> {
-        let at = self.all.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.all[at])
+        let index = self.all.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.all[index])
     }
 
     /// Changes one server and returns the one that died.

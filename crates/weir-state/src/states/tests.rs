@@ -41,7 +41,11 @@ fn event(server: &str, standing: Standing) -> HealthEvent {
 
 fn effective(states: &ServerStates, pool: &Pool, service: Option<&str>) -> Vec<u32> {
     let weights = states.weights(pool, service);
-    weights.servers.iter().map(|one| one.effective).collect()
+    weights
+        .servers
+        .iter()
+        .map(|server| server.effective)
+        .collect()
 }
 
 /// Sends samples that eject the first server from a service, or from all proxy services. Returns the events.
@@ -176,10 +180,10 @@ fn ejections_of_services_and_of_the_proxy_are_separate() {
     eject(&mut states, &pool, None);
     assert_eq!(effective(&states, &pool, None), [0, 2]);
     assert_eq!(states.ejected().len(), 2);
-    // No pool is watched by the proxy any more: handshakes stay.
-    let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
+    // The proxy no longer watches any pool: only ejections because of handshakes remain.
+    let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
     let now = Duration::from_secs(6);
-    let (_, changed) = states.handle_samples(Source::Requests, &[], &unchanged, now);
+    let (_, changed) = states.handle_samples(Source::Requests, &[], &keep_reason, now);
     assert_eq!(changed, BTreeSet::from(["p".to_owned()]));
     assert_eq!(effective(&states, &pool, None), [4, 2]);
     assert_eq!(effective(&states, &pool, Some("p")), [0, 2]);
@@ -238,11 +242,11 @@ fn only_lasting_changes_of_health_are_recorded() {
         ..standing(State::Up)
     };
     assert_eq!(states.handle_health(vec![event(FIRST, grown)]), []);
-    let gone = HealthEvent {
+    let removed = HealthEvent {
         standing: None,
         ..event(FIRST, standing(State::Up))
     };
-    let records = states.handle_health(vec![gone]);
+    let records = states.handle_health(vec![removed]);
     assert_eq!(records, [("p".to_owned(), FIRST.to_owned(), None)]);
     assert_eq!(states.saved_standings(), SavedStandings::default());
 }
@@ -379,7 +383,7 @@ fn override_that_a_plane_rejects_is_rolled_back() {
             true => OrderError::Apply("refused"),
             false => OrderError::Halfway {
                 cause: "refused",
-                back: "no space",
+                rollback: "no space",
             },
         };
         assert_eq!(error, expected);
@@ -399,7 +403,7 @@ fn errors_describe_the_recorded_override() {
         (
             OrderError::Halfway {
                 cause: "refused",
-                back: "no space",
+                rollback: "no space",
             },
             "refused; the change is recorded and could not be undone (no space): the daemon will apply it when it \
              next starts",
@@ -430,8 +434,8 @@ fn ejected_server_returns_on_trial() {
         service: None,
         samples,
     }];
-    let same = |_: &str, _: &str, _: &mut Ejection| {};
-    let (events, changed) = states.handle_samples(Source::Requests, &watched, &same, until);
+    let keep_reason = |_: &str, _: &str, _: &mut Ejection| {};
+    let (events, changed) = states.handle_samples(Source::Requests, &watched, &keep_reason, until);
     assert_eq!(changed, BTreeSet::from(["p".to_owned()]));
     assert_eq!(
         (events[0].server.server.as_str(), &events[0].ejection),
@@ -477,7 +481,7 @@ fn pool_in_panic_uses_servers_that_are_down() {
     assert_eq!(effective(&states, &pool, None), [4, 2]);
     let weights = states.weights(&pool, None);
     assert!(
-        weights.servers.iter().all(|one| !one.down),
+        weights.servers.iter().all(|server| !server.down),
         "all servers are used"
     );
 }

@@ -34,19 +34,19 @@ fn slot(name: &str, last_sent: Option<Duration>) -> [u8; 16] {
 
 fn find_last_sent(content: &[u8], name: &str) -> Option<Duration> {
     let slots = content.chunks_exact(16);
-    let number = |bytes: &[u8]| {
+    let read_u64 = |bytes: &[u8]| {
         bytes
             .iter()
             .rev()
             .fold(0, |value, byte| (value << 8) | u64::from(*byte))
     };
-    let mut matching = slots.filter(|slot| number(&slot[..8]) == hash(name));
-    let nanoseconds = matching.next().map(|slot| number(&slot[8..]))?;
+    let mut matching = slots.filter(|slot| read_u64(&slot[..8]) == hash(name));
+    let nanoseconds = matching.next().map(|slot| read_u64(&slot[8..]))?;
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
 impl Handover {
-    /// Reads the previous agent's state. It is empty if standard output is not such a file.
+    /// Reads the previous agent's state, which is empty if standard output is not a state file.
     pub(super) fn open() -> Self {
         Self {
             previous: weir_sys::read_stdout_file().unwrap_or_default(),
@@ -74,8 +74,8 @@ impl Handover {
 
     /// Writes a slot: when the last advertisement was sent, or `None` if the router is not active.
     pub(super) fn write(&self, index: usize, name: &str, last_sent: Option<Duration>) {
-        let at = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
-        log_failure(weir_sys::write_stdout_file(at, &slot(name, last_sent)));
+        let offset = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
+        log_failure(weir_sys::write_stdout_file(offset, &slot(name, last_sent)));
     }
 }
 

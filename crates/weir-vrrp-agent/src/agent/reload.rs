@@ -23,10 +23,10 @@ impl Agent {
             .collect();
         let continues = self.router.handle_configs(configs, now());
         for (settings, continues) in settings.iter().zip(continues) {
-            let at = previous
+            let index = previous
                 .iter()
                 .position(|(name, _)| continues && *name == settings.name);
-            let port = at.map(|at| previous.swap_remove(at).1);
+            let port = index.map(|index| previous.swap_remove(index).1);
             self.ports.push(port.unwrap_or_default());
         }
         self.tracked = track::tracked_objects(&settings, now());
@@ -80,7 +80,7 @@ fn config(router: &VirtualRouter) -> Config {
         },
         announcements: Announcements {
             repeat,
-            again,
+            second_after: again,
             refresh,
             refresh_repeat,
         },

@@ -42,25 +42,25 @@ fn received(priority: u8, interval: Duration) -> Received {
     }
 }
 
-/// Returns an active router with priority 100, and the time at which it became active.
+/// Returns an active router with priority 100, and the time when it became active.
 fn active() -> (Instance, Duration) {
     let mut instance = started(config(100));
-    let at = instance.next_deadline().unwrap();
-    instance.handle_timeout(at);
+    let now = instance.next_deadline().unwrap();
+    instance.handle_timeout(now);
     assert_eq!(instance.state(), State::Active);
     drain(&mut instance);
-    (instance, at)
+    (instance, now)
 }
 
 #[test]
 fn backup_becomes_active_after_three_intervals_and_skew() {
     let mut instance = started(config(100));
     assert_eq!(instance.state(), State::Backup);
-    let at = 3 * SECOND + SECOND * 156 / 256;
-    assert_eq!(instance.next_deadline(), Some(at));
-    instance.handle_timeout(at - Duration::from_nanos(1));
+    let expiry = 3 * SECOND + SECOND * 156 / 256;
+    assert_eq!(instance.next_deadline(), Some(expiry));
+    instance.handle_timeout(expiry - Duration::from_nanos(1));
     assert_eq!(instance.state(), State::Backup);
-    instance.handle_timeout(at);
+    instance.handle_timeout(expiry);
     let expected = [
         Output::Send { priority: 100 },
         Output::Changed {
@@ -128,14 +128,14 @@ fn priority_0_shortens_down_timer_to_skew() {
 
 #[test]
 fn lower_priority_is_preempted_unless_disabled() {
-    let (low, at) = (received(50, SECOND), 3 * SECOND);
+    let (low, now) = (received(50, SECOND), 3 * SECOND);
     for (preempt, delay, restarts) in [(true, 0, false), (false, 0, true), (true, 60, true)] {
         let mut settings = config(100);
         settings.preempt = preempt;
         settings.preempt_delay = Duration::from_secs(delay);
         let mut instance = started(settings);
         let before = instance.next_deadline();
-        instance.handle_packet(&low, LOWER, at).unwrap();
+        instance.handle_packet(&low, LOWER, now).unwrap();
         assert_eq!(
             instance.next_deadline() != before,
             restarts,
@@ -151,8 +151,8 @@ fn preemption_happens_after_its_delay() {
     let mut instance = started(settings);
     for second in 1..=60 {
         let now = SECOND * second;
-        while let Some(at) = instance.next_deadline().filter(|at| *at <= now) {
-            instance.handle_timeout(at);
+        while let Some(deadline) = instance.next_deadline().filter(|deadline| *deadline <= now) {
+            instance.handle_timeout(deadline);
         }
         if instance.state() == State::Active {
             // 1 s until the first packet from the peer, 10 s delay, then the down timer that the last packet restarted.
@@ -168,14 +168,14 @@ fn preemption_happens_after_its_delay() {
 
 #[test]
 fn higher_address_wins_if_priorities_are_equal() {
-    let (mut instance, at) = active();
+    let (mut instance, now) = active();
     instance
-        .handle_packet(&received(100, SECOND), LOWER, at)
+        .handle_packet(&received(100, SECOND), LOWER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Active);
     assert_eq!(drain(&mut instance)[0], Output::Send { priority: 100 });
     instance
-        .handle_packet(&received(100, SECOND), HIGHER, at)
+        .handle_packet(&received(100, SECOND), HIGHER, now)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
     // The last packet makes the other router announce the addresses.
@@ -194,36 +194,36 @@ fn higher_address_wins_if_priorities_are_equal() {
 #[test]
 fn addresses_are_announced_after_packets_with_lower_priority() {
     let announce = Output::Announce { repeat: 5 };
-    let (mut instance, at) = active();
+    let (mut instance, start) = active();
     let receive = |instance: &mut Instance, now| {
         instance
             .handle_packet(&received(50, SECOND), LOWER, now)
             .unwrap();
         drain(instance)
     };
-    let later = at + SECOND;
+    let first = start + SECOND;
     assert_eq!(
-        receive(&mut instance, later),
+        receive(&mut instance, first),
         [Output::Send { priority: 100 }, announce]
     );
     // At most once a second, and once more a second after the last packet.
-    let last = later + SECOND / 2;
+    let last = first + SECOND / 2;
     assert_eq!(
         receive(&mut instance, last),
         [Output::Send { priority: 100 }]
     );
-    assert_eq!(instance.next_deadline(), Some(later + SECOND));
-    instance.handle_timeout(later + SECOND);
+    assert_eq!(instance.next_deadline(), Some(first + SECOND));
+    instance.handle_timeout(first + SECOND);
     assert_eq!(drain(&mut instance), [announce]);
     assert_eq!(instance.next_deadline(), Some(last + SECOND));
 }
 
 #[test]
 fn announcement_is_repeated_once_by_default() {
-    let (mut instance, at) = active();
+    let (mut instance, start) = active();
     let mut announced = 0;
     for tick in 1..20 {
-        instance.handle_timeout(at + SECOND * tick);
+        instance.handle_timeout(start + SECOND * tick);
         announced += drain(&mut instance)
             .iter()
             .filter(|it| **it == Output::Announce { repeat: 5 })
@@ -234,8 +234,8 @@ fn announcement_is_repeated_once_by_default() {
 
 #[test]
 fn stalled_active_router_becomes_backup_without_sending() {
-    let (mut instance, at) = active();
-    let now = at + 3 * SECOND;
+    let (mut instance, start) = active();
+    let now = start + 3 * SECOND;
     // A packet with a lower priority, which would otherwise make the router assert its state.
     instance
         .handle_packet(&received(50, SECOND), LOWER, now)
@@ -251,11 +251,11 @@ fn stalled_active_router_becomes_backup_without_sending() {
         instance.next_deadline(),
         Some(now + instance.down_interval())
     );
-    let (mut instance, at) = active();
-    instance.handle_timeout(at + 2 * SECOND);
+    let (mut instance, start) = active();
+    instance.handle_timeout(start + 2 * SECOND);
     assert_eq!(drain(&mut instance), [Output::Send { priority: 100 }]);
     // Nothing is sent after a stall, not even a last advertisement.
-    instance.handle_source(None, at + 30 * SECOND);
+    instance.handle_source(None, start + 30 * SECOND);
     assert_eq!(
         drain(&mut instance),
         [Output::Changed {
@@ -334,12 +334,12 @@ fn tracked_objects_change_priority_and_cause_faults() {
 #[test]
 fn stop_and_release_send_priority_0() {
     for stop in [true, false] {
-        let (mut instance, at) = active();
+        let (mut instance, now) = active();
         let to = if stop {
-            instance.stop(at);
+            instance.stop(now);
             State::Init
         } else {
-            instance.handle_blocked(Some("released"), at);
+            instance.handle_blocked(Some("released"), now);
             State::Fault
         };
         let expected = [
@@ -384,14 +384,14 @@ fn router_starts_after_start_delay() {
 
 #[test]
 fn restarted_active_router_continues_unless_it_is_late() {
-    for (late, state) in [(false, State::Active), (true, State::Backup)] {
+    for (is_late, state) in [(false, State::Active), (true, State::Backup)] {
         let mut instance = Instance::new(config(100), 9 * SECOND);
         instance.continue_from(9 * SECOND);
-        let now = if late { 12 * SECOND } else { 11 * SECOND };
+        let now = if is_late { 12 * SECOND } else { 11 * SECOND };
         instance.handle_source(Some(SOURCE), now);
         assert_eq!(instance.state(), state);
-        let sends = drain(&mut instance).contains(&Output::Send { priority: 100 });
-        assert_eq!(sends, !late);
+        let has_sent = drain(&mut instance).contains(&Output::Send { priority: 100 });
+        assert_eq!(has_sent, !is_late);
     }
 }
 
@@ -400,18 +400,21 @@ fn addresses_are_announced_again_as_configured() {
     let mut instance = started(Config {
         announcements: Announcements {
             repeat: 2,
-            again: 3 * SECOND,
+            second_after: 3 * SECOND,
             refresh: 10 * SECOND,
             refresh_repeat: 7,
         },
         ..config(255)
     });
     let mut announced = Vec::new();
-    while let Some(at) = instance.next_deadline().filter(|at| *at < 25 * SECOND) {
-        instance.handle_timeout(at);
+    while let Some(deadline) = instance
+        .next_deadline()
+        .filter(|deadline| *deadline < 25 * SECOND)
+    {
+        instance.handle_timeout(deadline);
         for output in drain(&mut instance) {
             if let Output::Announce { repeat } = output {
-                announced.push((at, repeat));
+                announced.push((deadline, repeat));
             }
         }
     }
@@ -441,14 +444,14 @@ fn down_adverts_1_does_not_cause_stalls() {
         down_adverts: 1,
         ..config(100)
     });
-    let at = instance.next_deadline().unwrap();
-    assert_eq!(at, SECOND + SECOND * 156 / 256);
-    instance.handle_timeout(at);
+    let start = instance.next_deadline().unwrap();
+    assert_eq!(start, SECOND + SECOND * 156 / 256);
+    instance.handle_timeout(start);
     for second in 1..10 {
-        instance.handle_timeout(at + SECOND * second);
+        instance.handle_timeout(start + SECOND * second);
         assert_eq!(instance.state(), State::Active);
     }
-    instance.handle_timeout(at + 11 * SECOND);
+    instance.handle_timeout(start + 11 * SECOND);
     assert_eq!(instance.state(), State::Backup);
 }
 
@@ -508,12 +511,12 @@ fn backup_adopts_changed_interval_only_in_version_2() {
 #[test]
 fn source_is_announced_when_router_starts_or_recovers() {
     let mut instance = Instance::new(config(100), Duration::ZERO);
-    let mut announces = |source, now| {
+    let mut is_announced = |source, now| {
         instance.handle_source(source, now);
         drain(&mut instance).contains(&Output::AnnounceSource)
     };
-    assert!(announces(Some(SOURCE), Duration::ZERO));
-    assert!(!announces(None, SECOND));
-    assert!(announces(Some(SOURCE), 2 * SECOND));
-    assert!(!announces(Some(SOURCE), 3 * SECOND));
+    assert!(is_announced(Some(SOURCE), Duration::ZERO));
+    assert!(!is_announced(None, SECOND));
+    assert!(is_announced(Some(SOURCE), 2 * SECOND));
+    assert!(!is_announced(Some(SOURCE), 3 * SECOND));
 }

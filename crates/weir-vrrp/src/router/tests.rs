@@ -224,8 +224,11 @@ fn group_waits_while_one_member_receives_advertisements() {
         assert_eq!(states(&router), [State::Backup; 2], "{second}");
     }
     let last = 59 * SECOND;
-    while let Some(at) = router.next_deadline().filter(|at| *at < last + 4 * SECOND) {
-        router.handle_timeout(at);
+    while let Some(deadline) = router
+        .next_deadline()
+        .filter(|deadline| *deadline < last + 4 * SECOND)
+    {
+        router.handle_timeout(deadline);
         if states(&router) == [State::Active; 2] {
             return;
         }
@@ -260,18 +263,18 @@ fn weight_tracked_by_one_member_changes_priority_of_group() {
         identity: identity.to_owned(),
         effect: Effect::Weight { bonus: 0, penalty },
     };
-    let with = |name, vrid, tracked| Config {
+    let config_with = |name, vrid, tracked| Config {
         tracked,
         ..config(name, vrid, 200)
     };
-    let both = weighted("both", 10);
+    let shared = weighted("both", 10);
     let mut router = Router::new(
         vec![
-            with("a", 1, vec![both.clone(), weighted("first", 20)]),
-            with("b", 2, vec![both, weighted("second", 40)]),
+            config_with("a", 1, vec![shared.clone(), weighted("first", 20)]),
+            config_with("b", 2, vec![shared, weighted("second", 40)]),
             Config {
                 group: None,
-                ..with("c", 3, Vec::new())
+                ..config_with("c", 3, Vec::new())
             },
         ],
         Duration::ZERO,
@@ -289,7 +292,7 @@ fn weight_tracked_by_one_member_changes_priority_of_group() {
     assert_eq!(priorities(&router), [130, 140, 200]);
     router.handle_tracked(1, 0, TrackedState::Down, SECOND);
     assert_eq!(priorities(&router), [130, 130, 200]);
-    router.handle_configs(vec![with("a", 1, Vec::new())], SECOND);
+    router.handle_configs(vec![config_with("a", 1, Vec::new())], SECOND);
     assert_eq!(priorities(&router), [200]);
 }
 

@@ -54,8 +54,8 @@ struct Simulation {
     started: Vec<bool>,
     states: Vec<[State; SEGMENTS]>,
     events: Timeline<Event>,
-    cut: Vec<Link>,
-    loss: u64,
+    cut_links: Vec<Link>,
+    loss_percent: u64,
     now: Duration,
     /// State changes although the network has not changed for [`SETTLED`].
     late_changes: Vec<(Duration, usize)>,
@@ -89,8 +89,8 @@ impl Simulation {
             states: vec![[State::Init; SEGMENTS]; count],
             nodes,
             events: Timeline::new(),
-            cut: Vec::new(),
-            loss: 0,
+            cut_links: Vec::new(),
+            loss_percent: 0,
             now: Duration::ZERO,
             late_changes: Vec::new(),
             overlap: Overlap::default(),
@@ -102,18 +102,18 @@ impl Simulation {
     fn plan(&mut self) {
         let count = self.nodes.len() as u64;
         for node in 0..self.nodes.len() {
-            let at = self.random.time(SECOND_SEGMENT_HEALED / 2);
-            self.events.push(at, Event::Start { node });
+            let time = self.random.time(SECOND_SEGMENT_HEALED / 2);
+            self.events.push(time, Event::Start { node });
         }
-        self.loss = self.random.below(50);
+        self.loss_percent = self.random.below(50);
         for _ in 0..self.random.below(8) {
             let link = Link {
                 segment: self.random.below(SEGMENTS as u64) as usize,
                 from: self.random.below(count) as usize,
                 to: self.random.below(count) as usize,
             };
-            let at = self.random.time(SECOND_SEGMENT_HEALED);
-            self.events.push(at, Event::Cut { link });
+            let time = self.random.time(SECOND_SEGMENT_HEALED);
+            self.events.push(time, Event::Cut { link });
             // The first segment may stay cut after the second one has healed.
             let end = if link.segment == 0 {
                 FIRST_SEGMENT_HEALED
@@ -122,17 +122,17 @@ impl Simulation {
             };
             let until = match self.random.below(2) {
                 0 => end,
-                _ => (at + self.random.time(SECOND_SEGMENT_HEALED)).min(SECOND_SEGMENT_HEALED),
+                _ => (time + self.random.time(SECOND_SEGMENT_HEALED)).min(SECOND_SEGMENT_HEALED),
             };
             self.events.push(until, Event::Join { link });
         }
     }
 
     fn run(&mut self) {
-        while let Some((at, event)) = self.events.pop(END) {
-            self.now = at;
+        while let Some((time, event)) = self.events.pop(END) {
+            self.now = time;
             if self.now >= SECOND_SEGMENT_HEALED {
-                self.loss = 0;
+                self.loss_percent = 0;
             }
             self.handle(event);
             self.observe();
@@ -171,16 +171,16 @@ impl Simulation {
             Event::Timer { node } => {
                 if self.nodes[node]
                     .next_deadline()
-                    .is_some_and(|at| at <= self.now)
+                    .is_some_and(|time| time <= self.now)
                 {
                     self.nodes[node].handle_timeout(self.now);
                     self.drain(node);
                 }
             }
-            Event::Cut { link } => self.cut.push(link),
+            Event::Cut { link } => self.cut_links.push(link),
             Event::Join { link } => {
-                if let Some(at) = self.cut.iter().position(|it| *it == link) {
-                    self.cut.swap_remove(at);
+                if let Some(index) = self.cut_links.iter().position(|it| *it == link) {
+                    self.cut_links.swap_remove(index);
                 }
             }
         }
@@ -213,8 +213,8 @@ impl Simulation {
             is_active(second),
             "members are active together"
         );
-        if let Some(at) = self.nodes[node].next_deadline() {
-            self.events.push(at.max(self.now), Event::Timer { node });
+        if let Some(time) = self.nodes[node].next_deadline() {
+            self.events.push(time.max(self.now), Event::Timer { node });
         }
     }
 
@@ -224,14 +224,15 @@ impl Simulation {
             self.nodes[from].packets(segment, priority, address(from), &receivers, Duration::ZERO);
         for to in 0..self.nodes.len() {
             let link = Link { segment, from, to };
-            if to == from || self.cut.contains(&link) || self.random.chance(self.loss) {
+            if to == from || self.cut_links.contains(&link) || self.random.chance(self.loss_percent)
+            {
                 continue;
             }
-            let at = self.now + self.random.time(DELAY_MAX);
+            let time = self.now + self.random.time(DELAY_MAX);
             for (_, bytes) in &packets {
                 let bytes = bytes.clone();
                 self.events.push(
-                    at,
+                    time,
                     Event::Packet {
                         to,
                         from,

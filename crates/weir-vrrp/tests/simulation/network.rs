@@ -18,10 +18,10 @@ pub(crate) struct Random(pub(crate) u64);
 impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
     }
 
     pub(crate) fn below(&mut self, end: u64) -> u64 {
@@ -40,26 +40,27 @@ impl Random {
 /// A queue of events ordered by time; events at the same time keep the order in which they were added.
 pub(crate) struct Timeline<E> {
     events: BinaryHeap<Reverse<(Duration, u64, E)>>,
-    number: u64,
+    /// Number of events that were added.
+    count: u64,
 }
 
 impl<E: Ord> Timeline<E> {
     pub(crate) const fn new() -> Self {
         Self {
             events: BinaryHeap::new(),
-            number: 0,
+            count: 0,
         }
     }
 
-    pub(crate) fn push(&mut self, at: Duration, event: E) {
-        self.number += 1;
-        self.events.push(Reverse((at, self.number, event)));
+    pub(crate) fn push(&mut self, time: Duration, event: E) {
+        self.count += 1;
+        self.events.push(Reverse((time, self.count, event)));
     }
 
     /// Removes and returns the next event if it is due at `end` or earlier.
     pub(crate) fn pop(&mut self, end: Duration) -> Option<(Duration, E)> {
-        let Reverse((at, _, event)) = self.events.pop()?;
-        (at <= end).then_some((at, event))
+        let Reverse((time, _, event)) = self.events.pop()?;
+        (time <= end).then_some((time, event))
     }
 }
 

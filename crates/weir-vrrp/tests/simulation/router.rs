@@ -51,7 +51,7 @@ struct Node {
     instance: Instance,
     address: IpAddr,
     is_started: bool,
-    paused: bool,
+    is_paused: bool,
     paused_at: Duration,
     waiting: Vec<(usize, Vec<u8>)>,
     state: State,
@@ -61,10 +61,10 @@ struct Simulation {
     random: Random,
     nodes: Vec<Node>,
     events: Timeline<Event>,
-    cut: Vec<(usize, usize)>,
-    loss: u64,
+    cut_links: Vec<(usize, usize)>,
+    loss_percent: u64,
     now: Duration,
-    healed: bool,
+    is_healed: bool,
     overlap: Overlap,
 }
 
@@ -103,7 +103,7 @@ impl Simulation {
                 instance: Instance::new(config, Duration::ZERO),
                 address: address(node),
                 is_started: false,
-                paused: false,
+                is_paused: false,
                 paused_at: Duration::ZERO,
                 waiting: Vec::new(),
                 state: State::Init,
@@ -114,10 +114,10 @@ impl Simulation {
             random,
             nodes,
             events: Timeline::new(),
-            cut: Vec::new(),
-            loss: 0,
+            cut_links: Vec::new(),
+            loss_percent: 0,
             now: Duration::ZERO,
-            healed: false,
+            is_healed: false,
             overlap: Overlap::default(),
         };
         simulation.plan_faults();
@@ -127,31 +127,31 @@ impl Simulation {
     fn plan_faults(&mut self) {
         let count = self.nodes.len();
         for node in 0..count {
-            let at = self.random.time(Duration::from_secs(2));
-            self.events.push(at, Event::Start { node });
+            let time = self.random.time(Duration::from_secs(2));
+            self.events.push(time, Event::Start { node });
         }
         for _ in 0..self.random.below(12) {
-            let at = self.random.time(FAULTY_PERIOD);
-            let until = (at + self.random.time(Duration::from_secs(6))).min(FAULTY_PERIOD);
+            let time = self.random.time(FAULTY_PERIOD);
+            let until = (time + self.random.time(Duration::from_secs(6))).min(FAULTY_PERIOD);
             let (first, second) = (
                 self.random.below(count as u64) as usize,
                 self.random.below(count as u64) as usize,
             );
             match self.random.below(3) {
                 0 => {
-                    self.events.push(at, Event::Cut { first, second });
+                    self.events.push(time, Event::Cut { first, second });
                     self.events.push(until, Event::Join { first, second });
                 }
                 1 => self.events.push(
-                    at,
+                    time,
                     Event::Pause {
                         node: first,
-                        length: until - at,
+                        length: until - time,
                     },
                 ),
                 _ => {
                     let percent = self.random.below(90);
-                    self.events.push(at, Event::Loss { percent });
+                    self.events.push(time, Event::Loss { percent });
                 }
             }
         }
@@ -160,8 +160,8 @@ impl Simulation {
 
     fn run(&mut self) {
         let end = FAULTY_PERIOD + HEALED_PERIOD;
-        while let Some((at, event)) = self.events.pop(end) {
-            self.now = at;
+        while let Some((time, event)) = self.events.pop(end) {
+            self.now = time;
             self.handle(event);
             self.observe();
         }
@@ -176,7 +176,7 @@ impl Simulation {
                 self.drain(node);
             }
             Event::Packet { to, from, bytes } => {
-                if self.nodes[to].paused {
+                if self.nodes[to].is_paused {
                     self.nodes[to].waiting.push((from, bytes));
                 } else {
                     self.deliver(to, from, &bytes);
@@ -185,37 +185,37 @@ impl Simulation {
             }
             Event::Timer { node } => {
                 let due = self.nodes[node].instance.next_deadline();
-                if !self.nodes[node].paused && due.is_some_and(|due| due <= self.now) {
+                if !self.nodes[node].is_paused && due.is_some_and(|due| due <= self.now) {
                     self.nodes[node].instance.handle_timeout(self.now);
                     self.drain(node);
                 }
             }
             Event::Pause { node, length } => {
-                if !self.nodes[node].paused {
-                    self.nodes[node].paused = true;
+                if !self.nodes[node].is_paused {
+                    self.nodes[node].is_paused = true;
                     self.nodes[node].paused_at = self.now;
                     self.events.push(self.now + length, Event::Resume { node });
                 }
             }
             Event::Resume { node } => self.resume(node),
-            Event::Cut { first, second } => self.cut.push((first, second)),
+            Event::Cut { first, second } => self.cut_links.push((first, second)),
             Event::Join { first, second } => {
-                if let Some(at) = self.cut.iter().position(|it| *it == (first, second)) {
-                    self.cut.swap_remove(at);
+                if let Some(index) = self.cut_links.iter().position(|it| *it == (first, second)) {
+                    self.cut_links.swap_remove(index);
                 }
             }
-            Event::Loss { percent } => self.loss = percent,
+            Event::Loss { percent } => self.loss_percent = percent,
             Event::Heal => {
-                self.loss = 0;
-                self.cut.clear();
-                self.healed = true;
+                self.loss_percent = 0;
+                self.cut_links.clear();
+                self.is_healed = true;
             }
         }
     }
 
     /// Resumes a paused node. Queued packets are handled before timers, as in the driver.
     fn resume(&mut self, node: usize) {
-        self.nodes[node].paused = false;
+        self.nodes[node].is_paused = false;
         let length = self.now - self.nodes[node].paused_at;
         let was_active = self.nodes[node].state == State::Active;
         for (from, bytes) in std::mem::take(&mut self.nodes[node].waiting) {
@@ -269,8 +269,8 @@ impl Simulation {
             }
         }
         assert_eq!(self.nodes[node].state, self.nodes[node].instance.state());
-        if let Some(at) = self.nodes[node].instance.next_deadline() {
-            self.events.push(at.max(self.now), Event::Timer { node });
+        if let Some(time) = self.nodes[node].instance.next_deadline() {
+            self.events.push(time.max(self.now), Event::Timer { node });
         }
         sent
     }
@@ -280,13 +280,14 @@ impl Simulation {
         let packet = instance.advertisement(priority);
         let bytes = packet.encode(address(from), group(), instance.checksum());
         for to in 0..self.nodes.len() {
-            let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
-            if to == from || is_cut || self.random.chance(self.loss) {
+            let is_cut =
+                self.cut_links.contains(&(from, to)) || self.cut_links.contains(&(to, from));
+            if to == from || is_cut || self.random.chance(self.loss_percent) {
                 continue;
             }
-            let at = self.now + self.random.time(DELAY_MAX);
+            let time = self.now + self.random.time(DELAY_MAX);
             self.events.push(
-                at,
+                time,
                 Event::Packet {
                     to,
                     from,
@@ -305,7 +306,7 @@ impl Simulation {
     }
 
     fn observe(&mut self) {
-        if !self.healed {
+        if !self.is_healed {
             return;
         }
         self.overlap.observe(self.now, self.active().len());

@@ -7,7 +7,7 @@ use crate::report::Row;
 
 /// A run of `ab`, and its start time.
 pub(super) struct Slice {
-    pub(super) from: Instant,
+    pub(super) started_at: Instant,
     pub(super) outcome: ab::Outcome,
     pub(super) requests: u32,
 }
@@ -24,15 +24,18 @@ impl Phase {
     /// Returns the start of the last slice with a failure, since `start`. Its end is less exact, because one slow
     /// request extends it.
     pub(super) fn last_failure(&self, start: Instant) -> Option<Duration> {
-        let mut failing = self.0.iter().rev().filter(|it| it.outcome.failed > 0);
+        let mut failing = self.0.iter().rev().filter(|slice| slice.outcome.failed > 0);
         failing
             .next()
-            .map(|slice| slice.from.saturating_duration_since(start))
+            .map(|slice| slice.started_at.saturating_duration_since(start))
     }
 
     /// Returns the number of failed requests in slices that started more than `limit` after `start`.
     pub(super) fn failed_after(&self, start: Instant, limit: Duration) -> u64 {
-        let late = self.0.iter().filter(|slice| slice.from > start + limit);
+        let late = self
+            .0
+            .iter()
+            .filter(|slice| slice.started_at > start + limit);
         late.map(|slice| slice.outcome.failed).sum()
     }
 
@@ -62,14 +65,14 @@ pub(super) struct Phases {
     /// From the stop until some time after the server is down in Weir.
     pub(super) stopped: Phase,
     /// From the restart until some time after the server is up in Weir.
-    pub(super) back: Phase,
+    pub(super) restarted: Phase,
     pub(super) stopped_at: Instant,
     /// Time from the stop until Weir reports the server as down.
     pub(super) down_after: Duration,
     /// Time from the restart until Weir reports the server as up.
     pub(super) up_after: Duration,
-    /// Connections to the server after its restart.
-    pub(super) served_again: u64,
+    /// Number of connections to the server after its restart.
+    pub(super) connections_after_restart: u64,
 }
 
 #[cfg(test)]
@@ -79,8 +82,8 @@ mod tests {
     #[test]
     fn late_failures_are_distinguished_from_allowed_ones() {
         let start = Instant::now();
-        let slice = |from: u64, failed: u64| Slice {
-            from: start + Duration::from_millis(from),
+        let slice = |started_ms: u64, failed: u64| Slice {
+            started_at: start + Duration::from_millis(started_ms),
             outcome: ab::Outcome {
                 failed,
                 seconds: 0.1,

@@ -63,9 +63,9 @@ impl<'a> Runner<'a> {
             &setup.scheduler,
             &check,
         )?;
-        let to = (VIP, nginx::PORT).into();
+        let address = (VIP, nginx::PORT).into();
         let path = format!("/{}", nginx::HELLO);
-        http::wait_until_served(&topology.client.namespace, to, &path, START_LIMIT)?;
+        http::wait_until_served(&topology.client.namespace, address, &path, START_LIMIT)?;
         let runner = Self {
             topology,
             base,
@@ -75,12 +75,12 @@ impl<'a> Runner<'a> {
             slice: setup.slice,
         };
         let all_up = || {
-            let up = topology.servers.iter().map(|host| {
+            let are_up = topology.servers.iter().map(|host| {
                 let server = runner.director.server(host.address)?;
                 Ok(server.state == "up")
             });
-            let up: Vec<bool> = up.collect::<Result<_>>()?;
-            Ok(up.iter().all(|up| *up).then_some(()))
+            let are_up: Vec<bool> = are_up.collect::<Result<_>>()?;
+            Ok(are_up.iter().all(|is_up| *is_up).then_some(()))
         };
         wait_for("all servers to be up", START_LIMIT, all_up, String::new)?;
         Ok(runner)
@@ -97,34 +97,34 @@ impl<'a> Runner<'a> {
         self.stopped_server = None;
         let (stopped, down_after) = self.run_until_state("down", stopped_at)?;
         set_activity("serves while the server restarts");
-        let connections_before = self.first()?.connections;
+        let connections_before = self.first_server()?.connections;
         let started_at = Instant::now();
         let host = &self.topology.servers[0];
         self.stopped_server = Some(serve(self.base, host, setting.pages)?);
-        let (mut back, up_after) = self.run_until_state("up", started_at)?;
+        let (mut restarted, up_after) = self.run_until_state("up", started_at)?;
         // With lc, the server's broken connections still count as active, each as 256 inactive ones. The server is
         // selected again when the others have as many.
         let deadline = Instant::now() + START_LIMIT;
-        let mut served_again = 0;
-        back.0.extend(
+        let mut connections_after_restart = 0;
+        restarted.0.extend(
             self.slices_until(|| {
-                served_again = self.first()?.connections - connections_before;
-                Ok(served_again > 0 || Instant::now() > deadline)
+                connections_after_restart = self.first_server()?.connections - connections_before;
+                Ok(connections_after_restart > 0 || Instant::now() > deadline)
             })?
             .0,
         );
         Ok(Phases {
             before,
             stopped,
-            back,
+            restarted,
             stopped_at,
             down_after,
             up_after,
-            served_again,
+            connections_after_restart,
         })
     }
 
-    fn first(&self) -> Result<weir::ServerStatus> {
+    fn first_server(&self) -> Result<weir::ServerStatus> {
         self.director.server(self.topology.servers[0].address)
     }
 
@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         let limit = failure_window() + START_LIMIT;
         let mut reported_after = None;
         let phase = self.slices_until(|| {
-            if reported_after.is_none() && self.first()?.state == state {
+            if reported_after.is_none() && self.first_server()?.state == state {
                 reported_after = Some(start.elapsed());
             }
             match reported_after {
@@ -170,10 +170,10 @@ impl<'a> Runner<'a> {
         };
         let mut phase = Phase::default();
         loop {
-            let from = Instant::now();
+            let started_at = Instant::now();
             let outcome = ab::run(&client, &load, SLICE_LIMIT)?;
             phase.0.push(Slice {
-                from,
+                started_at,
                 outcome,
                 requests: load.requests,
             });

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Balancer, Setting, Site, Trial};
 use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
-use crate::experiment::disturbance;
+use crate::experiment::disturbance::{self, LiveBalancer};
 use crate::peer::{START_LIMIT, haproxy, ldirectord, nftables, nginx, php, weir};
 use crate::process::{Daemon, Launcher};
 use crate::topology::Topology;
@@ -86,7 +86,7 @@ impl Trial {
             Balancer::Weir(forward) => Running::Weir {
                 _director: self.start_weir(setting, topology, base, forward, cgroup)?,
             },
-            Balancer::Disturbed(subject, by) => {
+            Balancer::Disturbed(subject, kind) => {
                 let weir = match subject.forward() {
                     Some(forward) => {
                         Some(self.start_weir(setting, topology, base, forward, cgroup)?)
@@ -100,7 +100,7 @@ impl Trial {
                     weir: setting.weir,
                     servers,
                 };
-                Running::Disturbed(disturbance::Live::start(subject, by, setup, weir)?)
+                Running::Disturbed(LiveBalancer::start(subject, kind, setup, weir)?)
             }
             Balancer::Ldirectord => {
                 let director =
@@ -167,7 +167,7 @@ pub(super) enum Running<'a> {
     Weir {
         _director: weir::Director<'a>,
     },
-    Disturbed(disturbance::Live<'a>),
+    Disturbed(LiveBalancer<'a>),
     /// The daemon is dropped first, because it changes the director until it exits.
     Both {
         _daemon: Daemon,
