@@ -95,7 +95,7 @@ fn implausible_list_changes_nothing() {
     }
     let (_, shown) = proxy.weir(&["status"]);
     assert!(
-        shown.contains("the previous servers stay in use: it shrank from 3 to 0 servers"),
+        shown.contains("the previous servers stay in use: the list shrank from 3 to 0 servers"),
         "{shown}"
     );
     // The state survives a restart. A reload accepts the list as it is.
