@@ -231,7 +231,7 @@ impl Simulation {
             let timer = self.monitor.next_deadline();
             match (next_result, timer) {
                 (Some((due, index)), timer)
-                    if due <= until && timer.is_none_or(|due| due <= due) =>
+                    if due <= until && timer.is_none_or(|deadline| due <= deadline) =>
                 {
                     self.now = self.now.max(due);
                     self.deliver(index);

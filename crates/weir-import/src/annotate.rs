@@ -16,13 +16,13 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
         .map(|(span, path)| (span.start, document.tables[path[0]].position.whole_line()))
         .collect();
     let mut comments_before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    // The first table of each line.
+    // Offset of the first table of each line.
     let mut first_tables: BTreeMap<Position, usize> = BTreeMap::new();
-    for (start, from) in &starts {
+    for (start, line_position) in &starts {
         // One line can become several tables.
-        if let Entry::Vacant(vacant) = first_tables.entry(*from) {
+        if let Entry::Vacant(vacant) = first_tables.entry(*line_position) {
             vacant.insert(*start);
-            let comments = notes.comments_before(*from);
+            let comments = notes.comments_before(*line_position);
             comments_before.entry(*start).or_default().extend(comments);
         }
     }

@@ -252,7 +252,8 @@ fn certificates_of_crt_list_are_imported() {
 fn only_lines_of_active_blocks_are_imported() {
     let blocks = "global\n setenv MINE 1\n unsetenv SET\n.if defined(SET)\n maxconn 1\n.endif\n";
     let frontend = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  \
-                 bind :82\n .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n .notice \"text\"";
+                 bind :82\n .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n \
+                 .notice \"text\"";
     let text =
         format!("{blocks}{DEFAULTS}frontend web\n {frontend}\n default_backend app\n{BACKEND}");
     let imported = import(&text, &ENVIRONMENT);

@@ -434,18 +434,15 @@ fn read_other_directive(
             field::note_extra_arguments(notes, node, 0);
             set(Some(Entry::new("track_interface", false, node.position)));
         }
-        keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
+        word @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
             field::note_extra_arguments(notes, node, 0);
-            let key = if keyword.ends_with("preempt") {
+            let key = if word.ends_with("preempt") {
                 "preempt"
             } else {
                 "accept"
             };
-            set(Some(Entry::new(
-                key,
-                !keyword.starts_with("no"),
-                node.position,
-            )));
+            let entry = Entry::new(key, !word.starts_with("no"), node.position);
+            set(Some(entry));
         }
         "mcast_src_ip" | "unicast_src_ip" => {
             let source = field::parse_address(notes, node);

@@ -20,16 +20,11 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     let mut keys = Vec::new();
     let inner = levels.split_last().map_or(levels, |(_, inner)| inner);
     // Settings of the default server block are in the table of the service.
-    let own_lines = inner.iter().flat_map(|level| level.iter().rev());
-    let own_lines: Vec<&Node> = own_lines
+    let lines = inner.iter().flat_map(|level| level.iter().rev());
+    let lines: Vec<&Node> = lines
         .filter(|line| !context.service_lines.contains(&line.position))
         .collect();
-    let find = |keyword: &str| {
-        own_lines
-            .iter()
-            .copied()
-            .find(|line| line.keyword() == keyword)
-    };
+    let find = |keyword: &str| lines.iter().copied().find(|line| line.keyword() == keyword);
     let mut times: Vec<Entry> = Vec::new();
     for (keyword, key) in TIMES {
         let Some(line) = find(keyword) else { continue };
@@ -68,7 +63,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     if let Some(line) = find("proxy_next_upstream_tries") {
         keys.extend(limit::retries(context, line, notes));
     }
-    keys.extend(own_compression(context, &own_lines, levels));
+    keys.extend(own_compression(context, &lines, levels));
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
@@ -78,12 +73,8 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         levels.iter().filter(has).count() == 1
     };
     let limit = |keyword: &str| find(keyword).filter(|_| has_no_outer(keyword));
-    let limits = limit::route_limits(
-        context,
-        outer,
-        [limit("limit_req"), limit("limit_conn")],
-        notes,
-    );
+    let limit_lines = [limit("limit_req"), limit("limit_conn")];
+    let limits = limit::route_limits(context, outer, limit_lines, notes);
     if !limits.is_empty() {
         keys.push(Entry::implied("limits", limits));
     }

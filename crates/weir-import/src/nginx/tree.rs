@@ -134,16 +134,16 @@ fn parse_file(
 ) -> Vec<Node> {
     let file_index = notes.add_file(name, text);
     let tokens = tokenize(notes, file_index, text);
-    let mut file_index = 0;
+    let mut token_index = 0;
     let mut nodes = Vec::new();
-    while file_index < tokens.len() {
-        nodes.extend(parse_block(notes, &tokens, &mut file_index, 0));
-        if let Some((position, _)) = tokens.get(file_index) {
+    while token_index < tokens.len() {
+        nodes.extend(parse_block(notes, &tokens, &mut token_index, 0));
+        if let Some((position, _)) = tokens.get(token_index) {
             notes.add(
                 *position,
                 "unexpected closing brace, and nginx rejects the file",
             );
-            file_index += 1;
+            token_index += 1;
         }
     }
     let directory = name
@@ -303,42 +303,35 @@ fn parse_block(
     let mut position: Option<Position> = None;
     // Start of a directive with a block, on a new line after a directive without its `;`.
     let mut block_start: Option<(usize, Position)> = None;
-    while let Some((token_position, token)) = tokens.get(*index) {
+    while let Some((start, token)) = tokens.get(*index) {
         match token {
             Token::Word(word) => {
-                let is_on_new_line =
-                    position.is_some_and(|first| !first.is_on_same_line(*token_position));
+                let is_on_new_line = position.is_some_and(|first| !first.is_on_same_line(*start));
                 if block_start.is_none() && is_on_new_line && BLOCKS.contains(&word.as_str()) {
-                    block_start = Some((words.len(), *token_position));
+                    block_start = Some((words.len(), *start));
                 }
                 words.push(word.clone());
-                position.get_or_insert(*token_position);
+                position.get_or_insert(*start);
             }
             Token::End => {
                 block_start = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
                     Some(position) => nodes.push(simple_directive(position, words)),
-                    None => notes.add(
-                        *token_position,
-                        "unexpected `;`, and nginx rejects the file",
-                    ),
+                    None => notes.add(*start, "unexpected `;`, and nginx rejects the file"),
                 }
             }
             Token::Open => {
                 *index += 1;
                 if depth >= MAX_DEPTH {
-                    notes.add(
-                        *token_position,
-                        "not imported: blocks are nested too deeply",
-                    );
+                    notes.add(*start, "not imported: blocks are nested too deeply");
                     *index = tokens.len();
                     return nodes;
                 }
                 let inner = parse_block(notes, tokens, index, depth + 1);
                 if *index >= tokens.len() {
                     notes.add(
-                        *token_position,
+                        *start,
                         "the block has no closing brace, and nginx rejects the file",
                     );
                 }
@@ -352,13 +345,13 @@ fn parse_block(
                 }
                 if words.is_empty() {
                     notes.add(
-                        *token_position,
+                        *start,
                         "the block has no directive, and nginx rejects the file",
                     );
                     words.push(String::new());
                 }
                 nodes.push(Node {
-                    position: position.take().unwrap_or(*token_position),
+                    position: position.take().unwrap_or(*start),
                     words: std::mem::take(&mut words),
                     block: Some(inner),
                 });

@@ -188,11 +188,8 @@ fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
         return Some(IfCondition::Matches(condition));
     }
     // The condition has one field, so its negation has one alternative.
-    condition
-        .negated()
-        .into_iter()
-        .next()
-        .map(IfCondition::Matches)
+    let mut alternatives = condition.negated().into_iter();
+    alternatives.next().map(IfCondition::Matches)
 }
 
 /// Parses the methods of `~^(GET|HEAD)$`.
