@@ -10,7 +10,7 @@ pub(crate) fn format_millis(millis: u64) -> String {
     weir_config::show_duration(Duration::from_millis(millis))
 }
 
-/// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` stands for a number
+/// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` is that of a number
 /// without a unit. `None` = invalid.
 pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     let mut total: u64 = 0;
