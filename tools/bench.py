@@ -45,6 +45,9 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 COMPARED = ["packet", "peers", "secure"]
 PROGRAMS = [*COMPARED, "scale", "checks", "connect", "sync"]
 
+# Names that programs had in older commits.
+FORMER_NAMES = {"beside": "peers"}
+
 # Rows that are compared by default: (program, the argument that selects the row).
 ROWS = [
     ("packet", "direct TCP, 1 flow"),
@@ -204,7 +207,7 @@ def parse(text):
 
 
 def build(tree, programs, profile=None, keep=None, settings=None):
-    """Builds the benchmarks of a tree; returns their executables by name. A tree may lack some of them.
+    """Builds the benchmarks of a tree; returns their executables by current name. A tree may lack some of them.
 
     Trees share the target directory, and with it the libraries of others. The crates of both trees have the same file
     names there, so the executables are copied to the directory `keep`.
@@ -213,7 +216,8 @@ def build(tree, programs, profile=None, keep=None, settings=None):
     metadata = json.loads(subprocess.run(command, cwd=tree, check=True, capture_output=True).stdout)
     arguments = []
     for package in metadata["packages"]:
-        wanted = [t["name"] for t in package["targets"] if "bench" in t["kind"] and t["name"] in programs]
+        names = [t["name"] for t in package["targets"] if "bench" in t["kind"]]
+        wanted = [name for name in names if FORMER_NAMES.get(name, name) in programs]
         if wanted:
             arguments += ["-p", package["name"], *(a for name in wanted for a in ("--bench", name))]
     command = [CARGO, "bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
@@ -227,10 +231,11 @@ def build(tree, programs, profile=None, keep=None, settings=None):
         message = json.loads(line)
         if message.get("executable") and "bench" in message["target"]["kind"]:
             executable = Path(message["executable"])
+            name = FORMER_NAMES.get(message["target"]["name"], message["target"]["name"])
             if keep:
                 keep.mkdir(parents=True, exist_ok=True)
-                executable = Path(shutil.copy2(executable, keep / message["target"]["name"]))
-            found[message["target"]["name"]] = executable
+                executable = Path(shutil.copy2(executable, keep / name))
+            found[name] = executable
     return found
 
 

@@ -1,6 +1,6 @@
-//! The cost of connect(), send() and sendto() with `forward = "socket"`, next to the same calls with a server's own
-//! address, in CPU time of the calling thread and in time. The calls alternate, so that the load of the machine affects
-//! both. A packet of a connected socket meets no hook: its row must show no difference.
+//! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, compared with the same calls to the
+//! address of a server, in CPU time of the calling thread and in elapsed time. The calls alternate, so that the load of
+//! the machine affects both. No hook runs for packets of a connected socket: their row must show no difference.
 
 use std::fs;
 use std::io;
@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 const ROUNDS: u32 = 15;
 const VIP: &str = "198.51.100.77";
 
+/// A daemon with its own directories and mounts of cgroup2 and bpffs.
 struct Rig {
     directory: PathBuf,
     daemon: Option<Child>,
@@ -39,7 +40,7 @@ impl Drop for Rig {
         // A cgroup with processes cannot be removed.
         let root = self.directory.join("cgroup2");
         let _ = fs::write(root.join("cgroup.procs"), std::process::id().to_string());
-        let _ = fs::remove_dir(root.join(name()));
+        let _ = fs::remove_dir(root.join(unique_name()));
         for mount in ["cgroup2", "bpf"] {
             let _ = Command::new("umount")
                 .arg(self.directory.join(mount))
@@ -49,7 +50,7 @@ impl Drop for Rig {
     }
 }
 
-fn name() -> String {
+fn unique_name() -> String {
     format!("weir-bench-{}", std::process::id())
 }
 
@@ -57,7 +58,7 @@ fn main() -> io::Result<()> {
     if !weir_testing::require_root() {
         return Ok(());
     }
-    let directory = std::env::temp_dir().join(name());
+    let directory = std::env::temp_dir().join(unique_name());
     let mut rig = Rig {
         directory: directory.clone(),
         daemon: None,
@@ -69,28 +70,28 @@ fn main() -> io::Result<()> {
             .args(["-t", kind, "none"])
             .arg(mount)
             .status()?;
-        assert!(status.success(), "{kind} is mounted");
+        assert!(status.success(), "mount {kind}: {status}");
     }
-    let cgroup = directory.join("cgroup2").join(name());
+    let cgroup = directory.join("cgroup2").join(unique_name());
     fs::create_dir(&cgroup)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let _datagrams = UdpSocket::bind(server)?;
-    start(&mut rig, &cgroup, server)?;
+    let _udp_server = UdpSocket::bind(server)?;
+    start_daemon(&mut rig, &cgroup, server)?;
     fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
-    let vip = SocketAddr::new(VIP.parse().expect("an address"), server.port());
+    let vip = SocketAddr::new(VIP.parse().expect("parse the VIP"), server.port());
 
-    println!("A call, directly and by the VIP: CPU time, and time");
+    println!("Cost of a call, directly and through the VIP: CPU time, and elapsed time");
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    row("connect(), UDP", [server, vip], 20_000, |to| {
+    print_row("connect(), UDP", [server, vip], 20_000, |to| {
         socket.connect(to)
     });
-    row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
+    print_row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
         TcpStream::connect(to).map(drop)
     });
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    row("sendto(), unconnected UDP", [server, vip], 20_000, |to| {
+    print_row("sendto(), unconnected UDP", [server, vip], 20_000, |to| {
         socket.send_to(b"x", to).map(drop)
     });
     let connected = [server, vip].map(|to| {
@@ -100,13 +101,13 @@ fn main() -> io::Result<()> {
     });
     let [direct, balanced] = connected;
     let connected = [direct?, balanced?];
-    row("send(), connected UDP", [server, vip], 20_000, |to| {
+    print_row("send(), connected UDP", [server, vip], 20_000, |to| {
         connected[usize::from(to == vip)].send(b"x").map(drop)
     });
     Ok(())
 }
 
-fn start(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<()> {
+fn start_daemon(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<()> {
     let path = rig.directory.join("weir.toml");
     let port = server.port();
     let text = format!(
@@ -126,32 +127,37 @@ fn start(rig: &mut Rig, cgroup: &Path, server: SocketAddr) -> io::Result<()> {
         .status
         .success()
     {
-        assert!(Instant::now() < deadline, "the daemon does not answer");
+        assert!(Instant::now() < deadline, "the daemon does not respond");
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(())
 }
 
-fn row(what: &str, ends: [SocketAddr; 2], calls: u32, call: impl Fn(SocketAddr) -> io::Result<()>) {
-    let (mut cpu, mut passed) = ([Duration::ZERO; 2], [Duration::ZERO; 2]);
+fn print_row(
+    what: &str,
+    targets: [SocketAddr; 2],
+    calls: u32,
+    call: impl Fn(SocketAddr) -> io::Result<()>,
+) {
+    let (mut cpu, mut elapsed) = ([Duration::ZERO; 2], [Duration::ZERO; 2]);
     for _ in 0..ROUNDS {
-        for (end, to) in ends.into_iter().enumerate() {
-            let (begin_time, started) = (cpu_time(), Instant::now());
+        for (index, to) in targets.into_iter().enumerate() {
+            let (cpu_before, started) = (cpu_time(), Instant::now());
             for _ in 0..calls {
-                call(to).expect("it is sent");
+                call(to).expect("make the call");
             }
-            cpu[end] += cpu_time() - begin_time;
-            passed[end] += started.elapsed();
+            cpu[index] += cpu_time() - cpu_before;
+            elapsed[index] += started.elapsed();
         }
     }
-    let of_call = |sum: Duration| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS);
-    let ([direct, vip], [direct_passed, vip_passed]) = (cpu.map(of_call), passed.map(of_call));
+    let per_call = |sum: Duration| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS);
+    let ([direct, vip], [direct_elapsed, vip_elapsed]) = (cpu.map(per_call), elapsed.map(per_call));
     println!(
-        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_passed:>7.0} ns \
-         {vip_passed:>7.0} ns   {:+.0} ns",
+        "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_elapsed:>7.0} ns \
+         {vip_elapsed:>7.0} ns   {:+.0} ns",
         vip - direct,
         vip / direct,
-        vip_passed - direct_passed
+        vip_elapsed - direct_elapsed
     );
 }
 

@@ -75,16 +75,17 @@ impl GlobalOptions {
     /// Returns the paths from environment variables only, without a command line.
     pub(crate) fn from_environment() -> Self {
         let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        let or = |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| default.into());
+        let or_default =
+            |path: Option<PathBuf>, default: &str| path.unwrap_or_else(|| default.into());
         Self {
             config: path("WEIR_CONFIG"),
-            runtime_dir: or(path("WEIR_RUNTIME_DIR"), DEFAULT_RUNTIME_DIR),
-            pin_dir: or(path("WEIR_PIN_DIR"), DEFAULT_PIN_DIR),
+            runtime_dir: or_default(path("WEIR_RUNTIME_DIR"), DEFAULT_RUNTIME_DIR),
+            pin_dir: or_default(path("WEIR_PIN_DIR"), DEFAULT_PIN_DIR),
         }
     }
 
     /// Returns the absolute path of the configuration file, for another process; `None` = no file was specified.
-    pub(crate) fn named_config(&self) -> Result<Option<PathBuf>, Failure> {
+    pub(crate) fn absolute_config(&self) -> Result<Option<PathBuf>, Failure> {
         let absolute = self.config.as_deref().map(std::path::absolute);
         Ok(absolute.transpose()?)
     }
@@ -112,7 +113,7 @@ pub(crate) enum Command {
     /// Apply a configuration
     Reload {
         /// Watch for this long, and roll back if errors or failed checks increase
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         guard: Option<Duration>,
         /// Print JSON
         #[arg(long)]
@@ -156,7 +157,7 @@ pub(crate) enum Command {
         command: LabCommand,
     },
     /// ipvsadm-compatible command line
-    Ipvsadm(Rest),
+    Ipvsadm(UnparsedArguments),
     /// Translate another load balancer's configuration into weir.toml
     Import(Import),
     /// Upgrade the running daemon to another binary without dropping connections
@@ -178,7 +179,7 @@ pub(crate) enum Command {
     /// Run virtual routers; started by `weir run`
     #[command(hide = true)]
     VrrpAgent {
-        /// Wait until SIGUSR1 before anything else
+        /// Wait for SIGUSR1 before doing anything
         #[arg(long)]
         standby: bool,
     },
@@ -188,10 +189,10 @@ pub(crate) enum Command {
         /// Keep the addresses of a previous helper
         #[arg(long)]
         adopt: bool,
-        /// For the daemon, instead of the VRRP agent
+        /// Serve the daemon instead of the VRRP agent
         #[arg(long)]
         daemon: bool,
-        /// Own the layer 4 engine of the daemon
+        /// Run the daemon's layer 4 engine
         #[arg(long)]
         engine: bool,
         /// Start helpers for an unprivileged keeper; started by the service manager
@@ -257,7 +258,7 @@ pub(crate) enum Cluster {
         file: PathBuf,
         /// How long each director watches the configuration before the next one applies it; a director rolls back if
         /// errors or failed checks increase
-        #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
         guard: Duration,
         /// Return when the configuration is published, before the directors have applied it
         #[arg(long)]
@@ -345,7 +346,7 @@ pub(crate) enum TokenAction {
 /// Arguments that another parser reads.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Rest {
+pub(crate) struct UnparsedArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub(crate) rest: Vec<OsString>,
 }
@@ -356,7 +357,7 @@ pub(crate) struct Protect {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
     /// Maximum time that a connection is held
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) max: Duration,
     /// Command to run, such as another program's reload
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -418,7 +419,7 @@ pub(crate) struct Explain {
 #[command(subcommand_value_name = "drain|maint|ready|weight N")]
 pub(crate) struct Server {
     /// POOL/ADDRESS; the address as in the configuration file, with or without the port
-    #[arg(value_name = "POOL/ADDRESS", value_parser = server_name)]
+    #[arg(value_name = "POOL/ADDRESS", value_parser = parse_server_name)]
     pub(crate) server: ServerName,
     #[command(subcommand)]
     pub(crate) action: ServerAction,
@@ -441,7 +442,7 @@ pub(crate) enum ServerAction {
         #[arg(long)]
         wait: bool,
         /// With --wait: fail if connections remain after this time; the server stays drained
-        #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
         timeout: Option<Duration>,
     },
     /// Send no new flows to the server, and do not check it
@@ -517,12 +518,12 @@ pub(crate) enum ServerForward {
 }
 
 /// Splits at the last slash: names of pools created by ipvsadm contain a slash, addresses do not.
-fn server_name(text: &str) -> Result<ServerName, String> {
+fn parse_server_name(text: &str) -> Result<ServerName, String> {
     // The path of a unix socket contains slashes too.
-    let on_unix = text
+    let unix_socket = text
         .find("/unix:/")
-        .map(|at| (&text[..at], &text[at + 1..]));
-    match on_unix.or_else(|| text.rsplit_once('/')) {
+        .map(|index| (&text[..index], &text[index + 1..]));
+    match unix_socket.or_else(|| text.rsplit_once('/')) {
         Some((pool, address)) if !pool.is_empty() && !address.is_empty() => Ok(ServerName {
             pool: pool.to_owned(),
             address: address.to_owned(),
@@ -532,7 +533,7 @@ fn server_name(text: &str) -> Result<ServerName, String> {
 }
 
 /// Parses a duration as in the configuration: `500ms`, `30s`, `5m`, `1h`, `1d`.
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let example = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
     weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))
 }
@@ -579,19 +580,19 @@ mod tests {
 
     #[test]
     fn pool_names_may_contain_slashes() {
-        let name = server_name("ipvsadm:tcp/192.0.2.10:80/10.0.0.5:80").unwrap();
+        let name = parse_server_name("ipvsadm:tcp/192.0.2.10:80/10.0.0.5:80").unwrap();
         assert_eq!(name.pool, "ipvsadm:tcp/192.0.2.10:80");
         assert_eq!(name.address, "10.0.0.5:80");
         for wrong in ["images", "/10.0.0.5", "images/"] {
-            assert!(server_name(wrong).is_err(), "{wrong}");
+            assert!(parse_server_name(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn duration_without_unit_is_rejected() {
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
-        assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_duration("1d"), Ok(Duration::from_secs(86_400)));
         for wrong in [
             "",
             "5",
@@ -600,7 +601,7 @@ mod tests {
             "99999999999999999999s",
             "18446744073709551615m",
         ] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 }

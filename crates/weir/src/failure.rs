@@ -12,13 +12,13 @@ use crate::terminal;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The daemon rejected the request, or it failed.
+    /// The command failed, or the daemon rejected the request.
     #[error("{message}")]
     Failed {
         /// One line.
         message: String,
     },
-    /// A file is invalid; the message is its diagnostics.
+    /// A file is invalid; the message consists of the diagnostics.
     #[error("{findings}")]
     Findings {
         /// Rendered diagnostics.

@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser};
 use arguments::Arguments;
 
 fn main() -> ExitCode {
-    if let Some(code) = command::by_program_name() {
+    if let Some(code) = command::run_as_ipvsadm() {
         return code;
     }
     let arguments = Arguments::try_parse()
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-const CONFIGURATION: &str =
+const CONFIGURATION_TIP: &str =
     "`-c FILE` selects the configuration file: `weir check -c FILE`, `weir run -c FILE`";
 
 /// Arguments of nginx, HAProxy, ipvsadm and service scripts that operators may type out of habit, and the command of
@@ -43,7 +43,7 @@ const COUNTERPARTS: [(&[&str], &str); 9] = [
         &["-s", "-sf", "-st", "reconfigure", "refresh"],
         "`weir reload` applies a changed configuration",
     ),
-    (&["-f", "-C"], CONFIGURATION),
+    (&["-f", "-C"], CONFIGURATION_TIP),
     (
         &["-D", "-d", "-db", "start", "daemon", "serve"],
         "`weir run` is the daemon; under systemd: `systemctl start weir`",
@@ -87,7 +87,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     let known = known.find(|(names, _)| names.contains(&typed.as_str()));
     let known = known.filter(|_| is_first).map(|(_, tip)| *tip);
     let is_file = [".toml", ".json"].iter().any(|end| typed.ends_with(end));
-    if let Some(tip) = known.or(is_file.then_some(CONFIGURATION)) {
+    if let Some(tip) = known.or(is_file.then_some(CONFIGURATION_TIP)) {
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),

@@ -92,8 +92,7 @@ mod tests {
     #[test]
     fn one_line_per_second_is_logged() {
         let (mut last, start) = (None, Instant::now());
-        let due =
-            (0..50u64).filter(|at| is_due(&mut last, start + Duration::from_millis(at * 100)));
+        let due = (0..50u64).filter(|n| is_due(&mut last, start + Duration::from_millis(n * 100)));
         assert_eq!(due.count(), 5);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn wants_color() -> bool {
 /// Writes results to stdout. Exits with 0 if the reader closed the pipe, as `head` does.
 ///
 /// # Errors
-/// stdout cannot be written, such as a full disk.
+/// Writing to stdout failed, for example because the disk is full.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -40,7 +40,7 @@ pub(crate) fn eprint(text: &str) {
 
 /// Starts the log on stderr. `WEIR_LOG` overrides the level `default`, for example `debug` or `weir_control=trace`, and
 /// `weir log` changes it in a daemon.
-pub(crate) fn log(default: &str) {
+pub(crate) fn start_log(default: &str) {
     let variable = env::var("WEIR_LOG").ok();
     let parsed = variable.and_then(|text| Some((EnvFilter::try_new(&text).ok()?, text)));
     let (filter, text) = parsed.unwrap_or_else(|| (EnvFilter::new(default), default.to_owned()));

@@ -31,17 +31,20 @@ fn file_path_is_rejected_over_tcp() {
     let secret = daemon.write("secret", &format!("{SECRET}\n"));
     let body = format!("{{\"path\": \"{}\", \"color\": false}}", secret.display());
     for path in ["/v1/plan", "/v1/reload"] {
-        let answer = daemon.post(path, Some(&daemon.own_token()), &body);
-        assert!(!answer.contains(SECRET), "{path} shows the file: {answer}");
-        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-        assert!(answer.contains("only on the unix socket"), "{answer}");
+        let response = daemon.post(path, Some(&daemon.runtime_token()), &body);
+        assert!(
+            !response.contains(SECRET),
+            "{path} shows the file: {response}"
+        );
+        assert!(response.starts_with("HTTP/1.1 403"), "{response}");
+        assert!(response.contains("only on the unix socket"), "{response}");
     }
-    let answer = daemon.post(
+    let response = daemon.post(
         "/v1/upgrade",
-        Some(&daemon.own_token()),
+        Some(&daemon.runtime_token()),
         "{\"program\": \"/bin/true\"}",
     );
-    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 403"), "{response}");
 }
 
 #[test]
@@ -51,10 +54,13 @@ fn active_file_errors_give_position_without_quoting() {
     let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
     daemon.write("weir.toml", &bad);
     for path in ["/v1/plan", "/v1/reload"] {
-        let answer = daemon.post(path, Some(&daemon.own_token()), "");
-        assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
-        assert!(!answer.contains(SECRET), "{path} quotes the file: {answer}");
-        assert!(answer.contains("weir.toml:"), "{answer}");
+        let response = daemon.post(path, Some(&daemon.runtime_token()), "");
+        assert!(response.starts_with("HTTP/1.1 422"), "{response}");
+        assert!(
+            !response.contains(SECRET),
+            "{path} quotes the file: {response}"
+        );
+        assert!(response.contains("weir.toml:"), "{response}");
     }
     // The owner's `weir reload` receives the whole error.
     let (_, printed) = daemon.weir(&["reload"]);
@@ -64,7 +70,7 @@ fn active_file_errors_give_position_without_quoting() {
 #[test]
 fn submitted_text_is_planned_applied_and_quoted() {
     let daemon = AdminDaemon::start("");
-    let token = daemon.own_token();
+    let token = daemon.runtime_token();
     let good = fs::read_to_string(daemon.config()).expect("read the file");
     let body = |text: &str| serde_json::json!({ "text": text }).to_string();
     let more = format!("{good}\n[pool.more]\nservers = [\"127.0.0.9:1\"]\n");
@@ -96,24 +102,24 @@ fn submitted_text_is_planned_applied_and_quoted() {
 #[test]
 fn submitted_text_cannot_add_files_or_programs() {
     let daemon = AdminDaemon::start("");
-    let token = daemon.own_token();
+    let token = daemon.runtime_token();
     let good = fs::read_to_string(daemon.config()).expect("read the file");
-    let made = daemon.directory.join("made");
-    let made = made.display();
+    let target = daemon.directory.join("made");
+    let target = target.display();
     for more in [
-        format!("access_log = \"{made}\""),
-        format!("error_pages = [{{ status = 503, file = \"{made}\" }}]"),
-        format!("[pool.q]\nservers_file = \"{made}\""),
+        format!("access_log = \"{target}\""),
+        format!("error_pages = [{{ status = 503, file = \"{target}\" }}]"),
+        format!("[pool.q]\nservers_file = \"{target}\""),
         format!(
             "[pool.q]\nservers = [\"127.0.0.1:2\"]\ncheck = {{ kind = \"script\", command = [\"/bin/touch\", \
-             \"{made}\"], user = \"root\" }}"
+             \"{target}\"], user = \"root\" }}"
         ),
     ] {
         let body = serde_json::json!({ "text": format!("{good}\n{more}\n") }).to_string();
         for path in ["/v1/plan", "/v1/reload"] {
-            let answer = daemon.post(path, Some(&token), &body);
-            assert!(answer.starts_with("HTTP/1.1 422"), "{more}: {answer}");
-            assert!(answer.contains("E061"), "{answer}");
+            let response = daemon.post(path, Some(&token), &body);
+            assert!(response.starts_with("HTTP/1.1 422"), "{more}: {response}");
+            assert!(response.contains("E061"), "{response}");
         }
     }
     assert!(!daemon.directory.join("made").exists());
@@ -125,15 +131,15 @@ fn submitted_text_cannot_add_files_or_programs() {
 #[test]
 fn foreign_host_or_origin_is_rejected() {
     let plain = AdminDaemon::start("");
-    let evil =
-        plain.raw("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    let evil = plain
+        .send_raw("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
     assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
     drop(plain);
     let daemon = AdminDaemon::start("hosts = [\"lb1.example\"]\n");
     let port = daemon.admin.port();
     let status = |fields: &str| {
         let request = format!("GET /v1/status HTTP/1.1\r\nConnection: close\r\n{fields}\r\n");
-        daemon.raw(&request)
+        daemon.send_raw(&request)
     };
     let evil = status(&format!("Host: evil.example:{port}\r\n"));
     assert!(evil.starts_with("HTTP/1.1 421"), "{evil}");
@@ -150,25 +156,30 @@ fn foreign_host_or_origin_is_rejected() {
     }
     let absolute =
         format!("GET http://evil.example/v1/status HTTP/1.1\r\nConnection: close\r\n{host}\r\n");
-    let absolute = daemon.raw(&absolute);
+    let absolute = daemon.send_raw(&absolute);
     assert!(absolute.starts_with("HTTP/1.1 421"), "{absolute}");
     let metrics = daemon.get("/metrics", None);
     let counted = "weir_admin_refused_total{reason=\"host\"} 2";
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-/// Opens a connection from each address, sends `printed` on it and keeps it open. Returns the metrics meanwhile.
-fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, printed: &str) -> String {
-    let mut held = Vec::new();
-    for last in from {
+/// Opens a connection from each address, sends `request` on it and keeps it open. Returns the response to a request for
+/// the metrics while the connections are open.
+fn metrics_during(
+    daemon: &AdminDaemon,
+    last_bytes: impl Iterator<Item = u8>,
+    request: &str,
+) -> String {
+    let mut streams = Vec::new();
+    for last in last_bytes {
         let mut stream = daemon::connect_from(last, daemon.admin);
         // The daemon may have closed the connection to make room for another one.
-        let _ = stream.write_all(printed.as_bytes());
-        held.push(stream);
+        let _ = stream.write_all(request.as_bytes());
+        streams.push(stream);
     }
-    let answer = daemon.get("/metrics", None);
-    drop(held);
-    answer
+    let response = daemon.get("/metrics", None);
+    drop(streams);
+    response
 }
 
 #[test]
@@ -176,19 +187,19 @@ fn silent_clients_do_not_block_others() {
     let daemon = AdminDaemon::start("");
     let host = format!("Host: {}\r\n", daemon.admin);
     let silent = "";
-    let half = format!("GET /metrics HTTP/1.1\r\n{host}");
+    let incomplete = format!("GET /metrics HTTP/1.1\r\n{host}");
     let body = format!("POST /v1/explain HTTP/1.1\r\n{host}Content-Length: 900\r\n\r\n{{");
     let unread = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
-    for printed in [silent, &half, &body, &unread] {
-        let one = metrics_during(&daemon, (0..200).map(|_| 1), printed);
+    for request in [silent, &incomplete, &body, &unread] {
+        let one = metrics_during(&daemon, (0..200).map(|_| 1), request);
         assert!(
             one.starts_with("HTTP/1.1 200"),
-            "200 from one address, {printed:?}: {one}"
+            "200 from one address, {request:?}: {one}"
         );
-        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), printed);
+        let many = metrics_during(&daemon, (0..200).map(|n| 2 + n % 40), request);
         assert!(
             many.starts_with("HTTP/1.1 200"),
-            "200 from forty addresses, {printed:?}: {many}"
+            "200 from forty addresses, {request:?}: {many}"
         );
     }
 }
@@ -225,18 +236,22 @@ fn endpoints_require_their_role() {
         );
         assert_eq!(code(Some("")), 401, "{method} {path} with an empty token");
         for (role, token) in tokens.iter().enumerate() {
-            let answer = daemon.fetch(method, path, Some(token), "{}");
+            let response = daemon.fetch(method, path, Some(token), "{}");
             if role < needed {
-                assert_eq!(answer.code(), 403, "{method} {path} with role {role}");
-                assert!(answer.0.contains("insufficient_scope"), "{}", answer.0);
+                assert_eq!(response.code(), 403, "{method} {path} with role {role}");
+                assert!(response.0.contains("insufficient_scope"), "{}", response.0);
             } else if path == "/v1/upgrade" {
-                assert!(answer.0.contains("only on the unix socket"), "{}", answer.0);
+                assert!(
+                    response.0.contains("only on the unix socket"),
+                    "{}",
+                    response.0
+                );
             } else {
-                let code = answer.code();
+                let code = response.code();
                 assert!(
                     code != 401 && code != 403,
                     "{method} {path} with role {role}: {}",
-                    answer.0
+                    response.0
                 );
             }
         }
@@ -248,7 +263,10 @@ fn endpoints_require_their_role() {
     let refusals = log
         .matches("rejected a client of the admin listener")
         .count();
-    assert!((1..10).contains(&refusals), "{refusals} lines: {log}");
+    assert!(
+        (1..10).contains(&refusals),
+        "{refusals} lines about rejected clients: {log}"
+    );
 }
 
 #[test]
@@ -322,28 +340,28 @@ fn socket_rejects_file_paths_from_other_users() {
     };
     let path = secret.to_str().expect("path is valid UTF-8");
     for command in ["plan", "reload"] {
-        let (done, printed) = as_other_user(&[command, "-c", path]);
+        let (succeeded, printed) = as_other_user(&[command, "-c", path]);
         assert!(
             !printed.contains(SECRET),
             "{command} shows the file: {printed}"
         );
         assert!(
-            !done && printed.contains("only on the unix socket, by root"),
+            !succeeded && printed.contains("only on the unix socket, by root"),
             "{printed}"
         );
     }
-    let (done, printed) = as_other_user(&["upgrade", "/bin/true"]);
+    let (succeeded, printed) = as_other_user(&["upgrade", "/bin/true"]);
     assert!(
-        !done && printed.contains("only on the unix socket, by root"),
+        !succeeded && printed.contains("only on the unix socket, by root"),
         "{printed}"
     );
-    let (done, printed) = as_other_user(&["plan"]);
-    assert!(done && printed.contains("no changes"), "{printed}");
+    let (succeeded, printed) = as_other_user(&["plan"]);
+    assert!(succeeded && printed.contains("no changes"), "{printed}");
     let good = fs::read_to_string(daemon.config()).expect("read the file");
     daemon.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
-    let (done, printed) = as_other_user(&["reload"]);
+    let (succeeded, printed) = as_other_user(&["reload"]);
     assert!(
-        !done && printed.contains("weir.toml:") && !printed.contains(SECRET),
+        !succeeded && printed.contains("weir.toml:") && !printed.contains(SECRET),
         "{printed}"
     );
 }
@@ -382,11 +400,12 @@ fn remote_client_uses_tls_and_token() {
     let url = format!("https://{address}");
     let bare = curl(&format!("{url}/v1/status"), None);
     assert!(bare.ends_with("code=401"), "{bare}");
-    let own = fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
-    let own = curl(&format!("{url}/v1/status"), Some(&own));
+    let runtime_token =
+        fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
+    let response = curl(&format!("{url}/v1/status"), Some(&runtime_token));
     assert!(
-        own.ends_with("code=401"),
-        "the runtime directory's is for loopback: {own}"
+        response.ends_with("code=401"),
+        "the runtime directory's token must be accepted on loopback only: {response}"
     );
     let status = curl(&format!("{url}/v1/status"), Some(&reader));
     assert!(status.ends_with("code=200"), "{status}");
@@ -407,16 +426,16 @@ fn remote_client_uses_tls_and_token() {
     );
     let renewed = curl(&renewed, Some(&reader));
     assert!(renewed.ends_with("code=200"), "{renewed}");
-    let own = world.status()["admin_certificates"].clone();
+    let certificates = world.status()["admin_certificates"].clone();
     assert_eq!(
-        (&own[0]["file"], &own[0]["name"]),
+        (&certificates[0]["file"], &certificates[0]["name"]),
         (&certificate.as_str().into(), &"lb1.example".into()),
-        "{own:#}"
+        "{certificates:#}"
     );
     let series = format!(
         "\nweir_certificate_not_after_timestamp_seconds{{service=\"[node] \
          admin\",certificate=\"{certificate}\"}} {}\n",
-        own[0]["not_after_s"]
+        certificates[0]["not_after_s"]
     );
     assert!(renewed.contains(&series), "{series}: {renewed}");
 }
@@ -429,6 +448,6 @@ fn clients_that_do_not_read_do_not_delay_others() {
         .collect();
     let daemon = AdminDaemon::start_with("", &servers.join(", "));
     let request = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n\r\n", daemon.admin);
-    let answer = metrics_during(&daemon, (0..80).map(|n| 2 + n % 40), &request);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let response = metrics_during(&daemon, (0..80).map(|n| 2 + n % 40), &request);
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }

@@ -1,4 +1,4 @@
-//! Tests of VIPs announced by BGP, with BIRD on a router, and on a director where Weir controls it.
+//! Tests of VIPs announced by BGP, with BIRD on a router and on the director, where Weir controls BIRD.
 
 mod world;
 
@@ -35,12 +35,12 @@ impl Fabric {
              65001;\n{SESSION}  ipv4 {{ import all; export none; }};\n}}\n"
         );
         fabric.start_bird("client", &router);
-        let own = fabric.path("director", "weir*.conf");
+        let weir_files = fabric.path("director", "weir*.conf");
         let director = format!(
             "router id 10.71.0.3;\ninclude \"{}\";\nprotocol device {{ }}\nprotocol bgp upstream {{\n  local \
              10.71.0.3 as 65001;\n  neighbor 10.71.0.2 as 65000;\n{SESSION}  ipv4 {{ import none; \
              export where proto = \"weir4\"; }};\n}}\n",
-            own.display()
+            weir_files.display()
         );
         fabric.start_bird("director", &director);
         wait_for("a BGP session", TIMEOUT, || {
@@ -124,12 +124,12 @@ fn children(pid: u32) -> Vec<(u32, String)> {
     .collect()
 }
 
-fn child(pid: u32, word: &str) -> u32 {
+fn child(pid: u32, part: &str) -> u32 {
     let all = children(pid);
-    let mut found = all.iter().filter(|(_, line)| line.contains(word));
+    let mut found = all.iter().filter(|(_, line)| line.contains(part));
     found
         .next()
-        .unwrap_or_else(|| panic!("{word} in {all:?}"))
+        .unwrap_or_else(|| panic!("no child process with {part} in {all:?}"))
         .0
 }
 
@@ -204,15 +204,15 @@ fn route_follows_health_drain_and_stop() {
             .contains("weir_announced{vip=\"192.0.2.10\"} 1")
     );
 
-    // Without `[announce]`, nothing is announced. A stop withdraws the route immediately.
-    let (without, _) = config
+    // Without `[announce]`, nothing is announced. The route is also withdrawn if the daemon hangs.
+    let (without_announce, _) = config
         .split_once("[announce]")
         .expect("text contains the table");
-    fabric.world.reload(without);
+    fabric.world.reload(without_announce);
     fabric.wait_for_route(false);
     fabric.world.reload(&config);
     fabric.wait_for_route(true);
-    fabric.world.stop_daemon();
+    fabric.world.suspend_daemon();
     fabric.wait_for_route(false);
 }
 
@@ -232,17 +232,14 @@ fn routes_are_kept_for_withdraw_after_when_processes_crash() {
         let pid = child(keeper, process);
         kill(pid);
         wait_for("a new process", TIMEOUT, || {
-            assert!(
-                fabric.has_route(),
-                "withdrawn after the death of `{process}`"
-            );
+            assert!(fabric.has_route(), "withdrawn after `{process}` was killed");
             let all = children(keeper);
             all.iter()
                 .any(|(new, line)| *new != pid && line.contains(process))
         });
     }
-    let until = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < until {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
         assert!(fabric.has_route(), "withdrawn after a restart");
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -78,7 +78,7 @@ pool = "imges"
 "#;
 
 #[test]
-fn check_as_json() {
+fn check_prints_findings_as_json() {
     let scratch = Scratch::new(BAD);
     let output = scratch.output("check -c weir.toml --json");
     assert_eq!(output.status.code(), Some(1));
@@ -86,7 +86,7 @@ fn check_as_json() {
     let found = found.as_array().unwrap();
     let typo = found
         .iter()
-        .find(|one| one["message"].as_str().unwrap().contains("weigth"))
+        .find(|it| it["message"].as_str().unwrap().contains("weigth"))
         .unwrap();
     assert_eq!(
         (
@@ -144,7 +144,7 @@ fn json_configuration_is_equivalent() {
 }
 
 #[test]
-fn plan_without_a_daemon() {
+fn plan_without_daemon_compares_with_empty_configuration() {
     insta::assert_snapshot!(Scratch::new(GOOD).run("plan -c weir.toml"));
 }
 
@@ -168,7 +168,7 @@ fn exit_code_is_3_without_daemon() {
 }
 
 #[test]
-fn usage_errors() {
+fn usage_errors_exit_with_2() {
     let scratch = Scratch::new(GOOD);
     let lines = [
         "",
@@ -243,8 +243,8 @@ fn colours_require_a_terminal() {
     assert!(!output.stderr.contains(&0x1b));
 }
 
-/// Runs a command in a separate network namespace in which no name server answers. Returns output and duration.
-fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
+/// Runs a command in a separate network namespace in which no name server responds. Returns its output and duration.
+fn run_without_name_servers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
     let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf \
      && exec \"$@\"";
     fs::write(scratch.path.join("resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
@@ -308,22 +308,22 @@ fn import_waits_two_seconds_for_dns_in_total() {
         "ldirectord ldirectord.cf",
         "ipvsadm ipvsadm.save",
     ] {
-        let (output, latencies) = without_answers(&scratch, &format!("import {line}"));
+        let (output, elapsed) = run_without_name_servers(&scratch, &format!("import {line}"));
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         // Names in the hosts file need no name server. The limit is two seconds plus the time that this machine needs
         // for everything else.
         assert!(
-            latencies < std::time::Duration::from_secs(4),
-            "{line} took {latencies:?}: {printed}"
+            elapsed < std::time::Duration::from_secs(4),
+            "{line} took {elapsed:?}: {printed}"
         );
-        let made = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(made.contains("127.0.0.1"), "{line}: {made} {printed}");
+        let toml = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(toml.contains("127.0.0.1"), "{line}: {toml} {printed}");
         // These programs resolve names at run time, as Weir's proxy does.
         if line.starts_with("haproxy") || line.starts_with("nginx") {
             assert_eq!(output.status.code(), Some(0), "{printed}");
             for n in 1..=5 {
                 let name = format!("name = \"host{n}.example.net\"");
-                assert!(made.contains(&name), "{line}: {made}");
+                assert!(toml.contains(&name), "{line}: {toml}");
             }
             continue;
         }
@@ -427,16 +427,16 @@ fn repeated_mistake_is_reported_once() {
     let json = scratch.output("check -c weir.toml --json").stdout;
     let found: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(found.as_array().unwrap().len(), 1);
-    let one = &found[0];
+    let finding = &found[0];
     assert_eq!(
-        (&one["code"], &one["count"]),
+        (&finding["code"], &finding["count"]),
         (&"E016".into(), &2000.into())
     );
     assert_eq!(
-        (&one["line"], &one["further"][0]["line"]),
+        (&finding["line"], &finding["further"][0]["line"]),
         (&8.into(), &9.into())
     );
-    assert_eq!(one["further"].as_array().unwrap().len(), 1999);
+    assert_eq!(finding["further"].as_array().unwrap().len(), 1999);
 }
 
 #[test]
@@ -452,9 +452,12 @@ fn malformed_request_is_usage_error() {
     let scratch = Scratch::new(GOOD);
     for line in ["explain --request nonsense", "explain --request x -H y"] {
         let output = scratch.output(line);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
-        assert!(said.contains("expected 'GET http://host/path'"), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {printed}");
+        assert!(
+            printed.contains("expected 'GET http://host/path'"),
+            "{printed}"
+        );
     }
 }
 
@@ -465,21 +468,21 @@ fn request_is_explained_from_file_without_daemon() {
          [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\
          [[route]]\nservice = \"web\"\npath = \"/old/*\"\nredirect = \"https://{host}:{listen_port}/new/\"\n",
     );
-    let of_file = |path: &str| {
+    let explain = |path: &str| {
         let mut command = scratch.command("explain -c weir.toml --request");
         let request = format!("GET http://a.example:8080{path}");
         let output = command.arg(request).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let pool = of_file("/x");
+    let pool = explain("/x");
     for line in [
         "127.0.0.3:80: weight 3\n",
         "scheduler wrr chooses one of the usable servers of pool web; only the daemon knows their state\n",
     ] {
         assert!(pool.contains(line), "{pool}");
     }
-    let redirected = of_file("/old/x");
+    let redirected = explain("/old/x");
     assert!(
         redirected.ends_with("redirect 302 to https://a.example:8080/new/\n"),
         "{redirected}"
@@ -522,28 +525,31 @@ fn commands_of_other_programs_suggest_weirs_command() {
         ("disable", "weir server POOL/ADDRESS"),
         ("validate", "weir check"),
     ] {
-        let said = scratch.run(line);
-        assert!(said.contains("exit 2"), "{said}");
-        assert!(said.contains("tip: ") && said.contains(command), "{said}");
+        let printed = scratch.run(line);
+        assert!(printed.contains("exit 2"), "{printed}");
+        assert!(
+            printed.contains("tip: ") && printed.contains(command),
+            "{printed}"
+        );
     }
     for line in ["check weir.toml", "run weir.toml", "weir.toml"] {
-        let said = scratch.run(line);
+        let printed = scratch.run(line);
         assert!(
-            said.contains("tip: `-c FILE`") && said.contains("exit 2"),
-            "{said}"
+            printed.contains("tip: `-c FILE`") && printed.contains("exit 2"),
+            "{printed}"
         );
     }
     // Only the first argument is compared with other programs' commands.
-    let said = scratch.run("status -t");
-    assert!(!said.contains("weir check"), "{said}");
+    let printed = scratch.run("status -t");
+    assert!(!printed.contains("weir check"), "{printed}");
 }
 
 #[test]
 fn one_option_takes_several_vips() {
     let scratch = Scratch::new(GOOD);
     let line = "real-server up --forward direct --vip 192.0.2.1 192.0.2.2:x";
-    let said = scratch.run(line);
-    assert!(said.contains("'192.0.2.2:x' for '--vip"), "{said}");
+    let printed = scratch.run(line);
+    assert!(printed.contains("'192.0.2.2:x' for '--vip"), "{printed}");
 }
 
 #[test]
@@ -593,8 +599,8 @@ fn import_that_drops_access_rule_fails() {
         file.replace(" !{ src_conn_cur gt 10 }", ""),
     )
     .unwrap();
-    let kept = scratch.output("import haproxy haproxy.cfg");
-    assert_eq!(kept.status.code(), Some(0));
+    let output = scratch.output("import haproxy haproxy.cfg");
+    assert_eq!(output.status.code(), Some(0));
 }
 
 /// For each program, one line with an effect on clients, and one without.

@@ -77,7 +77,7 @@ impl Group {
     }
 
     /// Returns the data directory of an etcd member. It is on tmpfs, because etcd waits for the disk at each write.
-    fn data(&self, n: usize) -> PathBuf {
+    fn data_dir(&self, n: usize) -> PathBuf {
         PathBuf::from(format!(
             "/dev/shm/{}",
             self.world.namespace(&format!("etcd{n}"))
@@ -86,8 +86,8 @@ impl Group {
 
     fn start_etcd(&mut self, n: usize) {
         let address = |n: usize| format!("10.71.0.{}", 40 + n);
-        let all = (0..self.etcd.len()).map(|n| format!("e{n}=http://{}:2380", address(n)));
-        let all = all.collect::<Vec<_>>().join(",");
+        let members = (0..self.etcd.len()).map(|n| format!("e{n}=http://{}:2380", address(n)));
+        let members = members.collect::<Vec<_>>().join(",");
         let (client, peer) = (
             format!("{}{}:2379", self.scheme(), address(n)),
             format!("http://{}:2380", address(n)),
@@ -96,9 +96,9 @@ impl Group {
             .expect("create the log file");
         let mut command = self.world.command(&format!("etcd{n}"), "etcd");
         command
-            .args(["--name", &format!("e{n}"), "--initial-cluster", &all])
+            .args(["--name", &format!("e{n}"), "--initial-cluster", &members])
             .arg("--data-dir")
-            .arg(self.data(n))
+            .arg(self.data_dir(n))
             .args([
                 "--listen-client-urls",
                 &client,
@@ -204,7 +204,7 @@ impl Group {
         }
         let count = self.directors.len();
         for n in 0..count {
-            wait_for("all members", TIMEOUT, || self.present(n) == count);
+            wait_for("all members", TIMEOUT, || self.present_members(n) == count);
         }
     }
 
@@ -242,7 +242,7 @@ impl Group {
     }
 
     /// Returns the number of members that a director reports as present.
-    fn present(&self, n: usize) -> usize {
+    fn present_members(&self, n: usize) -> usize {
         let group = self.group(n);
         let members = group["members"].as_array().cloned().unwrap_or_default();
         members.iter().filter(|it| it["state"] == "present").count()
@@ -257,7 +257,7 @@ impl Group {
     }
 
     /// Sends a request to a port of a director. Returns whether it succeeds.
-    fn get(&self, n: usize, port: u16) -> bool {
+    fn serves(&self, n: usize, port: u16) -> bool {
         let address = format!("http://10.71.0.{}:{port}/name", host_number(n));
         self.world.get(&address).is_ok()
     }
@@ -294,7 +294,7 @@ impl Drop for Group {
             let _ = child.wait();
         }
         for n in 0..self.etcd.len() {
-            let _ = fs::remove_dir_all(self.data(n));
+            let _ = fs::remove_dir_all(self.data_dir(n));
         }
         for name in DIRECTORS.iter().take(self.directors.len()) {
             let _ = self.world.weir(name).args(["clean", "--force"]).output();
@@ -331,12 +331,12 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
         "{text}{errors}"
     );
     for n in 0..3 {
-        assert!(group.get(n, 8080), "director {n}");
-        let here = group.group(n);
+        assert!(group.serves(n, 8080), "director {n}");
+        let group_status = group.group(n);
         assert_eq!(
-            (&here["version"], &here["name"]),
+            (&group_status["version"], &group_status["name"]),
             (&1.into(), &"edge".into()),
-            "{here}"
+            "{group_status}"
         );
     }
     assert!(
@@ -351,15 +351,15 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
     );
 
     // The next publication makes servers fail: the first director rolls it back, and no other one applies it.
-    let refused = group.publish(1, &config(8080, &["10.71.0.20:81", "10.71.0.21:81"]), "3s");
-    let errors = String::from_utf8_lossy(&refused.stderr);
+    let rejected = group.publish(1, &config(8080, &["10.71.0.20:81", "10.71.0.21:81"]), "3s");
+    let errors = String::from_utf8_lossy(&rejected.stderr);
     assert!(
-        !refused.status.success() && errors.contains("was stopped by lb"),
+        !rejected.status.success() && errors.contains("was stopped by lb"),
         "{errors}"
     );
     for n in 0..3 {
         wait_for("version 1", TIMEOUT, || group.group(n)["version"] == 1);
-        assert!(group.get(n, 8080), "director {n}");
+        assert!(group.serves(n, 8080), "director {n}");
     }
 
     // A publication is limited by `[cluster.publish]` of each director's file, and errors have positions.
@@ -372,10 +372,10 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
         ("[node]\nmax_flows = 1024\n", "`node` cannot be published"),
         ("[pool.a]\nservers = 1\n", "cluster/edge:2:11"),
     ] {
-        let refused = group.publish(2, text, "0s");
-        let errors = String::from_utf8_lossy(&refused.stderr);
+        let rejected = group.publish(2, text, "0s");
+        let errors = String::from_utf8_lossy(&rejected.stderr);
         assert!(
-            !refused.status.success() && errors.contains(expected),
+            !rejected.status.success() && errors.contains(expected),
             "{errors}"
         );
     }
@@ -396,16 +396,18 @@ fn publication_is_applied_by_all_directors_or_rolled_back() {
 
     // A director that stops leaves the group; a director that starts receives the group's configuration.
     group.stop(2);
-    wait_for("its departure", TIMEOUT, || group.present(0) == 2);
+    wait_for("the director to leave the group", TIMEOUT, || {
+        group.present_members(0) == 2
+    });
     fs::remove_file(group.world.path("run-third").join("cluster.json")).expect("remove the record");
     fs::remove_file(group.state_dir(2).join("cluster.json")).expect("remove the record");
     group.start(2);
-    wait_for("the configuration", TIMEOUT, || group.get(2, 8080));
+    wait_for("the configuration", TIMEOUT, || group.serves(2, 8080));
     // A large configuration is published in several chunks.
     let large = format!("{}# {}\n", config(8081, &SERVERS), "x".repeat(300_000));
     let published = group.publish(2, &large, "0s");
     assert!(published.status.success(), "{published:?}");
-    assert!(group.get(0, 8081) && group.get(1, 8081) && group.get(2, 8081));
+    assert!(group.serves(0, 8081) && group.serves(1, 8081) && group.serves(2, 8081));
 }
 
 #[test]
@@ -425,10 +427,10 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     );
     let load = {
         let (stop, failed, served) = (Arc::clone(&stop), Arc::clone(&failed), Arc::clone(&served));
-        group.world.inside("client", move || {
+        group.world.spawn_on("client", move || {
             while !stop.load(Ordering::Relaxed) {
                 for director in ["10.71.0.3:8080", "10.71.0.51:8080"] {
-                    match request(director) {
+                    match send_request(director) {
                         Ok(()) => served.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
                             eprintln!("{director}: {error}");
@@ -475,30 +477,33 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     group.succeed(0, &["server", "web/10.71.0.21:80", "maint"]);
     assert_eq!(group.state(0, "10.71.0.21:80"), "maint");
     assert_eq!(group.group(0)["pending"], 1);
-    let refused = group.publish(0, &config(8081, &SERVERS), "0s");
-    assert!(!refused.status.success(), "{refused:?}");
+    let rejected = group.publish(0, &config(8081, &SERVERS), "0s");
+    assert!(!rejected.status.success(), "{rejected:?}");
     for n in 0..2 {
         let members = group.group(n)["members"]
             .as_array()
             .cloned()
             .unwrap_or_default();
         assert_eq!(members.len(), 2, "{members:?}");
-        assert!(group.get(n, 8080), "director {n}");
+        assert!(group.serves(n, 8080), "director {n}");
     }
 
     // All data of etcd is lost: the directors restore it.
     group.kill_etcd(2);
     for n in 0..3 {
-        fs::remove_dir_all(group.data(n)).expect("remove the data");
+        fs::remove_dir_all(group.data_dir(n)).expect("remove the data");
         group.start_etcd(n);
     }
     group.wait_for_etcd();
     for n in 0..2 {
-        wait_for("the members", TIMEOUT, || group.present(n) == 2);
+        wait_for("the members", TIMEOUT, || group.present_members(n) == 2);
         wait_for("the configuration", TIMEOUT, || {
-            let here = group.group(n);
-            (&here["rollout"], &here["version"], &here["published"])
-                == (&"complete".into(), &1.into(), &1.into())
+            let group_status = group.group(n);
+            (
+                &group_status["rollout"],
+                &group_status["version"],
+                &group_status["published"],
+            ) == (&"complete".into(), &1.into(), &1.into())
         });
         wait_for("the override", TIMEOUT, || {
             group.state(n, "10.71.0.21:80") == "maint"
@@ -515,7 +520,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
         served.load(Ordering::Relaxed),
     );
     println!("{served} requests, {failed} failed");
-    assert_eq!(failed, 0, "of {served}");
+    assert_eq!(failed, 0, "of {served} requests failed");
     assert!(served > 100, "{served}");
 
     // A director starts without etcd, even after a reboot.
@@ -525,23 +530,25 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     group.stop(1);
     fs::remove_dir_all(group.world.path("run-second")).expect("remove the runtime directory");
     group.start(1);
-    wait_for("its service", TIMEOUT, || group.get(1, 8080));
+    wait_for("the restarted director's service", TIMEOUT, || {
+        group.serves(1, 8080)
+    });
     assert_eq!(group.group(1)["version"], 1);
     assert_eq!(group.state(1, "10.71.0.21:80"), "maint");
 }
 
 /// Sends a request on a new connection.
-fn request(address: &str) -> std::io::Result<()> {
+fn send_request(address: &str) -> std::io::Result<()> {
     use std::io::{Error, Read, Write};
     let address = address.parse().map_err(Error::other)?;
     let limit = Duration::from_secs(5);
     let mut stream = std::net::TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    match answer.starts_with("HTTP/1.1 200 ") {
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    match response.starts_with("HTTP/1.1 200 ") {
         true => Ok(()),
-        false => Err(Error::other(answer)),
+        false => Err(Error::other(response)),
     }
 }

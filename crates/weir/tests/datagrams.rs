@@ -30,19 +30,19 @@ fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
     }
     world.start_director(&config(family, forward, extra));
     let to = SocketAddr::new(family.vip(), 5300);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut servers = std::collections::BTreeSet::new();
     for round in 0..6_u8 {
         let payload: Vec<u8> = (0..4000_u16).map(|i| (i % 251) as u8 ^ round).collect();
-        let answer = world.udp_exchange(to, payload.clone());
-        let answer = answer.unwrap_or_else(|| panic!("no echo: {:#}", world.status()));
+        let reply = world.udp_exchange(to, payload.clone());
+        let reply = reply.unwrap_or_else(|| panic!("no echo: {:#}", world.status()));
         assert!(
-            answer[1..] == payload,
+            reply[1..] == payload,
             "{} bytes returned, or wrong content",
-            answer.len()
+            reply.len()
         );
-        seen.insert(answer[0]);
+        servers.insert(reply[0]);
     }
-    assert_eq!(seen.len(), 2, "both servers");
+    assert_eq!(servers.len(), 2, "both servers must reply");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn fragments_pass_l3dsr_v6() {
     assert_fragments_pass(Family::V6, "l3dsr", "");
 }
 
-/// A VIP answers echo requests, whether it is an address of the director or only routed to it.
+/// The director replies to echo requests for a VIP, whether the VIP is one of its addresses or only routed to it.
 #[test]
 fn icmp_echo_to_vip_is_answered() {
     if !privileged() {

@@ -32,7 +32,7 @@ fn config(forward: &str) -> String {
 
 /// Returns a command that runs a program on a host with a separate `/etc/sysctl.d`, and with the `keepalived.conf` that
 /// the test has written below `keepalived`.
-fn local(world: &World, host: &str, program: &str) -> Command {
+fn local_command(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
     std::fs::create_dir_all(&directory).expect("create a directory");
     let keepalived = world.path("keepalived");
@@ -55,7 +55,7 @@ fn local(world: &World, host: &str, program: &str) -> Command {
 
 /// Runs `weir ARGUMENTS` on a host. Returns the exit code and the output.
 fn run_on(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
-    let output = local(world, host, env!("CARGO_BIN_EXE_weir"))
+    let output = local_command(world, host, env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .output()
         .expect("run weir");
@@ -74,7 +74,9 @@ fn assert_finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
 
 /// Runs a shell command on a host and asserts that it succeeds.
 fn run_shell(world: &World, host: &str, line: &str) {
-    let output = local(world, host, "sh").args(["-ec", line]).output();
+    let output = local_command(world, host, "sh")
+        .args(["-ec", line])
+        .output();
     let output = output.expect("run sh");
     assert!(output.status.success(), "{line}: {output:?}");
 }
@@ -89,9 +91,10 @@ fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<S
         panic!("{error}: {text}");
     });
     let mut found = found.as_array().expect("value is an array").iter();
-    let says = |one: &&serde_json::Value| one["seen"].as_str().is_some_and(|it| it.contains(seen));
-    let one = found.find(says)?;
-    Some(one["mend"].as_str().unwrap_or_default().to_owned())
+    let is_match =
+        |finding: &&serde_json::Value| finding["seen"].as_str().is_some_and(|it| it.contains(seen));
+    let finding = found.find(is_match)?;
+    Some(finding["mend"].as_str().unwrap_or_default().to_owned())
 }
 
 /// Asserts that the finding is reported, and that it is gone after its fix command was executed.
@@ -101,8 +104,8 @@ fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: 
         panic!("{seen}: {}", run_on(world, host, arguments).1);
     });
     run_shell(world, host, &command);
-    let left = fix_of(world, host, arguments, seen);
-    assert_eq!(left, None, "after {command}");
+    let remaining = fix_of(world, host, arguments, seen);
+    assert_eq!(remaining, None, "after {command}");
 }
 
 #[test]
@@ -257,10 +260,10 @@ fn wrong_checksums_at_server_are_reported() {
         IpAddr::V4(server) => SocketAddr::from((server, 0)),
         IpAddr::V6(_) => unreachable!("address is IPv4"),
     };
-    let sending = world.inside("client", move || {
+    let sender = world.spawn_on("client", move || {
         let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP));
         let socket = socket.expect("open the socket as root");
-        // A SYN to port 80, and a sum of 0x1234.
+        // A SYN to port 80 with the checksum 0x1234.
         let segment = [
             0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0x12, 0x34, 0, 0,
         ];
@@ -269,7 +272,7 @@ fn wrong_checksums_at_server_are_reported() {
             assert_eq!(sent.expect("send the segment"), segment.len());
         }
     });
-    sending.join().expect("thread panicked");
+    sender.join().expect("thread panicked");
     assert_finds(
         &world,
         "server0",

@@ -30,35 +30,35 @@ fn repair_count(world: &World, what: &str) -> u64 {
     let metrics = world.metrics();
     let line = metrics.lines().find_map(|line| line.strip_prefix(&label));
     line.and_then(|count| count.parse().ok())
-        .unwrap_or_else(|| panic!("{label} in {metrics}"))
+        .unwrap_or_else(|| panic!("{label} is not in {metrics}"))
 }
 
-/// Changes an object and waits until it is restored. Asserts that clients are served, and that the repair is counted
-/// and logged once.
-fn assert_restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
-    assert!(is_reachable(world), "before {words}");
-    let (before, printed) = (
+/// Changes an object with `break_it` and waits until the object is restored. Asserts that clients are served, and that
+/// the repair is counted and logged once.
+fn assert_restored(world: &World, what: &str, message: &str, break_it: impl FnOnce()) {
+    assert!(is_reachable(world), "before {message}");
+    let (before, logged) = (
         repair_count(world, what),
-        world.log().matches(words).count(),
+        world.log().matches(message).count(),
     );
     break_it();
     let began = Instant::now();
-    wait_for(words, TIMEOUT, || repair_count(world, what) > before);
+    wait_for(message, TIMEOUT, || repair_count(world, what) > before);
     wait_for(
-        &format!("clients are served after {words}"),
+        &format!("clients to be served after {message}"),
         TIMEOUT,
         || is_reachable(world),
     );
-    println!("{words}: restored within {:?}", began.elapsed());
+    println!("{message}: restored within {:?}", began.elapsed());
     assert_eq!(
         repair_count(world, what),
         before + 1,
-        "{words}: {}",
+        "{message}: {}",
         world.log()
     );
     assert_eq!(
-        world.log().matches(words).count(),
-        printed + 1,
+        world.log().matches(message).count(),
+        logged + 1,
         "{}",
         world.log()
     );
@@ -75,7 +75,7 @@ fn bpftool(arguments: &str) -> String {
 }
 
 /// Returns the path of the pin whose name ends with this text.
-fn pin(world: &World, name: &str) -> String {
+fn find_pin(world: &World, name: &str) -> String {
     let output = Command::new("find")
         .arg(world.pin_dir("director"))
         .args(["-name", name])
@@ -92,7 +92,7 @@ fn pin(world: &World, name: &str) -> String {
 struct Load(std::process::Child);
 
 impl Load {
-    fn on(world: &World) -> Self {
+    fn start(world: &World) -> Self {
         let child = world
             .command("client", "ab")
             .args(["-q", "-r", "-s", "5", "-c", "8", "-n", "2000000"])
@@ -125,7 +125,7 @@ fn drifted_objects_are_restored() {
     world.start_nginx(64);
     world.start_director(&config());
     wait_for("the service", TIMEOUT, || is_reachable(&world));
-    let mut load = Load::on(&world);
+    let mut load = Load::start(&world);
 
     assert_restored(&world, "program", "restored a program", || {
         let links = Command::new("find")
@@ -141,7 +141,7 @@ fn drifted_objects_are_restored() {
         bpftool(&format!("link detach pinned {link}"));
     });
     assert_restored(&world, "element", "map elements were rewritten", || {
-        let map = pin(&world, "weir_vips");
+        let map = find_pin(&world, "weir_vips");
         let dump: serde_json::Value =
             serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}")))
                 .expect("output is valid JSON");
@@ -189,8 +189,8 @@ fn large_table_elements_are_restored() {
         listen.join(", ")
     ));
     wait_for("the service", TIMEOUT, || is_reachable(&world));
-    let mut load = Load::on(&world);
-    let map = pin(&world, "weir_listeners");
+    let mut load = Load::start(&world);
+    let map = find_pin(&world, "weir_listeners");
     let key = |port: u16| {
         // The layout of `struct listener`: IPv4-mapped address, port, protocol.
         let [high, low] = port.to_be_bytes();
@@ -251,19 +251,19 @@ fn real_server_settings_are_restored() {
         let output = world.weir("server0").args(["status", "--json"]).output();
         serde_json::from_slice(&output.expect("run weir").stdout).unwrap_or_default()
     };
-    let printed = || std::fs::read_to_string(&log).unwrap_or_default();
+    let server_log = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_for("the server's daemon", TIMEOUT, || {
         if status()["revision"].is_u64() {
             return true;
         }
-        eprintln!("{}", printed());
+        eprintln!("{}", server_log());
         false
     });
-    let fetches = || {
+    let is_served = || {
         let line = format!("curl -s -o /dev/null -m 1 http://{vip}/name");
         world.output("client", &line).status.success()
     };
-    let breaks = [
+    let faults = [
         (
             "arp_ignore",
             "sysctl -qw net.ipv4.conf.all.arp_ignore=0".to_owned(),
@@ -274,20 +274,20 @@ fn real_server_settings_are_restored() {
         ),
         ("to lo", format!("ip addr del {vip}/32 dev lo")),
     ];
-    for (repairs, (words, line)) in (1..).zip(&breaks) {
-        assert!(fetches(), "before {line}");
+    for (repairs, (words, line)) in (1..).zip(&faults) {
+        assert!(is_served(), "before {line}");
         assert!(world.output("server0", line).status.success(), "{line}");
         let began = Instant::now();
         wait_for(line, TIMEOUT, || {
             status()["drift"]["real_server"] == repairs
         });
-        wait_for("clients are served", TIMEOUT, fetches);
+        wait_for("clients to be served", TIMEOUT, is_served);
         println!("{line}: restored within {:?}", began.elapsed());
-        let events = printed();
+        let events = server_log();
         let events = events
             .lines()
             .filter(|it| it.contains(words) && it.contains("repaired a setting"));
-        assert_eq!(events.count(), 1, "{}", printed());
+        assert_eq!(events.count(), 1, "{}", server_log());
     }
 }
 
@@ -324,7 +324,7 @@ fn replaced_program_is_restored() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon is stopped meanwhile, because otherwise it could repair before the other program has finished.
+        // The daemon is stopped meanwhile: otherwise it could repair the link before the other program is attached.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

@@ -24,8 +24,8 @@ fn url(family: Family) -> String {
     format!("http://{}/name", bracketed(family.vip()))
 }
 
-fn set_forwarding(world: &World, on: bool) {
-    let value = u8::from(on);
+fn set_forwarding(world: &World, is_enabled: bool) {
+    let value = u8::from(is_enabled);
     sh(&format!(
         "ip netns exec {} sysctl -qw net.ipv4.ip_forward={value} net.ipv6.conf.all.forwarding={value}",
         world.namespace("director")
@@ -62,16 +62,16 @@ fn assert_flushed_neighbours_resolved_in_mode(
             // A flush does not remove managed neighbour entries.
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
-        let answer = world.get(&url(family));
+        let response = world.get(&url(family));
         assert!(
-            answer.is_ok(),
-            "mode {mode:?}: {answer:?} {:#}",
+            response.is_ok(),
+            "mode {mode:?}: {response:?} {:#}",
             world.status()
         );
     }
     // At tc, the program itself uses the stack's neighbour table.
-    let handed = world.packets("pass_to_tc") > 0;
-    assert_eq!(handed, mode.is_some(), "{:#}", world.status());
+    let uses_tc = world.packets("pass_to_tc") > 0;
+    assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn flushed_neighbours_are_resolved_tunnel_v4() {
     assert_flushed_neighbours_resolved(Family::V4, "tunnel", "");
 }
 
-/// The data plane itself has neighbours resolved, and does not drop their packets because of an unknown length.
+/// The data plane itself has the kernel resolve neighbours, and does not drop packets because of an unknown length.
 #[test]
 fn neighbours_are_resolved_while_daemon_is_stopped() {
     if !privileged() {
@@ -105,8 +105,8 @@ fn neighbours_are_resolved_while_daemon_is_stopped() {
         world.prepare_direct_servers(&family.vip());
         set_forwarding(&world, true);
         world.start_director(&config(family, "eth0", "direct", ""));
-        world.get(&url(family)).expect("receive an answer");
-        let stopped = world.stop_daemon();
+        world.get(&url(family)).expect("receive a response");
+        let stopped = world.suspend_daemon();
         for n in 0..2 {
             let address = family.server(n);
             world.output("director", &format!("ip neigh del {address} dev eth0"));
@@ -114,14 +114,14 @@ fn neighbours_are_resolved_while_daemon_is_stopped() {
         // The data plane looks up the route again after a tick.
         std::thread::sleep(Duration::from_millis(1500));
         for _ in 0..2 {
-            world.get(&url(family)).expect("receive an answer");
+            world.get(&url(family)).expect("receive a response");
         }
         kill_process(stopped, Signal::CONT).expect("send a signal to the process");
     }
 }
 
-/// Asserts that `nat` works with this setting of the kernel's forwarding.
-fn forwarding(on: bool) {
+/// Asserts that `nat` works, with or without forwarding by the kernel.
+fn assert_nat_works(with_forwarding: bool) {
     if !privileged() {
         return;
     }
@@ -129,22 +129,22 @@ fn forwarding(on: bool) {
         let mut world = World::new(2);
         world.start_nginx(1024);
         world.route_replies_through_director();
-        set_forwarding(&world, on);
+        set_forwarding(&world, with_forwarding);
         world.start_director(&config(family, "eth0", "nat", extra));
         for _ in 0..6 {
-            world.get(&url(family)).expect("receive an answer");
+            world.get(&url(family)).expect("receive a response");
         }
     }
 }
 
 #[test]
 fn nat_works_with_kernel_forwarding() {
-    forwarding(true);
+    assert_nat_works(true);
 }
 
 #[test]
 fn nat_works_without_kernel_forwarding() {
-    forwarding(false);
+    assert_nat_works(false);
 }
 
 /// The servers are on a separate segment behind a bridge, to which XDP cannot send.
@@ -200,8 +200,8 @@ fn assert_egress_through_bridge(mode: Option<&'static str>) {
             body.len()
         );
     }
-    let handed = world.packets("pass_to_tc") > 0;
-    assert_eq!(handed, mode.is_some(), "{:#}", world.status());
+    let uses_tc = world.packets("pass_to_tc") > 0;
+    assert_eq!(uses_tc, mode.is_some(), "{:#}", world.status());
 }
 
 /// Servers are in another network behind two routers, with routes of equal cost. Then one router fails.
@@ -216,18 +216,18 @@ fn failure_of_one_of_two_gateways_breaks_nothing() {
     let family = Family::V4;
     // The servers' addresses are in a second network that is reachable only through the routers.
     for n in 0..2_u16 {
-        let (host, far) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
-        world.ip(&host, &format!("addr add {far}/32 dev lo"));
+        let (host, remote) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
+        world.ip(&host, &format!("addr add {remote}/32 dev lo"));
         for router in 0..2 {
             world.ip(
                 &format!("router{router}"),
-                &format!("route add {far}/32 via {}", family.host(20 + n)),
+                &format!("route add {remote}/32 via {}", family.host(20 + n)),
             );
         }
         world.ip(
             "director",
             &format!(
-                "route add {far}/32 nexthop via {} nexthop via {}",
+                "route add {remote}/32 nexthop via {} nexthop via {}",
                 family.host(30),
                 family.host(31)
             ),
@@ -247,12 +247,12 @@ fn failure_of_one_of_two_gateways_breaks_nothing() {
     let text = config(family, "eth0", "nat", "snat = true\n").replace("10.71.0.2", "10.72.0.2");
     world.start_director(&text);
     for _ in 0..16 {
-        world.get(&url(family)).expect("receive an answer");
+        world.get(&url(family)).expect("receive a response");
     }
     for router in 0..2 {
         assert!(
             world.received(&format!("router{router}")) > 20,
-            "both ways are used"
+            "both routers must be used"
         );
     }
     for n in 0..2 {

@@ -1,5 +1,5 @@
-//! Tests which open connections survive when a VIP moves between two directors with the same file, by scheduler, and
-//! the manual's keepalived setup, taken from its text.
+//! Tests which open connections survive when a VIP moves between two directors with the same configuration, for each of
+//! two schedulers, and tests the keepalived setup in the text of the manual.
 
 mod world;
 
@@ -49,7 +49,7 @@ impl Pair {
 
     /// Opens connections and sends a first request on each.
     fn hold(&self) -> Vec<TcpStream> {
-        let opened = self.world.inside("client", || {
+        let opened = self.world.spawn_on("client", || {
             let open = |_| {
                 let mut stream = TcpStream::connect((VIP, 80)).expect("connect");
                 let limit = Some(Duration::from_secs(10));
@@ -64,7 +64,7 @@ impl Pair {
         opened.join().expect("thread panicked")
     }
 
-    fn holder(&self) -> Option<&'static str> {
+    fn vip_holder(&self) -> Option<&'static str> {
         let mut directors = self.directors.into_iter();
         directors.find(|host| {
             let shown = self.world.output(host, "ip -o addr show dev eth0");
@@ -98,16 +98,16 @@ impl Drop for Pair {
 /// Sends another request on an open connection. Returns whether it gets the whole response.
 fn is_served(stream: &mut TcpStream) -> bool {
     let request = b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n";
-    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    let (mut response, mut buffer) = (Vec::new(), [0; 1024]);
     if stream.write_all(request).is_err() {
         return false;
     }
     loop {
-        match stream.read(&mut part) {
-            Ok(length) if length > 0 => answer.extend_from_slice(&part[..length]),
+        match stream.read(&mut buffer) {
+            Ok(length) if length > 0 => response.extend_from_slice(&buffer[..length]),
             _ => return false,
         }
-        let text = String::from_utf8_lossy(&answer);
+        let text = String::from_utf8_lossy(&response);
         if text
             .split_once("\r\n\r\n")
             .is_some_and(|(_, body)| body.ends_with('\n'))
@@ -125,8 +125,8 @@ fn config(scheduler: &str) -> String {
     )
 }
 
-/// Moves the VIP by hand. Returns how many of the open connections are still served.
-fn kept(scheduler: &str) -> usize {
+/// Moves the VIP with `ip addr`. Returns how many of the open connections are still served.
+fn count_survivors_of_move(scheduler: &str) -> usize {
     let mut pair = Pair::new();
     pair.world
         .ip("director", &format!("addr add {VIP}/32 dev eth0"));
@@ -156,13 +156,13 @@ fn kept(scheduler: &str) -> usize {
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
     );
     // New connections must be served, so that failures of old ones are not caused by the network.
-    let fresh = pair.hold();
-    assert_eq!(fresh.len(), HELD_CONNECTIONS);
-    served(&mut held)
+    let new = pair.hold();
+    assert_eq!(new.len(), HELD_CONNECTIONS);
+    count_served(&mut held)
 }
 
 /// Returns how many connections are still served.
-fn served(held: &mut [TcpStream]) -> usize {
+fn count_served(held: &mut [TcpStream]) -> usize {
     held.iter_mut()
         .map(|stream| usize::from(is_served(stream)))
         .sum()
@@ -171,19 +171,19 @@ fn served(held: &mut [TcpStream]) -> usize {
 #[test]
 fn wlc_connections_break_when_vip_moves() {
     if privileged() {
-        assert_eq!(kept("wlc"), 0);
+        assert_eq!(count_survivors_of_move("wlc"), 0);
     }
 }
 
 #[test]
 fn maglev_connections_survive_vip_move() {
     if privileged() {
-        assert_eq!(kept("maglev"), HELD_CONNECTIONS);
+        assert_eq!(count_survivors_of_move("maglev"), HELD_CONNECTIONS);
     }
 }
 
 /// Returns a file of the manual's recipe: a fenced block whose first line contains the name.
-fn recipe(name: &str) -> String {
+fn recipe_file(name: &str) -> String {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/failover.md");
     let manual = fs::read_to_string(manual).expect("read the manual");
     let first = format!("# {name}\n");
@@ -201,8 +201,8 @@ fn keepalived_recipe_keeps_every_connection() {
         return;
     }
     let mut pair = Pair::new();
-    pair.start(&recipe("/etc/weir/weir.toml"));
-    let keepalived = recipe("/etc/keepalived/keepalived.conf");
+    pair.start(&recipe_file("/etc/weir/weir.toml"));
+    let keepalived = recipe_file("/etc/keepalived/keepalived.conf");
     let mut processes: Vec<(&str, PathBuf)> = Vec::new();
     for (host, priority) in [("director", "priority 100"), ("second", "priority 90")] {
         // Use this test's directories. A shell script, because keepalived's scripts get no environment.
@@ -252,7 +252,7 @@ fn keepalived_recipe_keeps_every_connection() {
         if host == "director" {
             // The second one starts later, so that it is the standby regardless of the machine's load.
             wait_for("the VIP", Duration::from_secs(30), || {
-                pair.holder() == Some("director")
+                pair.vip_holder() == Some("director")
             });
         }
     }
@@ -261,26 +261,26 @@ fn keepalived_recipe_keeps_every_connection() {
     let pid = fs::read_to_string(pid).expect("read keepalived's process id");
     world::sh(&format!("kill -TERM {}", pid.trim()));
     wait_for("the VIP to move", Duration::from_secs(30), || {
-        pair.holder() == Some("second")
+        pair.vip_holder() == Some("second")
     });
     wait_for(
         "the client to use the second director",
         Duration::from_secs(30),
         || {
-            let known = pair.world.output("client", &format!("ip neigh show {VIP}"));
-            let known = String::from_utf8_lossy(&known.stdout).into_owned();
+            let neighbour = pair.world.output("client", &format!("ip neigh show {VIP}"));
+            let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
             let second = pair.world.output("second", "ip -br link show dev eth0");
             let second = String::from_utf8_lossy(&second.stdout).into_owned();
             let mac = second
                 .split_whitespace()
                 .nth(2)
                 .expect("output contains the address");
-            known.contains(mac)
+            neighbour.contains(mac)
         },
     );
-    let kept = served(&mut held);
+    let surviving = count_served(&mut held);
     assert_eq!(
-        kept, HELD_CONNECTIONS,
+        surviving, HELD_CONNECTIONS,
         "connections after keepalived has moved the VIP"
     );
 }

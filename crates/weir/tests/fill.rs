@@ -24,14 +24,15 @@ fn config(max_flows: u32) -> String {
 /// Sends one datagram from each port, without waiting for responses.
 fn send_from(world: &World, ports: std::ops::Range<u16>) {
     let (from, to) = (Family::V4.client(), SocketAddr::new(Family::V4.vip(), PORT));
-    let sent = world.inside("client", move || {
+    let sender = world.spawn_on("client", move || {
         for port in ports {
             let socket = UdpSocket::bind((from, port))?;
             socket.send_to(b"x", to)?;
         }
         Ok::<(), std::io::Error>(())
     });
-    sent.join()
+    sender
+        .join()
         .expect("client thread panicked")
         .expect("bind sockets");
 }
@@ -46,8 +47,8 @@ fn active_flows(world: &World) -> u64 {
 /// Asserts that all flows have entries, and that none was rejected.
 #[track_caller]
 fn assert_all_bound(world: &World, flows: u64) {
-    let bound = || active_flows(world) + world.packets("drop_no_place") >= flows;
-    wait_for("flows", Duration::from_secs(20), bound);
+    let all_are_counted = || active_flows(world) + world.packets("drop_no_place") >= flows;
+    wait_for("flows", Duration::from_secs(20), all_are_counted);
     assert_eq!(world.packets("drop_no_place"), 0, "{:#}", world.status());
     assert_eq!(active_flows(world), flows);
 }
@@ -73,8 +74,8 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     assert_all_bound(&world, large.into());
     // A full table rejects flows, which is reported.
     send_from(&world, first + large..first + large + 1500);
-    let refused = || world.packets("drop_no_place") > 0;
-    wait_for("refusals", Duration::from_secs(20), refused);
+    let has_rejected = || world.packets("drop_no_place") > 0;
+    wait_for("rejected flows", Duration::from_secs(20), has_rejected);
     assert!(
         active_flows(&world) > u64::from(large),
         "{:#}",

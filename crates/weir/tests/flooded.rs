@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::Value;
 use world::{World, privileged, sh, wait_for};
 
-/// The address of the virtual router, with its virtual MAC address.
+/// The address of the virtual router, with the virtual MAC address.
 const VIRTUAL: &str = "10.0.0.10";
-/// The address of one director, with its own MAC address.
-const OWN: &str = "10.0.0.11";
+/// An address of one director, with the MAC address of its interface.
+const REGULAR: &str = "10.0.0.11";
 const REQUESTS: u64 = 6;
-const LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config(attach: &str, priority: u8) -> String {
     format!(
@@ -22,7 +22,7 @@ fn config(attach: &str, priority: u8) -> String {
          [vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\nversion = 3\npriority = {priority}\n\
          advert_interval = \"100ms\"\naddresses = [\"{VIRTUAL}/24\"]\nvirtual_mac = true\n\
          [pool.web]\nscheduler = \"rr\"\nservers = [\"10.0.0.5\"]\n\
-         [service.web]\nlisten = [\"{VIRTUAL}:80\", \"{OWN}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+         [service.web]\nlisten = [\"{VIRTUAL}:80\", \"{REGULAR}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
     )
 }
 
@@ -38,8 +38,8 @@ impl Hub {
             "ip -n {} link set br0 type bridge ageing_time 0",
             world.namespace("wire")
         ));
-        world.ip("director", &format!("addr add {OWN}/32 dev eth0"));
-        world.prepare_servers(&["--forward", "direct", "--vip", VIRTUAL, "--vip", OWN]);
+        world.ip("director", &format!("addr add {REGULAR}/32 dev eth0"));
+        world.prepare_servers(&["--forward", "direct", "--vip", VIRTUAL, "--vip", REGULAR]);
         for (host, priority) in [("director", 150), ("second", 100)] {
             let path = world.path(&format!("{host}.toml"));
             std::fs::write(&path, config(attach, priority)).expect("write the file");
@@ -48,8 +48,8 @@ impl Hub {
         let hub = Self { world };
         for (host, state) in [("director", "active"), ("second", "backup")] {
             hub.wait_for_state(host, state);
-            let wanted = if attach == "tc" { "tc" } else { "native" };
-            assert_eq!(hub.status(host)["xdp"][0]["mode"], wanted, "{host}");
+            let expected = if attach == "tc" { "tc" } else { "native" };
+            assert_eq!(hub.status(host)["xdp"][0]["mode"], expected, "{host}");
         }
         hub
     }
@@ -64,7 +64,7 @@ impl Hub {
     }
 
     fn wait_for_state(&self, host: &str, state: &str) {
-        wait_for(&format!("{host} to be {state}"), LIMIT, || {
+        wait_for(&format!("{host} to be {state}"), TIMEOUT, || {
             self.json(host, &["vrrp", "--json"])[0]["state"] == state
         });
     }
@@ -77,7 +77,7 @@ impl Hub {
     }
 
     /// Returns the number of frames to a VIP that the director ignored because they are for another MAC address.
-    fn foreign(&self, host: &str) -> u64 {
+    fn foreign_frames(&self, host: &str) -> u64 {
         let status = self.status(host);
         let mut reasons = status["reasons"]
             .as_array()
@@ -87,25 +87,25 @@ impl Hub {
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// Sends requests. Asserts that director `by` forwards them, and that `not_by` receives them and forwards none.
-    fn request(&self, address: &str, by: &str, not_by: &str) {
-        let before = [self.connections(by), self.connections(not_by)];
-        let foreign = self.foreign(not_by);
+    /// Sends requests. Asserts that `forwarder` forwards them, and that `other` receives them, but forwards none.
+    fn assert_forwarded_by(&self, address: &str, forwarder: &str, other: &str) {
+        let before = [self.connections(forwarder), self.connections(other)];
+        let foreign = self.foreign_frames(other);
         for _ in 0..REQUESTS {
             let url = format!("http://{address}/big");
             self.world.get_within(10, &url).expect("get a response");
         }
-        let after = [self.connections(by), self.connections(not_by)];
+        let after = [self.connections(forwarder), self.connections(other)];
         assert_eq!(
             after[1], before[1],
-            "{not_by} must not forward frames to {by}"
+            "{other} must not forward frames to {forwarder}"
         );
         assert_eq!(
             after[0] - before[0],
             REQUESTS,
-            "{by} must count each connection once"
+            "{forwarder} must count each connection once"
         );
-        let flooded = self.foreign(not_by) - foreign;
+        let flooded = self.foreign_frames(other) - foreign;
         assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
     }
 
@@ -134,20 +134,20 @@ fn assert_only_addressed_director_forwards(attach: &str) {
         return;
     }
     let hub = Hub::new(attach);
-    hub.request(OWN, "director", "second");
-    hub.request(VIRTUAL, "director", "second");
+    hub.assert_forwarded_by(REGULAR, "director", "second");
+    hub.assert_forwarded_by(VIRTUAL, "director", "second");
     let vmac = "00:00:5e:00:01:33";
-    assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(OWN).contains(vmac));
+    assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(REGULAR).contains(vmac));
 
     // The other director takes over the virtual MAC address; the client's neighbour entry does not change.
     hub.json("director", &["vrrp", "outside", "release"]);
     hub.wait_for_state("second", "active");
-    wait_for("the second director to have the address", LIMIT, || {
+    wait_for("the second director to have the address", TIMEOUT, || {
         let shown = hub.world.output("second", "ip -o addr show dev vrrp.51");
         String::from_utf8_lossy(&shown.stdout).contains(VIRTUAL)
     });
-    hub.request(VIRTUAL, "second", "director");
-    hub.request(OWN, "director", "second");
+    hub.assert_forwarded_by(VIRTUAL, "second", "director");
+    hub.assert_forwarded_by(REGULAR, "director", "second");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn assert_large_download(family: Family, forward: &str, extra: &str) {
     }
     let mut world = World::new(2);
     world.start_nginx(50 * MIB);
-    world.bridge_in_director();
+    world.move_director_to_bridge();
     world.output("director", "ethtool -K eth0 gro on");
     if forward != "nat" {
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);

@@ -67,7 +67,7 @@ fn start_ab(world: &World, requests: u32) -> Child {
 }
 
 /// Waits for `ab`. Returns the numbers of completed and of failed requests.
-fn counted(ab: Child) -> (u32, u32) {
+fn request_counts(ab: Child) -> (u32, u32) {
     let output = ab.wait_with_output().expect("wait for ab");
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |label: &str| {
@@ -80,7 +80,7 @@ fn counted(ab: Child) -> (u32, u32) {
 }
 
 /// Returns the number of lines of the daemon's log that are about a server and contain `words`.
-fn logged(world: &World, n: usize, words: &str) -> usize {
+fn count_log_lines(world: &World, n: usize, words: &str) -> usize {
     let server = Family::V4.server(n).to_string();
     let lines = world.log();
     let lines = lines.lines();
@@ -128,33 +128,38 @@ fn dead_server_is_removed_and_returns_under_load() {
     let line = format!("web/{} up down {refused}", Family::V4.server(1));
     wait_for("the program to be notified", TIMEOUT, || {
         let notified = std::fs::read_to_string(&notified).unwrap_or_default();
-        notified.lines().filter(|each| *each == line).count() == 1
+        notified.lines().filter(|it| *it == line).count() == 1
     });
-    let (complete, failed) = counted(ab);
+    let (complete, failed) = request_counts(ab);
     assert_eq!(complete, 20_000);
     assert!(failed < 20_000 / 2, "{failed} failed");
     // A client may reuse the port of a connection that was established when the server died. The director never saw the
     // end of that connection.
-    let (complete, failed) = counted(start_ab(&world, 2000));
+    let (complete, failed) = request_counts(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
     let open_at_once = 4;
     assert!(
         failed <= 3 * open_at_once,
-        "ab counts each three times: {failed}"
+        "ab counts each failure three times: {failed}"
     );
-    let still = world.server_status(Family::V4.server(1))["connections"].clone();
+    let before_return = world.server_status(Family::V4.server(1))["connections"].clone();
 
     world.start_nginx_on("server1", 1, "");
     wait_for_states(&world, &["up", "up", "up"]);
-    assert_eq!(counted(start_ab(&world, 2000)), (2000, 0));
-    let now = world.server_status(Family::V4.server(1))["connections"].clone();
+    assert_eq!(request_counts(start_ab(&world, 2000)), (2000, 0));
+    let after_return = world.server_status(Family::V4.server(1))["connections"].clone();
     assert!(
-        now.as_u64() > still.as_u64(),
+        after_return.as_u64() > before_return.as_u64(),
         "the server must get connections again"
     );
-    assert_eq!(logged(&world, 1, "went down"), 1, "{}", world.log());
     assert_eq!(
-        logged(&world, 1, "to=\"up\""),
+        count_log_lines(&world, 1, "went down"),
+        1,
+        "{}",
+        world.log()
+    );
+    assert_eq!(
+        count_log_lines(&world, 1, "to=\"up\""),
         2,
         "first up, then up again: {}",
         world.log()
@@ -175,22 +180,30 @@ fn restart_and_reload_keep_dead_server_out() {
     let since = world.server_status(Family::V4.server(1))["since"].clone();
     for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1]] {
         world.reload(&config(&order, "", &check));
-        assert_eq!(counted(start_ab(&world, 300)), (300, 0), "{order:?}");
+        assert_eq!(request_counts(start_ab(&world, 300)), (300, 0), "{order:?}");
     }
     // A changed check of the same server continues from the previous check's state.
     let tcp = "kind = \"tcp\"\nstart = \"up\"";
     world.reload(&config(&[2, 1, 0], "", tcp));
-    assert_eq!(counted(start_ab(&world, 300)), (300, 0), "another check");
+    assert_eq!(
+        request_counts(start_ab(&world, 300)),
+        (300, 0),
+        "another check"
+    );
     world.kill_director(pid);
     assert_eq!(state(&world, 1), "down", "state without a daemon");
     pid = world.start_director(&config(&[0, 1, 2], "", tcp));
-    assert_eq!(counted(start_ab(&world, 300)), (300, 0), "after a restart");
+    assert_eq!(
+        request_counts(start_ab(&world, 300)),
+        (300, 0),
+        "after a restart"
+    );
     let status = world.server_status(Family::V4.server(1));
     assert_eq!(
         (&status["state"], &status["since"]),
         (&"down".into(), &since)
     );
-    // The server stays usable through all of this.
+    // The restarted server is used again.
     world.start_nginx_on("server1", 1, "");
     wait_for_states(&world, &["up", "up", "up"]);
     world.kill_director(pid);
@@ -260,7 +273,7 @@ fn failed_check_applies_on_remove() {
     );
     world.start_nginx_on("server0", 7, ":8081");
     wait_for_states(&world, &["up"]);
-    assert_eq!(counted(start_ab(&world, 100)), (100, 0));
+    assert_eq!(request_counts(start_ab(&world, 100)), (100, 0));
 }
 
 #[test]
@@ -280,18 +293,18 @@ fn notify_programs_run_for_pools_and_services() {
     let notify = format!("notify = \"{}\"", program.display());
     world.start_director(&config(&[0], &notify, HTTP));
     wait_for_states(&world, &["up"]);
-    let lines = |line: &str| {
+    let count = |line: &str| {
         let notified = std::fs::read_to_string(&notified).unwrap_or_default();
-        notified.lines().filter(|each| *each == line).count()
+        notified.lines().filter(|it| *it == line).count()
     };
-    let notified_once = |lines_wanted: &[&str]| {
-        wait_for(&format!("{lines_wanted:?}"), TIMEOUT, || {
-            lines_wanted.iter().all(|line| lines(line) == 1)
+    let wait_until_notified_once = |expected: &[&str]| {
+        wait_for(&format!("notifications {expected:?}"), TIMEOUT, || {
+            expected.iter().all(|line| count(line) == 1)
         });
     };
     world.kill_nginx(0);
     wait_for_states(&world, &["down"]);
-    notified_once(&[
+    wait_until_notified_once(&[
         "pool=web server= service= up down",
         "pool=web server= service=web up down",
     ]);
@@ -300,14 +313,14 @@ fn notify_programs_run_for_pools_and_services() {
     assert_eq!(world.log().matches(printed).count(), 1, "{}", world.log());
     world.start_nginx_on("server0", 0, "");
     wait_for_states(&world, &["up"]);
-    notified_once(&[
+    wait_until_notified_once(&[
         "pool=web server= service= down up",
         "pool=web server= service=web down up",
     ]);
-    // An override also removes the last server of a pool.
+    // An override can also make the last server of a pool unusable.
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
-    wait_for("the second time", TIMEOUT, || {
-        lines("pool=web server= service=web up down") == 2
+    wait_for("the second notification", TIMEOUT, || {
+        count("pool=web server= service=web up down") == 2
     });
 }

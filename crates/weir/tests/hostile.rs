@@ -37,21 +37,27 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
     ),
 ];
 
-/// Behaviour of a hostile server. The first port of each kind of check is closed.
+/// Behaviour of a hostile server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
+    /// Does not listen on the port.
     Refused,
+    /// Sends nothing.
     Silent,
-    Half,
+    /// Sends the beginning of a good response, and closes the connection.
+    Truncated,
+    /// Sends data until the probe closes the connection; 200 datagrams over UDP.
     Endless,
+    /// Sends bytes that are no response.
     Garbage,
+    /// Sends the beginning of a good response slowly and repeatedly; nothing over UDP.
     Drip,
 }
 
 const BEHAVIOURS: [Behaviour; 6] = [
     Behaviour::Refused,
     Behaviour::Silent,
-    Behaviour::Half,
+    Behaviour::Truncated,
     Behaviour::Endless,
     Behaviour::Garbage,
     Behaviour::Drip,
@@ -68,7 +74,7 @@ fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static
     match behaviour {
         Behaviour::Refused => return,
         Behaviour::Silent => {}
-        Behaviour::Half => {
+        Behaviour::Truncated => {
             let _ = client.write_all(beginning);
             return;
         }
@@ -90,26 +96,26 @@ fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static
     while client.read(&mut [0; 512]).is_ok_and(|length| length > 0) {}
 }
 
-fn listen(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
-    let listening = world.inside("server0", move || {
-        let listener = TcpListener::bind(("0.0.0.0", at)).expect("bind a listener");
+fn start_stream_server(world: &World, port: u16, behaviour: Behaviour, beginning: &'static [u8]) {
+    let starter = world.spawn_on("server0", move || {
+        let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 std::thread::spawn(move || serve_stream(client, behaviour, beginning));
             }
         });
     });
-    listening.join().expect("listener thread panicked");
+    starter.join().expect("listener thread panicked");
 }
 
-fn answer(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
-    let answering = world.inside("server0", move || {
-        let socket = UdpSocket::bind(("0.0.0.0", at)).expect("bind a UDP socket");
+fn start_datagram_server(world: &World, port: u16, behaviour: Behaviour, beginning: &'static [u8]) {
+    let starter = world.spawn_on("server0", move || {
+        let socket = UdpSocket::bind(("0.0.0.0", port)).expect("bind a UDP socket");
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 512]) {
                 let _ = match behaviour {
                     Behaviour::Refused | Behaviour::Silent | Behaviour::Drip => Ok(0),
-                    Behaviour::Half => socket.send_to(beginning, from),
+                    Behaviour::Truncated => socket.send_to(beginning, from),
                     Behaviour::Garbage => socket.send_to(&NOISE, from),
                     Behaviour::Endless => (0..200)
                         .try_for_each(|_| socket.send_to(&NOISE, from).map(drop))
@@ -118,7 +124,7 @@ fn answer(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]
             }
         });
     });
-    answering.join().expect("server thread panicked");
+    starter.join().expect("server thread panicked");
 }
 
 #[test]
@@ -132,17 +138,17 @@ fn every_check_kind_fails_in_time_with_hostile_servers() {
     let kinds = STREAMS.into_iter().chain(DATAGRAMS);
     for (n, (kind, keys, beginning)) in kinds.enumerate() {
         for (m, behaviour) in BEHAVIOURS.into_iter().enumerate() {
-            let at = port(n, m);
+            let server_port = port(n, m);
             match (behaviour, n < STREAMS.len()) {
                 (Behaviour::Refused, _) => {}
-                (_, true) => listen(&world, at, behaviour, beginning),
-                (_, false) => answer(&world, at, behaviour, beginning),
+                (_, true) => start_stream_server(&world, server_port, behaviour, beginning),
+                (_, false) => start_datagram_server(&world, server_port, behaviour, beginning),
             }
             let name = format!("{kind}-{behaviour:?}").to_lowercase();
             text += &format!(
-                "[pool.{name}]\nservers = [\"{}\"]\n[pool.{name}.check]\nkind = \"{kind}\"\nport = {at}\n\
+                "[pool.{name}]\nservers = [\"{}\"]\n[pool.{name}.check]\nkind = \"{kind}\"\nport = {server_port}\n\
                  interval = \"500ms\"\ntimeout = \"500ms\"\nrise = 1\nfall = 1\n{keys}\n\
-                 [service.{name}]\nlisten = [\"{}:{at}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
+                 [service.{name}]\nlisten = [\"{}:{server_port}\"]\nforward = \"direct\"\npool = \"{name}\"\n",
                 Family::V4.server(0),
                 Family::V4.vip(),
             );

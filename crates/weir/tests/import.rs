@@ -72,8 +72,8 @@ server {
 }
 ";
 
-/// Imports a file and returns the resulting configuration.
-fn imported(world: &World, program: &str, text: &str) -> String {
+/// Imports a file. Returns the resulting configuration.
+fn imported_config(world: &World, program: &str, text: &str) -> String {
     let file = world.path("theirs.conf");
     fs::write(&file, text).expect("write the file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -106,7 +106,7 @@ fn assert_balances_and_fails_over(program: &str, text: &str) {
     world.start_nginx(16);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
-    let config = imported(&world, program, text);
+    let config = imported_config(&world, program, text);
     world.start_director(&config);
 
     wait_for_states(&world, ["up", "up"]);
@@ -147,13 +147,13 @@ fn assert_routes(program: &str, text: &str) {
     }
     let mut world = World::new(2);
     world.start_nginx(16);
-    let config = imported(&world, program, text);
+    let config = imported_config(&world, program, text);
     world.start_director(
         config
             .strip_prefix(NODE)
             .expect("text starts with the [node] section"),
     );
-    wait_for("an answer", TIMEOUT, || {
+    wait_for("a response", TIMEOUT, || {
         fetch(&world, "one.example", "/name").contains("server0")
     });
     assert!(fetch(&world, "two.example", "/name").contains("server1"));

@@ -18,10 +18,11 @@ type CommandResult = (i32, String, String);
 
 /// Runs `ipvsadm LINE` on the director.
 fn ipvsadm(world: &World, line: &str) -> CommandResult {
-    with_input(world, line, "")
+    ipvsadm_with_input(world, line, "")
 }
 
-fn with_input(world: &World, line: &str, input: &str) -> CommandResult {
+/// Runs `ipvsadm LINE` on the director with this standard input.
+fn ipvsadm_with_input(world: &World, line: &str, input: &str) -> CommandResult {
     let link = world.path("ipvsadm");
     if !link.exists() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &link)
@@ -49,23 +50,23 @@ fn with_input(world: &World, line: &str, input: &str) -> CommandResult {
 }
 
 /// Runs a line and asserts that it succeeds without errors. Returns its output.
-fn done(world: &World, line: &str) -> String {
+fn succeed(world: &World, line: &str) -> String {
     let (code, output, errors) = ipvsadm(world, line);
     assert_eq!((code, errors.as_str()), (0, ""), "{line}: {output}");
     output
 }
 
 /// Runs a line and asserts that it is rejected with this code and text.
-fn refused(world: &World, line: &str, code: i32, words: &str) {
-    let (found, output, errors) = ipvsadm(world, line);
-    assert!(errors.contains(words), "{line}: {errors}");
-    assert_eq!((found, output.as_str()), (code, ""), "{line}");
+fn assert_rejected(world: &World, line: &str, code: i32, text: &str) {
+    let (actual_code, output, errors) = ipvsadm(world, line);
+    assert!(errors.contains(text), "{line}: {errors}");
+    assert_eq!((actual_code, output.as_str()), (code, ""), "{line}");
 }
 
-/// Sends a request to the VIP. Returns the name of the server that answers.
-fn answers(world: &World) -> String {
+/// Sends a request to the VIP. Returns the name of the server that responds.
+fn responding_server(world: &World) -> String {
     let url = format!("http://{}/name", Family::V4.vip());
-    let body = world.get(&url).expect("receive an answer");
+    let body = world.get(&url).expect("receive a response");
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
@@ -87,21 +88,21 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     let service = format!("-t {}:80", Family::V4.vip());
     let server = |n| format!("{service} -r {}", Family::V4.server(n));
     let pid = world.start_director(NODE);
-    done(&world, &format!("-A {service} -s rr"));
+    succeed(&world, &format!("-A {service} -s rr"));
     for n in 0..2 {
-        done(&world, &format!("-a {} -g", server(n)));
+        succeed(&world, &format!("-a {} -g", server(n)));
     }
-    let mut seen: Vec<String> = (0..4).map(|_| answers(&world)).collect();
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), 2, "{seen:?}");
-    let listed = done(&world, "-L -n --stats");
+    let mut servers: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
+    servers.sort();
+    servers.dedup();
+    assert_eq!(servers.len(), 2, "{servers:?}");
+    let listed = succeed(&world, "-L -n --stats");
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
         .expect("find the service");
     assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
-    let connections = done(&world, "-L -n -c");
+    let connections = succeed(&world, "-L -n -c");
     assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
     assert!(
         world
@@ -111,8 +112,8 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     );
 
     // `-Z` resets only the counters of the listing.
-    done(&world, "-Z");
-    let listed = done(&world, "-L -n --stats --exact");
+    succeed(&world, "-Z");
+    let listed = succeed(&world, "-L -n --stats --exact");
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
@@ -120,25 +121,25 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
-    let saved = done(&world, "-S -n");
+    let saved = succeed(&world, "-S -n");
     world.kill_director(pid);
-    answers(&world);
-    assert_eq!(done(&world, "-S -n"), saved, "without a daemon");
-    done(&world, &format!("-e {} -g -w 0", server(0)));
-    let only: Vec<String> = (0..4).map(|_| answers(&world)).collect();
+    responding_server(&world);
+    assert_eq!(succeed(&world, "-S -n"), saved, "without a daemon");
+    succeed(&world, &format!("-e {} -g -w 0", server(0)));
+    let only: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
     assert!(only.iter().all(|name| *name == only[0]), "{only:?}");
-    done(&world, "--set 100 0 50");
+    succeed(&world, "--set 100 0 50");
     // Concurrent calls wait for each other.
     std::thread::scope(|calls| {
         for _ in 0..3 {
-            calls.spawn(|| done(&world, "-Z"));
+            calls.spawn(|| succeed(&world, "-Z"));
         }
     });
 
     world.start_director(NODE);
     let timeouts = "Timeout (tcp tcpfin udp): 100 120 50\n";
-    assert_eq!(done(&world, "-L --timeout"), timeouts);
-    let listed = done(&world, "-L -n");
+    assert_eq!(succeed(&world, "-L --timeout"), timeouts);
+    let listed = succeed(&world, "-L -n");
     assert!(
         listed.contains(&format!(
             "  -> {}:80                Route   0 ",
@@ -146,26 +147,29 @@ fn ipvsadm_service_balances_and_survives_daemon() {
         )),
         "{listed}"
     );
-    assert_eq!(answers(&world), only[0]);
+    assert_eq!(responding_server(&world), only[0]);
     world.reload(NODE);
-    assert_eq!(answers(&world), only[0], "after a reload");
+    assert_eq!(responding_server(&world), only[0], "after a reload");
 
     // An override also applies to these servers.
     let other = Family::V4.server(usize::from(only[0] == "server1"));
-    done(&world, &format!("-e {} -g -w 1", server(0)));
+    succeed(&world, &format!("-e {} -g -w 1", server(0)));
     let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
     world.run_weir(&["server", &name, "drain"]);
     assert!(world.status().to_string().contains("\"state\":\"drain\""));
-    let left: Vec<String> = (0..4).map(|_| answers(&world)).collect();
-    assert!(left.iter().all(|name| *name != only[0]), "{left:?}");
+    let responding: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
+    assert!(
+        responding.iter().all(|name| *name != only[0]),
+        "{responding:?}"
+    );
     world.run_weir(&["server", &name, "ready"]);
 
     // Without a scheduler no new flow begins.
-    done(&world, &format!("-E {service} -s none"));
+    succeed(&world, &format!("-E {service} -s none"));
     let url = format!("http://{}/name", Family::V4.vip());
     assert!(world.get_within(2, &url).is_err());
-    done(&world, &format!("-D {service}"));
-    assert_eq!(done(&world, "-S -n"), "");
+    succeed(&world, &format!("-D {service}"));
+    assert_eq!(succeed(&world, "-S -n"), "");
 }
 
 #[test]
@@ -176,25 +180,25 @@ fn persistent_client_is_listed_as_template() {
     let mut world = two_servers();
     world.start_director(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
-    done(&world, &format!("-A {service} -s rr -p 300"));
+    succeed(&world, &format!("-A {service} -s rr -p 300"));
     for n in 0..2 {
-        done(
+        succeed(
             &world,
             &format!("-a {service} -r {} -g", Family::V4.server(n)),
         );
     }
-    let first = answers(&world);
+    let first = responding_server(&world);
     for _ in 0..3 {
-        assert_eq!(answers(&world), first);
+        assert_eq!(responding_server(&world), first);
     }
-    let listed = done(&world, "-L -n --persistent-conn");
+    let listed = succeed(&world, "-L -n --persistent-conn");
     let counted = |line: &str| line.split_whitespace().nth(3) == Some("1");
     assert_eq!(
         listed.lines().filter(|line| counted(line)).count(),
         1,
         "{listed}"
     );
-    let connections = done(&world, "-L -n -c");
+    let connections = succeed(&world, "-L -n -c");
     let template = format!("{}:0 ", Family::V4.client());
     let rows: Vec<&str> = connections
         .lines()
@@ -216,13 +220,13 @@ fn rates_rise_with_traffic() {
     let mut world = two_servers();
     world.start_director(NODE);
     let service = format!("-t {}:80", Family::V4.vip());
-    done(&world, &format!("-A {service}"));
-    done(
+    succeed(&world, &format!("-A {service}"));
+    succeed(
         &world,
         &format!("-a {service} -r {} -g", Family::V4.server(0)),
     );
     let rate = || {
-        let listed = done(&world, "-L -n --rate");
+        let listed = succeed(&world, "-L -n --rate");
         let line = listed
             .lines()
             .find(|line| line.starts_with("TCP"))
@@ -235,10 +239,10 @@ fn rates_rise_with_traffic() {
     };
     assert_eq!(rate(), 0);
     wait_for("a rate", Duration::from_secs(20), || {
-        answers(&world);
+        responding_server(&world);
         rate() > 0
     });
-    wait_for("silence", Duration::from_secs(60), || rate() == 0);
+    wait_for("a rate of 0", Duration::from_secs(60), || rate() == 0);
 }
 
 const FILE: &str = "[pool.web]\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
@@ -253,9 +257,9 @@ fn configured_services_are_listed_and_read_only() {
     let mut world = World::new(2);
     world.start_director(&format!("{NODE}{FILE}"));
     let web = "-t 10.71.0.10:80";
-    done(&world, "-A -u 10.71.0.10:53 -s rr");
-    done(&world, "-A --sctp-service 10.71.0.10:3868");
-    let before = done(&world, "-S -n");
+    succeed(&world, "-A -u 10.71.0.10:53 -s rr");
+    succeed(&world, "-A --sctp-service 10.71.0.10:3868");
+    let before = succeed(&world, "-S -n");
     assert!(
         before.contains("-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 1\n"),
         "{before}"
@@ -265,7 +269,7 @@ fn configured_services_are_listed_and_read_only() {
         "{before}"
     );
     let position = "weir.toml:6: service web belongs to the file";
-    refused(
+    assert_rejected(
         &world,
         &format!("-A {web}"),
         255,
@@ -279,43 +283,43 @@ fn configured_services_are_listed_and_read_only() {
         format!("-e {web} -r 10.71.0.20 -m"),
         format!("-e {web} -r 10.71.0.20 -x 5"),
     ] {
-        refused(&world, &line, 255, position);
+        assert_rejected(&world, &line, 255, position);
     }
-    refused(
+    assert_rejected(
         &world,
         &format!("-e {web} -r 10.71.0.99"),
         255,
         "No such destination\n",
     );
-    refused(&world, "-L -t 10.71.0.10:81", 1, "No such service\n");
-    refused(
+    assert_rejected(&world, "-L -t 10.71.0.10:81", 1, "No such service\n");
+    assert_rejected(
         &world,
         "--start-daemon master",
         255,
         "Operation not supported\n",
     );
-    refused(
+    assert_rejected(
         &world,
         "--stop-daemon master",
         255,
         "No daemon is running\n",
     );
-    done(&world, "-A -f 7 -6 -s rr -p 100");
-    refused(&world, "-A -f 7 -6", 255, "Service already exists\n");
-    refused(&world, "-E -f 7 -s wlc", 255, "No such service\n");
-    let saved = done(&world, "-S -n");
+    succeed(&world, "-A -f 7 -6 -s rr -p 100");
+    assert_rejected(&world, "-A -f 7 -6", 255, "Service already exists\n");
+    assert_rejected(&world, "-E -f 7 -s wlc", 255, "No such service\n");
+    let saved = succeed(&world, "-S -n");
     assert!(saved.contains("-A -f 7 -6 -s rr -p 100\n"), "{saved}");
-    done(&world, "-D -f 7 -6");
-    assert_eq!(done(&world, "-L --daemon"), "");
-    assert_eq!(done(&world, "-S -n"), before);
+    succeed(&world, "-D -f 7 -6");
+    assert_eq!(succeed(&world, "-L --daemon"), "");
+    assert_eq!(succeed(&world, "-S -n"), before);
 
     // A changed weight is an override. Setting the weight of the file removes the override.
-    done(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
+    succeed(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
     assert_eq!(
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"],
         "weight 0"
     );
-    done(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
+    succeed(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
     assert!(
         world.server_status("10.71.0.20".parse().expect("parse the address"))["override"].is_null()
     );
@@ -338,13 +342,13 @@ fn configured_services_are_listed_and_read_only() {
     ] {
         assert!(errors.contains(part), "{errors}");
     }
-    assert_eq!(done(&world, "-S -n"), before);
+    assert_eq!(succeed(&world, "-S -n"), before);
 
-    done(&world, "-C");
-    let left = done(&world, "-S -n");
+    succeed(&world, "-C");
+    let remaining = succeed(&world, "-S -n");
     assert!(
-        left.contains("-A -t 10.71.0.10:80") && !left.contains("-u "),
-        "{left}"
+        remaining.contains("-A -t 10.71.0.10:80") && !remaining.contains("-u "),
+        "{remaining}"
     );
 }
 
@@ -355,15 +359,15 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     }
     let mut world = World::new(0);
     world.start_director(NODE);
-    let restore = |text: &str| with_input(&world, "-R", text);
+    let restore = |text: &str| ipvsadm_with_input(&world, "-R", text);
     let table = "-A -t 10.71.0.10:80 -s rr\n\n-a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 3\n\
                  -A -u 10.71.0.10:53 -s sh -p 30 -M 255.255.255.0 -b sh-port\n-A -t [fd71::10]:80 -s none\n";
     assert_eq!(restore(table), (0, String::new(), String::new()));
-    let saved = done(&world, "-S -n");
+    let saved = succeed(&world, "-S -n");
     assert_eq!(saved.lines().count(), 4, "{saved}");
-    done(&world, "-C");
+    succeed(&world, "-C");
     assert_eq!(restore(&saved).0, 0);
-    assert_eq!(done(&world, "-S -n"), saved, "a round trip");
+    assert_eq!(succeed(&world, "-S -n"), saved, "after a round trip");
 
     // A rejected line is reported, and the next one is executed; the exit code is that of the last line.
     let (code, _, errors) = restore("-A -t 10.71.0.11:80 -s nope\nipvsadm -A -t 10.71.0.12:80\n");
@@ -371,7 +375,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         (code, errors.as_str()),
         (0, "Scheduler or persistence engine not found\n")
     );
-    assert!(done(&world, "-S -n").contains("10.71.0.12:80"));
+    assert!(succeed(&world, "-S -n").contains("10.71.0.12:80"));
     assert_eq!(restore("-D -t 10.71.0.12:80\n-D -t 10.71.0.12:80").0, 255);
     let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
     assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
@@ -382,7 +386,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
         (code, errors.as_str()),
         (2, "Zero port specified for non-persistent service\n")
     );
-    let listed = done(&world, "-S -n");
+    let listed = succeed(&world, "-S -n");
     assert!(
         listed.contains("10.71.0.14:80") && !listed.contains("10.71.0.16"),
         "{listed}"
@@ -399,8 +403,8 @@ fn fails_without_daemon_and_data_plane() {
         return;
     }
     let world = World::new(0);
-    refused(&world, "-L", 2, "Can't initialize ipvs: ");
-    refused(&world, "-A -t 10.71.0.10:80", 2, "Can't initialize ipvs: ");
+    assert_rejected(&world, "-L", 2, "Can't initialize ipvs: ");
+    assert_rejected(&world, "-A -t 10.71.0.10:80", 2, "Can't initialize ipvs: ");
 }
 
 #[test]
@@ -413,17 +417,17 @@ fn weights_above_65535_are_used_unchanged() {
     let table = "-A -t 10.71.0.10:80 -s wrr\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 2000000000\n\
                  -a -t 10.71.0.10:80 -r 10.71.0.21:80 -g -w 1000000000\n";
-    let (code, _, errors) = with_input(&world, "-R", table);
+    let (code, _, errors) = ipvsadm_with_input(&world, "-R", table);
     assert_eq!((code, errors.as_str()), (0, ""));
-    assert_eq!(done(&world, "-S -n"), table);
-    assert!(done(&world, "-L -n").contains("Route   2000000000 "));
+    assert_eq!(succeed(&world, "-S -n"), table);
+    assert!(succeed(&world, "-L -n").contains("Route   2000000000 "));
     let mut counts = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..30 {
-        *counts.entry(answers(&world)).or_default() += 1;
+        *counts.entry(responding_server(&world)).or_default() += 1;
     }
     let counts: Vec<u32> = counts.into_values().collect();
     assert_eq!(counts, [20, 10]);
-    refused(
+    assert_rejected(
         &world,
         "-e -t 10.71.0.10:80 -r 10.71.0.20:80 -g -w 2147483648",
         2,
@@ -438,8 +442,8 @@ fn listing_states_that_sctp_is_not_balanced() {
     }
     let mut world = World::new(0);
     world.start_director(NODE);
-    done(&world, "-A -t 10.71.0.10:80 -s rr");
-    done(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
+    succeed(&world, "-A -t 10.71.0.10:80 -s rr");
+    succeed(&world, "-A --sctp-service 10.71.0.10:3868 -s rr");
     let note = "note: SCTP services are kept and listed; their packets are not balanced\n";
     for line in ["-L -n", "-L -n --sctp-service 10.71.0.10:3868"] {
         let (code, output, errors) = ipvsadm(&world, line);
@@ -450,8 +454,8 @@ fn listing_states_that_sctp_is_not_balanced() {
         assert!(output.contains("\nSCTP 10.71.0.10:3868 rr"), "{output}");
         assert!(!output.contains("note") && code == 0, "{output}");
     }
-    done(&world, "-L -n -t 10.71.0.10:80");
-    done(&world, "-S -n");
+    succeed(&world, "-L -n -t 10.71.0.10:80");
+    succeed(&world, "-S -n");
 }
 
 #[test]
@@ -493,7 +497,7 @@ fn imported_table_is_valid_configuration() {
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
     let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
     // Neither ipvsadm nor the file adds the address. The warning about the file reports this and how Weir can add it.
-    let first = text.lines().next().expect("output has another line");
+    let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,
         "# VIPs: 10.71.0.10 (on eth0 now), fd71::10 (on no interface now)."
@@ -504,17 +508,17 @@ fn imported_table_is_valid_configuration() {
     world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);
 
     world.start_director(&format!("{NODE}{text}"));
-    let listed = done(&world, "-S -n");
-    let carried: Vec<&str> = table
+    let listed = succeed(&world, "-S -n");
+    let imported: Vec<&str> = table
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
         .collect();
     // Flags are saved in a fixed order.
-    let carried = carried
+    let imported = imported
         .join("\n")
         .replace("sh-port,sh-fallback", "sh-fallback,sh-port")
         + "\n";
-    assert_eq!(listed, carried);
+    assert_eq!(listed, imported);
 }
 
 #[test]
@@ -534,11 +538,11 @@ fn subcommand_behaves_like_ipvsadm_link() {
     assert_eq!(output.status.code(), Some(255));
     let version = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n";
     assert_eq!(weir(&["ipvsadm", "-v"]).stdout, version.as_bytes());
-    let named = Command::new(env!("CARGO_BIN_EXE_weir"))
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg0("/sbin/ipvsadm")
         .arg("foo")
         .output()
         .expect("run weir");
     let help = "Try `/sbin/ipvsadm -h' or '/sbin/ipvsadm --help' for more information.\n";
-    assert_eq!(named.stderr, help.as_bytes());
+    assert_eq!(output.stderr, help.as_bytes());
 }

@@ -1,5 +1,5 @@
-//! Runs random valid and invalid ipvsadm command lines: none crashes the director, no rejected one changes the table,
-//! and the table always equals a model.
+//! Runs random valid and invalid ipvsadm command lines: no command crashes the director, no rejected command changes
+//! the table, and the table always equals a model.
 //!
 //! The model does not use the parser: each line is generated together with its effect, and the table is kept as the
 //! text that `-S` must print.
@@ -24,16 +24,16 @@ impl RandomSource {
         self.0.below(limit as u64) as usize
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 }
 
-/// Services by their option as printed by `-S`, with the text after `-s`, and their servers by address, with the text
-/// after the address.
+/// Maps each service, written as `-S` prints it, to the text after `-s` and to its servers. Maps the address of a
+/// server to the text after it.
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
-/// Services, in the order of listings.
+/// Services, in listing order.
 const SERVICES: [&str; 6] = [
     "-t 10.71.0.10:80",
     "-t 10.71.0.11:443",
@@ -49,9 +49,9 @@ fn port(service: &str) -> &str {
 }
 
 /// Returns a syntactically valid line, and the model after it, or `None` if the line must be rejected.
-fn line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
+fn random_line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
     let service = random.pick(&SERVICES);
-    let known = model.contains_key(service);
+    let service_exists = model.contains_key(service);
     let mut next = model.clone();
     match random.below(20) {
         0..5 => {
@@ -59,12 +59,15 @@ fn line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
             let (given, printed, valid) = service_options(random, service);
             let servers = model.get(service).map(|(_, servers)| servers.clone());
             next.insert(service, (printed, servers.unwrap_or_default()));
-            let fits = valid && known == (command == "-E");
-            (format!("{command} {service}{given}"), fits.then_some(next))
+            let is_accepted = valid && service_exists == (command == "-E");
+            (
+                format!("{command} {service}{given}"),
+                is_accepted.then_some(next),
+            )
         }
         5 => {
             next.remove(service);
-            (format!("-D {service}"), known.then_some(next))
+            (format!("-D {service}"), service_exists.then_some(next))
         }
         6..15 => {
             let (address, given, printed, valid) = server_options(random, service);
@@ -72,13 +75,13 @@ fn line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
                 .get(service)
                 .is_some_and(|(_, servers)| servers.contains_key(&address));
             let command = random.pick(&["-a", "-a", "-e", "--edit-server"]);
-            let fits = known && valid && exists != (command == "-a");
+            let is_accepted = service_exists && valid && exists != (command == "-a");
             if let Some((_, servers)) = next.get_mut(service) {
                 servers.insert(address.clone(), printed);
             }
             (
                 format!("{command} {service} -r {address}{given}"),
-                fits.then_some(next),
+                is_accepted.then_some(next),
             )
         }
         15..17 => {
@@ -95,14 +98,14 @@ fn line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
                 .is_some();
             (format!("-d {service} -r {address}"), exists.then_some(next))
         }
-        17 => (format!("-Z {service}"), known.then_some(next)),
+        17 => (format!("-Z {service}"), service_exists.then_some(next)),
         18 => ("--set 0 0 0".to_owned(), Some(next)),
         _ if random.below(12) == 0 => ("-C".to_owned(), Some(Model::new())),
         _ => ("-Z".to_owned(), Some(next)),
     }
 }
 
-/// Returns options as given and as printed, and whether they are valid.
+/// Returns a service's options as given and as printed, and whether they are valid.
 fn service_options(random: &mut RandomSource, service: &str) -> (String, String, bool) {
     let v6 = service.contains('[');
     let is_udp = service.starts_with("-u");
@@ -143,16 +146,20 @@ fn service_options(random: &mut RandomSource, service: &str) -> (String, String,
     (given, printed, valid)
 }
 
-/// Returns address with port, options as given and as printed, and whether they are valid.
+/// Returns a server's address with port, its options as given and as printed, and whether they are valid.
 fn server_options(random: &mut RandomSource, service: &str) -> (String, String, String, bool) {
     let v6 = service.contains('[');
-    let six = if random.below(8) == 0 { !v6 } else { v6 };
+    let server_is_v6 = if random.below(8) == 0 { !v6 } else { v6 };
     let host = 20 + random.below(3);
     let method = random.pick(&["-g", "-i", "-m", ""]);
-    let own = random.pick(&["8080", port(service)]);
-    // Only masquerading has a separate port.
-    let port = if method == "-m" { own } else { port(service) };
-    let address = match six {
+    let masquerade_port = random.pick(&["8080", port(service)]);
+    // Only masquerading supports a server port other than the service's.
+    let port = if method == "-m" {
+        masquerade_port
+    } else {
+        port(service)
+    };
+    let address = match server_is_v6 {
         true => format!("[fd71::{host}]:{port}"),
         false => format!("10.71.0.{host}:{port}"),
     };
@@ -162,7 +169,7 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
         "{} -w {weight}",
         if method.is_empty() { "-g" } else { method }
     );
-    let mut valid = weight <= 2_147_483_647 && (six == v6 || method == "-i");
+    let mut valid = weight <= 2_147_483_647 && (server_is_v6 == v6 || method == "-i");
     let tunnel = random.pick(&[
         ("", " --tun-type ipip"),
         (" --tun-type gre --tun-csum", " --tun-type gre --tun-csum"),
@@ -192,7 +199,7 @@ fn server_options(random: &mut RandomSource, service: &str) -> (String, String, 
 }
 
 /// Returns a line that is always rejected, because it ends with an unknown option.
-fn broken(random: &mut RandomSource) -> String {
+fn invalid_line(random: &mut RandomSource) -> String {
     let words = [
         "-A",
         "-a",
@@ -233,7 +240,7 @@ fn broken(random: &mut RandomSource) -> String {
 }
 
 /// Returns the expected lines of `-S -n`, sorted, because other tests cover the order.
-fn text(model: &Model) -> Vec<String> {
+fn expected_listing(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (service, (options, servers)) in model {
         lines.push(format!("-A {service} -s {options}"));
@@ -277,7 +284,7 @@ fn table_matches_model_at_length() {
         };
         let code = runtime
             .block_on(run(&paths, "ipvsadm", &arguments, &Numeric, streams))
-            .expect("a stream failed");
+            .expect("write to the streams");
         (
             code,
             String::from_utf8(output).expect("text is valid UTF-8"),
@@ -293,8 +300,8 @@ fn table_matches_model_at_length() {
     let (mut accepted, mut rejected) = (0, 0);
     for step in 0..steps {
         let (line, expected) = match random.below(5) {
-            0 => (broken(&mut random), None),
-            _ => line(&mut random, &model),
+            0 => (invalid_line(&mut random), None),
+            _ => random_line(&mut random, &model),
         };
         let (code, output, errors) = run_line(&line);
         let context = format!("step {step}, seed {seed}: {line}: {code} {errors}");
@@ -309,6 +316,7 @@ fn table_matches_model_at_length() {
                 accepted += 1;
             }
             None => {
+                // 101 is the exit code of a panic.
                 assert!(code != 0 && code != 101 && !errors.is_empty(), "{context}");
                 rejected += 1;
             }
@@ -317,7 +325,7 @@ fn table_matches_model_at_length() {
             let (_, listed, _) = run_line("-S -n");
             let mut listed: Vec<&str> = listed.lines().collect();
             listed.sort_unstable();
-            assert_eq!(listed, text(&model), "{context}");
+            assert_eq!(listed, expected_listing(&model), "{context}");
         }
     }
     assert!(
@@ -326,8 +334,8 @@ fn table_matches_model_at_length() {
     );
     // Without a daemon, the table is read from the pinned data plane.
     world.kill_director(pid);
-    let (_, without, _) = run_line("-S -n");
-    let mut without: Vec<&str> = without.lines().collect();
-    without.sort_unstable();
-    assert_eq!(without, text(&model), "without a daemon");
+    let (_, listed, _) = run_line("-S -n");
+    let mut listed: Vec<&str> = listed.lines().collect();
+    listed.sort_unstable();
+    assert_eq!(listed, expected_listing(&model), "without a daemon");
 }

@@ -25,15 +25,15 @@ fn assert_experiment_succeeds(experiment: &str, method: &str) {
         serde_json::from_slice(&output.stdout).expect("output is valid JSON");
     let rows = status["rows"].as_array().expect("rows is an array");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    let wanted = ["before", "stopped", "back"].map(|act| format!("{method}/{act}"));
-    assert_eq!(names, wanted);
+    let expected = ["before", "stopped", "back"].map(|phase| format!("{method}/{phase}"));
+    assert_eq!(names, expected);
     assert_eq!(
         (&rows[0]["failed"], &rows[2]["failed"]),
         (&0.into(), &0.into())
     );
     assert!(
         rows[1]["failed"].as_u64() > Some(0),
-        "not noticed: {status:#}"
+        "no request failed while the server was stopped: {status:#}"
     );
     assert!(
         status["events"]

@@ -12,7 +12,7 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-fn report() -> PathBuf {
+fn report_directory() -> PathBuf {
     let number = std::process::id();
     std::env::temp_dir().join(format!("weir-lab-failover-{number}"))
 }
@@ -21,7 +21,7 @@ fn report() -> PathBuf {
 fn run(name: &str, options: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["lab", "run", name, "--json", "--report"])
-        .arg(report())
+        .arg(report_directory())
         .args(options)
         .stdin(Stdio::null())
         .output()
@@ -42,7 +42,7 @@ fn partition_of_two_directors_breaks_no_flow() {
         "director-failover",
         &["--methods", "mixed", "--faults", "partition"],
     );
-    let page = std::fs::read_to_string(report().join("director-failover.html"));
+    let page = std::fs::read_to_string(report_directory().join("director-failover.html"));
     assert_eq!(page.expect("read the file").matches("<section").count(), 1);
     let rows = document["rows"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), 1, "{document}");
@@ -55,7 +55,7 @@ fn partition_of_two_directors_breaks_no_flow() {
 }
 
 #[test]
-fn every_fault_of_every_pair_at_length() {
+fn every_pair_completes_every_fault_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -74,7 +74,7 @@ fn every_fault_of_every_pair_at_length() {
 
 /// After a failure of the cluster's active node, another node takes over and the application is served again.
 #[test]
-fn cluster_under_pacemaker_survives_its_active_node_at_length() {
+fn cluster_under_pacemaker_survives_failure_of_active_node_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -83,7 +83,7 @@ fn cluster_under_pacemaker_survives_its_active_node_at_length() {
     assert_eq!(rows.len(), 2, "{document}");
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");
-        let answered = row["requests"].as_u64() > row["failed"].as_u64();
-        assert!(answered, "{row}");
+        let has_responses = row["requests"].as_u64() > row["failed"].as_u64();
+        assert!(has_responses, "{row}");
     }
 }

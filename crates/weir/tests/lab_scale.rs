@@ -12,7 +12,7 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-fn report() -> PathBuf {
+fn report_directory() -> PathBuf {
     let number = std::process::id();
     std::env::temp_dir().join(format!("weir-lab-scale-{number}"))
 }
@@ -21,7 +21,7 @@ fn report() -> PathBuf {
 fn run(options: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["lab", "run", "scale-out", "--json", "--report"])
-        .arg(report())
+        .arg(report_directory())
         .args(options)
         .stdin(Stdio::null())
         .output()
@@ -54,7 +54,7 @@ fn connections_survive_director_failure_after_server_change() {
         "nftables,tunnel-gue",
     ];
     let rows = run(&options);
-    let page = std::fs::read_to_string(report().join("scale-out.html"));
+    let page = std::fs::read_to_string(report_directory().join("scale-out.html"));
     assert_eq!(page.expect("read the file").matches("<section").count(), 1);
     let broken = |row: &Value| row["broken"].as_u64().expect("value is a number");
     let methods: Vec<_> = rows.iter().map(|it| it["method"].clone()).collect();
@@ -120,8 +120,8 @@ fn router_detects_disconnected_director_by_bfd() {
 /// the same process.
 fn many_connections() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let most = limit.maximum.unwrap_or(u64::MAX) / 2;
-    most.saturating_sub(100).min(10_000).to_string()
+    let max_connections = limit.maximum.unwrap_or(u64::MAX) / 2;
+    max_connections.saturating_sub(100).min(10_000).to_string()
 }
 
 /// With 10 000 connections over four directors, no change of the directors alone breaks a connection.

@@ -23,18 +23,21 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct Workload {
     name: &'static str,
     port: u16,
-    least: &'static str,
+    /// Minimum payload of a response in bytes.
+    min_payload: &'static str,
+    /// Number of exchanges to skip at the start of a connection.
     skipped: &'static str,
+    /// Payload lengths that are not requests.
     ignored: &'static [&'static str],
     /// Command that runs on the client's host; `VIP` and `FILE` are replaced.
     load: &'static str,
 }
 
-const fn work(name: &'static str, port: u16, load: &'static str) -> Workload {
+const fn plain_workload(name: &'static str, port: u16, load: &'static str) -> Workload {
     Workload {
         name,
         port,
-        least: "1",
+        min_payload: "1",
         skipped: "0",
         ignored: &[],
         load,
@@ -44,59 +47,59 @@ const fn work(name: &'static str, port: u16, load: &'static str) -> Workload {
 /// Workloads of at least 60 connections each, which start at different times. With a clock of 1 ms, the samples of a
 /// connection are wrong by up to 0.5 ms on average, and those of connections that start together by the same amount.
 const WORKLOADS: [Workload; 9] = [
-    work("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
+    plain_workload("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
     Workload {
-        least: "1000",
+        min_payload: "1000",
         skipped: "1",
-        ..work("tls", 443, "ab -q -n NUMBER -c 4 https://VIP:443/page")
+        ..plain_workload("tls", 443, "ab -q -n NUMBER -c 4 https://VIP:443/page")
     },
     Workload {
         // The response is shorter than the record of a session ticket.
-        least: "300",
+        min_payload: "300",
         skipped: "1",
-        ..work(
+        ..plain_workload(
             "tls-small",
             444,
             "ab -q -n NUMBER -c 4 https://VIP:444/small",
         )
     },
     Workload {
-        least: "1000",
+        min_payload: "1000",
         skipped: "1",
         ignored: &["24", "31", "35", "39"],
-        ..work(
+        ..plain_workload(
             "http2",
             445,
             "sh SPREAD 4 h2load -n 6 -c 1 -t 1 https://VIP:445/page",
         )
     },
-    work(
+    plain_workload(
         "upload",
         83,
         "ab -q -n NUMBER -c 4 -p FILE -T text/plain http://VIP:83/up",
     ),
     Workload {
-        least: "30",
-        ..work(
+        min_payload: "30",
+        ..plain_workload(
             "continue",
             85,
             "sh SPREAD 2 curl -s -o /dev/null -H Expect:100-continue --data-binary @FILE http://VIP:85/up",
         )
     },
     Workload {
-        least: "2",
-        ..work(
+        min_payload: "2",
+        ..plain_workload(
             "postgres",
             5432,
             "pgbench -h VIP -U postgres -n -f QUERY -C -c 2 -t 40 postgres",
         )
     },
-    work(
+    plain_workload(
         "redis",
         6379,
         "sh SPREAD 6 redis-benchmark -h VIP -c 1 -n 40 -t get -q",
     ),
-    work(
+    plain_workload(
         "kept",
         82,
         "sh SPREAD 15 wrk -t 1 -c 1 -d 1 http://VIP:82/page",
@@ -106,23 +109,24 @@ const WORKLOADS: [Workload; 9] = [
 /// Shell script that runs a command 60 times, several at once.
 const SPREAD: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" >/dev/null";
 
-/// Number of requests of `ab`, and of those with a distant client.
+/// Number of requests of `ab`.
 const REQUESTS: u32 = 400;
-const FAR_REQUESTS: u32 = 240;
+/// Number of requests of `ab` on the host of a distant client.
+const DISTANT_REQUESTS: u32 = 240;
 
 /// Workloads that also run with a distant client. Small responses over TLS are excluded: the client acknowledges them
 /// together with a session ticket that was sent before the request, so their latency is unknown.
-const FAR_WORKLOADS: [&str; 4] = ["nginx", "tls", "http2", "redis"];
+const DISTANT_WORKLOADS: [&str; 4] = ["nginx", "tls", "http2", "redis"];
 
 fn config() -> String {
     let server = Family::V4.server(0);
-    let services = WORKLOADS.iter().map(|work| {
+    let services = WORKLOADS.iter().map(|workload| {
         format!(
             "[pool.{0}]\nservers = [\"{server}\"]\n[service.{0}]\nlisten = [\"{1}:{2}\"]\nforward = \"direct\"\n\
              pool = \"{0}\"\n",
-            work.name,
+            workload.name,
             Family::V4.vip(),
-            work.port
+            workload.port
         )
     });
     let services: String = services.collect();
@@ -189,7 +193,8 @@ fn start_servers(world: &mut World) {
     }
 }
 
-fn service(world: &World, name: &str) -> Value {
+/// Returns the estimated latency of a service's server.
+fn latency(world: &World, name: &str) -> Value {
     let status = world.status();
     let services = status["services"].as_array().expect("services is an array");
     let found = services.iter().find(|it| it["name"] == name);
@@ -197,13 +202,17 @@ fn service(world: &World, name: &str) -> Value {
 }
 
 /// Runs a workload and returns the true latency.
-fn measured(world: &World, work: &Workload, number: u32) -> Value {
+fn measure_true_latency(world: &World, workload: &Workload, requests: u32) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/latency_accuracy/truth.py");
     let mut command = world.command("server0", "python3");
     command
         .arg(script)
-        .args([&work.port.to_string(), work.least, work.skipped])
-        .args(work.ignored)
+        .args([
+            &workload.port.to_string(),
+            workload.min_payload,
+            workload.skipped,
+        ])
+        .args(workload.ignored)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut child = command.spawn().expect("start python3");
@@ -214,13 +223,13 @@ fn measured(world: &World, work: &Workload, number: u32) -> Value {
     let vip = Family::V4.vip().to_string();
     let file = world.path("upload").display().to_string();
     let script = world.path("spread").display().to_string();
-    let load = work.load.replace("VIP", &vip).replace("FILE", &file);
+    let load = workload.load.replace("VIP", &vip).replace("FILE", &file);
     let load = load
         .replace("SPREAD", &script)
-        .replace("NUMBER", &number.to_string())
+        .replace("NUMBER", &requests.to_string())
         .replace("QUERY", &world.path("query").display().to_string());
-    let loaded = world.output("client", &load);
-    assert!(loaded.status.success(), "{load}: {loaded:?}");
+    let result = world.output("client", &load);
+    assert!(result.status.success(), "{load}: {result:?}");
     drop(child.stdin.take());
     line.clear();
     output.read_line(&mut line).expect("read the result");
@@ -229,17 +238,17 @@ fn measured(world: &World, work: &Workload, number: u32) -> Value {
 }
 
 /// Starts a director with one server that has all services.
-fn start() -> World {
+fn start_world() -> World {
     let mut world = World::new(1);
     start_servers(&mut world);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     world.start_director(&config());
-    for work in &WORKLOADS {
-        let address = format!("{vip}:{}", work.port);
-        wait_for(work.name, TIMEOUT, || {
+    for workload in &WORKLOADS {
+        let address = format!("{vip}:{}", workload.port);
+        wait_for(workload.name, TIMEOUT, || {
             let probe = world.output("client", &format!("curl -sk -m 2 telnet://{address}"));
-            // curl's code 28: connected, but no data received before the timeout.
+            // curl's exit codes: 28 = no data before the timeout, 52 = no data before the end, 56 = receive error.
             matches!(probe.status.code(), Some(0 | 28 | 52 | 56))
         });
     }
@@ -258,53 +267,57 @@ fn counters(world: &World) -> BTreeMap<String, u64> {
 }
 
 /// Runs a workload and compares the estimated with the true latency.
-fn compare(world: &World, work: &Workload, number: u32, client: &str) {
+fn compare(world: &World, workload: &Workload, requests: u32, client: &str) {
     let before = counters(world);
-    let truth = measured(world, work, number);
+    let truth = measure_true_latency(world, workload, requests);
     let exchanges = truth["samples"].as_u64().expect("value is a number");
-    assert!(exchanges >= 50, "{}: {truth}", work.name);
-    let least = exchanges.min(200) / 3;
+    assert!(exchanges >= 50, "{}: {truth}", workload.name);
+    let min_samples = exchanges.min(200) / 3;
     let deadline = Instant::now() + Duration::from_secs(5);
     let samples = |estimate: &Value| estimate["samples"].as_u64().unwrap_or(0);
-    while samples(&service(world, work.name)) < least && Instant::now() < deadline {
+    while samples(&latency(world, workload.name)) < min_samples && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
-    let estimate = service(world, work.name);
-    let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
+    let estimate = latency(world, workload.name);
+    let field = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
     println!(
         "{:<9} {client:<12} truth {:7.3} {:7.3} {:7.3} {:7.3} ms of {:>6}, estimate {:7.3} {:7.3} {:7.3} {:7.3} ms of \
          {:>6}, {}",
-        work.name,
-        of(&truth, "mean"),
-        of(&truth, "p50"),
-        of(&truth, "p90"),
-        of(&truth, "p99"),
+        workload.name,
+        field(&truth, "mean"),
+        field(&truth, "p50"),
+        field(&truth, "p90"),
+        field(&truth, "p99"),
         truth["samples"],
-        of(&estimate, "mean_ms"),
-        of(&estimate, "p50_ms"),
-        of(&estimate, "p90_ms"),
-        of(&estimate, "p99_ms"),
+        field(&estimate, "mean_ms"),
+        field(&estimate, "p50_ms"),
+        field(&estimate, "p90_ms"),
+        field(&estimate, "p99_ms"),
         estimate["samples"],
         estimate["method"],
     );
-    let mut counted = counters(world);
-    for (name, count) in &mut counted {
+    let mut events = counters(world);
+    for (name, count) in &mut events {
         *count -= before.get(name).copied().unwrap_or(0);
     }
-    counted.retain(|_, count| *count > 0);
-    println!("          {counted:?}");
-    assert!(samples(&estimate) >= least, "{}: {estimate}", work.name);
+    events.retain(|_, count| *count > 0);
+    println!("          {events:?}");
+    assert!(
+        samples(&estimate) >= min_samples,
+        "{}: {estimate}",
+        workload.name
+    );
     assert_eq!(estimate["method"], "timestamps");
-    let (truth, estimate) = (of(&truth, "mean"), of(&estimate, "mean_ms"));
+    let (truth, estimate) = (field(&truth, "mean"), field(&estimate, "mean_ms"));
     let limit = match std::env::var_os("WEIR_ACCURACY") {
         Some(_) => (truth * 0.05).max(0.15),
         None => truth * 0.5 + 1.0,
     };
-    let away = (estimate - truth).abs();
+    let error = (estimate - truth).abs();
     assert!(
-        away <= limit,
+        error <= limit,
         "{}: estimated {estimate} ms, expected {truth}",
-        work.name
+        workload.name
     );
 }
 
@@ -313,9 +326,9 @@ fn estimates_match_latency_at_server_interface() {
     if !privileged() {
         return;
     }
-    let world = start();
-    for work in &WORKLOADS {
-        compare(&world, work, REQUESTS, "near");
+    let world = start_world();
+    for workload in &WORKLOADS {
+        compare(&world, workload, REQUESTS, "near");
     }
 }
 
@@ -324,13 +337,13 @@ fn estimates_exclude_path_to_distant_client_and_losses() {
     if !privileged() {
         return;
     }
-    let mut world = start();
-    world.relay("client", "0.01", 10);
-    for work in WORKLOADS
+    let mut world = start_world();
+    world.insert_relay("client", "0.01", 10);
+    for workload in WORKLOADS
         .iter()
-        .filter(|work| FAR_WORKLOADS.contains(&work.name))
+        .filter(|workload| DISTANT_WORKLOADS.contains(&workload.name))
     {
-        compare(&world, work, FAR_REQUESTS, "20 ms, 1 %");
+        compare(&world, workload, DISTANT_REQUESTS, "20 ms, 1 %");
     }
 }
 
@@ -339,14 +352,14 @@ fn estimates_exclude_path_to_very_distant_client_at_length() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
-    for (seconds, client) in [("0.001", "2 ms"), ("0.025", "50 ms"), ("0.05", "100 ms")] {
-        let mut world = start();
-        world.relay("client", seconds, 0);
-        for work in WORKLOADS
+    for (delay_s, client) in [("0.001", "2 ms"), ("0.025", "50 ms"), ("0.05", "100 ms")] {
+        let mut world = start_world();
+        world.insert_relay("client", delay_s, 0);
+        for workload in WORKLOADS
             .iter()
-            .filter(|work| FAR_WORKLOADS.contains(&work.name))
+            .filter(|workload| DISTANT_WORKLOADS.contains(&workload.name))
         {
-            compare(&world, work, FAR_REQUESTS, client);
+            compare(&world, workload, DISTANT_REQUESTS, client);
         }
     }
 }

@@ -12,10 +12,10 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Both paths that ldirectord tries; with a merged /usr, they are the same file.
-const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
+/// The paths that ldirectord tries; with a merged /usr, both are the same file.
+const IPVSADM_PATHS: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// Returns the file of a user's report, with a shorter interval.
+/// Returns a configuration from a user's report, with a shorter interval.
 fn configuration(world: &World) -> String {
     format!(
         "checktimeout = 5\nnegotiatetimeout = 30\ncheckinterval = 1\nfailurecount = 1\nautoreload = no\n\
@@ -36,7 +36,7 @@ impl Ldirectord {
         let file = world.path("ldirectord.cf");
         fs::write(&file, configuration(world)).expect("write the file");
         let mut script = String::from("mount -t tmpfs none /run\n");
-        for name in NAMES.iter().filter(|name| Path::new(name).exists()) {
+        for name in IPVSADM_PATHS.iter().filter(|name| Path::new(name).exists()) {
             script += &format!("mount --bind {} {name}\n", env!("CARGO_BIN_EXE_weir"));
         }
         script += &format!("exec ldirectord -d {} start\n", file.display());
@@ -76,14 +76,14 @@ fn table(world: &World) -> String {
 }
 
 fn wait_for_table(world: &World, what: &str, condition: impl Fn(&str) -> bool) {
-    let text = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
+    let output = || fs::read_to_string(world.path("ldirectord.out")).unwrap_or_default();
     let mut last = table(world);
     let started = std::time::Instant::now();
     while !condition(&last) {
         assert!(
             started.elapsed() < Duration::from_secs(60),
-            "{what}: {last}; it said {}",
-            text()
+            "timed out waiting for {what}: {last}; ldirectord's output: {}",
+            output()
         );
         std::thread::sleep(Duration::from_millis(100));
         last = table(world);
@@ -95,11 +95,11 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     if !privileged() {
         return;
     }
-    let there = Command::new("sh")
+    let is_installed = Command::new("sh")
         .args(["-c", "PATH=$PATH:/usr/sbin command -v ldirectord"])
         .output();
-    let there = there.is_ok_and(|output| output.status.success());
-    assert!(there, "ldirectord is not installed: make deps");
+    let is_installed = is_installed.is_ok_and(|output| output.status.success());
+    assert!(is_installed, "ldirectord is not installed: make deps");
     let mut world = World::new(2);
     world.start_nginx(16);
     for n in 0..2 {
@@ -117,12 +117,12 @@ fn ldirectord_removes_dead_server_and_restores_it() {
 
     let pid = fs::read_to_string(world.path("www0/pid")).expect("read nginx's process id");
     world::sh(&format!("kill {}", pid.trim()));
-    wait_for_table(&world, "the dead server to go", |table| {
+    wait_for_table(&world, "the removal of the dead server", |table| {
         !table.contains("10.71.0.20")
     });
     assert_eq!(world.responding_servers(), ["server1"]);
 
-    wait_for("nginx's end", Duration::from_secs(10), || {
+    wait_for("nginx to exit", Duration::from_secs(10), || {
         !world.path("www0/pid").exists()
     });
     world.start_nginx_on("server0", 0, "");

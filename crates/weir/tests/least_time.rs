@@ -34,7 +34,7 @@ fn config_with(node: &str, pool: &str) -> String {
     )
 }
 
-/// A server on every host, which answers a request of any length after a delay that the test can change.
+/// Servers, one on every host, that respond to a request of any length after a delay that the test can change.
 struct Servers {
     delays_us: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ impl Servers {
             .collect();
         let threads = delays_us.iter().enumerate().map(|(n, delay)| {
             let (stop, delay) = (Arc::clone(&stop), Arc::clone(delay));
-            world.inside(&format!("server{n}"), move || {
+            world.spawn_on(&format!("server{n}"), move || {
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
                 let listener = TcpListener::bind(any).expect("bind a listener");
                 listener
@@ -61,7 +61,7 @@ impl Servers {
                         continue;
                     };
                     let delay = Arc::clone(&delay);
-                    std::thread::spawn(move || answer(stream, &delay));
+                    std::thread::spawn(move || serve(stream, &delay));
                 }
             })
         });
@@ -73,9 +73,9 @@ impl Servers {
         }
     }
 
-    fn delay(&self, n: usize, delay: Duration) {
-        let us = delay.as_micros() as u64;
-        self.delays_us[n].store(us, Ordering::Relaxed);
+    fn set_delay(&self, n: usize, delay: Duration) {
+        let delay_us = delay.as_micros() as u64;
+        self.delays_us[n].store(delay_us, Ordering::Relaxed);
     }
 
     fn end(self) {
@@ -86,7 +86,7 @@ impl Servers {
     }
 }
 
-fn answer(mut stream: TcpStream, delay_us: &AtomicU64) {
+fn serve(mut stream: TcpStream, delay_us: &AtomicU64) {
     let mut buffer = [0; 4096];
     let timeout = Some(Duration::from_secs(10));
     if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(timeout).is_err() {
@@ -116,7 +116,7 @@ impl Clients {
         let to = SocketAddr::new(FAMILY.vip(), 80);
         let threads = (0..CLIENTS).map(|_| {
             let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
-            world.inside("client", move || {
+            world.spawn_on("client", move || {
                 while !AtomicBool::load(&stop, Ordering::Relaxed) {
                     if fetch(to).is_err() {
                         AtomicU64::fetch_add(&failed, 1, Ordering::Relaxed);
@@ -164,15 +164,15 @@ fn connections(world: &World) -> Vec<u64> {
 /// Returns the server's share of the next `count` connections, in percent.
 fn share(world: &World, server: usize, count: u64) -> f64 {
     let before = connections(world);
-    let mut now = Vec::new();
+    let mut current = Vec::new();
     wait_for("more connections", TIMEOUT, || {
-        now = connections(world);
-        now.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
+        current = connections(world);
+        current.iter().sum::<u64>() >= before.iter().sum::<u64>() + count
     });
-    let more: Vec<u64> = now
+    let more: Vec<u64> = current
         .iter()
         .zip(&before)
-        .map(|(now, old)| now - old)
+        .map(|(current, previous)| current - previous)
         .collect();
     100.0 * more[server] as f64 / more.iter().sum::<u64>() as f64
 }
@@ -181,9 +181,9 @@ fn latency(world: &World, server: usize) -> serde_json::Value {
     world.server_status(FAMILY.server(server))["latency"].clone()
 }
 
-fn wait_for_share(world: &World, what: &str, fits: impl Fn(f64) -> bool) {
+fn wait_for_share(world: &World, what: &str, is_expected: impl Fn(f64) -> bool) {
     let began = Instant::now();
-    wait_for(what, TIMEOUT, || fits(share(world, 0, 300)));
+    wait_for(what, TIMEOUT, || is_expected(share(world, 0, 300)));
     println!("{what} after {:?}", began.elapsed());
 }
 
@@ -205,7 +205,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
         (15.0..55.0).contains(&percent)
     });
 
-    servers.delay(0, Duration::from_millis(20));
+    servers.set_delay(0, Duration::from_millis(20));
     wait_for_share(&world, "a small share", |percent| percent < 10.0);
     wait_for("a latency of 20 ms", TIMEOUT, || {
         latency(&world, 0)["p90_ms"].as_f64() > Some(15.0)
@@ -224,14 +224,14 @@ fn slow_server_gets_fewer_connections_under_direct() {
     let outcome = format!("scheduler least-time chooses one of {SERVERS} servers of pool");
     assert!(explained.contains(&outcome), "{explained}");
 
-    servers.delay(0, Duration::from_millis(1));
+    servers.set_delay(0, Duration::from_millis(1));
     wait_for_share(&world, "an equal share again", |percent| percent > 20.0);
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
 }
 
 /// Starts a network with servers and clients under `direct`.
-fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
+fn start_world(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
     let vip = FAMILY.vip().to_string();
@@ -254,36 +254,34 @@ fn weights_follow_latency_and_flows_stay() {
         return;
     }
     let pool = "scheduler = { name = \"mh\", flags = [\"mh-port\"] }\nadapt = \"latency\"";
-    let (world, servers, clients) = started("", pool);
+    let (world, servers, clients) = start_world("", pool);
     wait_for("samples of every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(50))
     });
     let to = SocketAddr::new(FAMILY.vip(), 80);
-    let held = world.inside("client", move || {
+    let opened = world.spawn_on("client", move || {
         let connect = |_| TcpStream::connect(to).expect("connect");
         (0..30).map(connect).collect::<Vec<_>>()
     });
-    let mut held = held.join().expect("client thread panicked");
-    servers.delay(0, Duration::from_millis(30));
+    let mut streams = opened.join().expect("client thread panicked");
+    servers.set_delay(0, Duration::from_millis(30));
     wait_for("a smaller weight", 2 * TIMEOUT, || {
         weight(&world, 0) * 3 < weight(&world, 1)
     });
     // If a flow moved, its new server would reset it.
-    for stream in &mut held {
+    for stream in &mut streams {
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
             .expect("write");
         let mut buffer = [0; 64];
-        assert!(stream.read(&mut buffer).expect("read an answer") > 0);
+        assert!(stream.read(&mut buffer).expect("read a response") > 0);
     }
-    servers.delay(0, Duration::from_millis(1));
+    servers.set_delay(0, Duration::from_millis(1));
     // On a loaded machine, servers of equal speed differ slightly.
     wait_for("similar weights", 2 * TIMEOUT, || {
         let weights: Vec<u64> = (0..SERVERS).map(|n| weight(&world, n)).collect();
-        let (least, most) = (weights.iter().min(), weights.iter().max());
-        least
-            .zip(most)
-            .is_some_and(|(least, most)| least * 3 > most * 2)
+        let (min, max) = (weights.iter().min(), weights.iter().max());
+        min.zip(max).is_some_and(|(min, max)| min * 3 > max * 2)
     });
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
@@ -294,8 +292,8 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     if !privileged() {
         return;
     }
-    let (world, servers, clients) = started("", "scheduler = \"rr\"\nmax_latency = \"200ms\"");
-    servers.delay(0, Duration::from_millis(60));
+    let (world, servers, clients) = start_world("", "scheduler = \"rr\"\nmax_latency = \"200ms\"");
+    servers.set_delay(0, Duration::from_millis(60));
     wait_for("samples of every server", TIMEOUT, || {
         (0..SERVERS).all(|n| latency(&world, n)["samples"].as_u64() > Some(100))
     });
@@ -306,11 +304,11 @@ fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     });
     let ejected = || world.server_status(FAMILY.server(0))["ejected"].to_string();
     assert_eq!(ejected(), "null");
-    servers.delay(0, Duration::from_millis(400));
+    servers.set_delay(0, Duration::from_millis(400));
     wait_for("the ejection", TIMEOUT, || {
         ejected().contains("all responses took longer than 200 ms")
     });
-    servers.delay(0, Duration::from_millis(1));
+    servers.set_delay(0, Duration::from_millis(1));
     wait_for("the end of the ejection", TIMEOUT, || ejected() == "null");
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
@@ -321,7 +319,7 @@ fn latency_estimation_can_be_disabled() {
     if !privileged() {
         return;
     }
-    let (world, servers, clients) = started("latency = false\n", "scheduler = \"least-time\"");
+    let (world, servers, clients) = start_world("latency = false\n", "scheduler = \"least-time\"");
     wait_for("connections", TIMEOUT, || {
         connections(&world).iter().sum::<u64>() > 300
     });

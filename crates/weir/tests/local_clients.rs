@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     /// Returns the active connections of each server of a service.
-    fn active(&self, service: &str) -> Vec<u64> {
+    fn active_connections(&self, service: &str) -> Vec<u64> {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services is an array");
         let found = services.iter().find(|it| it["name"] == service);
@@ -89,8 +89,8 @@ impl Fixture {
     }
 
     /// Returns the active connections of all servers of a service.
-    fn sum(&self, service: &str) -> u64 {
-        self.active(service).iter().sum()
+    fn total_connections(&self, service: &str) -> u64 {
+        self.active_connections(service).iter().sum()
     }
 }
 
@@ -101,7 +101,7 @@ impl Drop for Fixture {
             .weir("director")
             .args(["clean", "--force"])
             .output();
-        for cgroup in [&self.cgroup, &other(&self.cgroup)] {
+        for cgroup in [&self.cgroup, &second_cgroup(&self.cgroup)] {
             let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
             for pid in pids.lines() {
                 let _ = Command::new("kill").args(["-9", pid]).status();
@@ -119,7 +119,7 @@ impl Drop for Fixture {
 }
 
 /// Returns the path of a second cgroup, next to the first one.
-fn other(cgroup: &Path) -> PathBuf {
+fn second_cgroup(cgroup: &Path) -> PathBuf {
     cgroup.with_extension("other")
 }
 
@@ -150,21 +150,21 @@ impl Client {
     }
 
     /// Sends a command to the client program.
-    fn order(&mut self, line: &str) {
+    fn send_command(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("write to the client");
     }
 
-    /// Reads the client program's answer to a command.
-    fn answer(&mut self) -> Value {
+    /// Reads the client program's reply to a command.
+    fn read_reply(&mut self) -> Value {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("read an answer");
+        self.output.read_line(&mut line).expect("read a reply");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Sends a command to the client program and returns its answer.
+    /// Sends a command to the client program. Returns its reply.
     fn call(&mut self, line: &str) -> Value {
-        self.order(line);
-        self.answer()
+        self.send_command(line);
+        self.read_reply()
     }
 
     fn kill(mut self) {
@@ -198,8 +198,8 @@ fn config(cgroup: &Path, pool: &str, extra: &str) -> String {
 }
 
 /// Returns the server's name, which is the same for both families.
-fn name(answer: &Value) -> &str {
-    answer[0].as_str().unwrap_or_else(|| panic!("{answer}"))
+fn name(reply: &Value) -> &str {
+    reply[0].as_str().unwrap_or_else(|| panic!("{reply}"))
 }
 
 #[test]
@@ -213,18 +213,18 @@ fn addresses_are_translated_both_ways() {
     let mut client = fixture.client();
     let names: Vec<String> = (0..4)
         .map(|_| {
-            let answer = client.call(&format!("get {VIP} 80"));
-            assert_eq!(answer[1], json!([VIP, 80]));
-            name(&answer).to_owned()
+            let reply = client.call(&format!("get {VIP} 80"));
+            assert_eq!(reply[1], json!([VIP, 80]));
+            name(&reply).to_owned()
         })
         .collect();
     assert!(names[0] == names[2] && names[1] == names[3] && names[0] != names[1]);
     let mapped = format!("::ffff:{VIP}");
-    for (order, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
+    for (command, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
         for address in [VIP, VIP6, &mapped] {
-            let answer = client.call(&format!("{order} {address} {port}"));
-            for peer in &answer.as_array().expect("answer is an array")[1..] {
-                assert_eq!(*peer, json!([address, port]), "{order}: {answer}");
+            let reply = client.call(&format!("{command} {address} {port}"));
+            for peer in &reply.as_array().expect("reply is an array")[1..] {
+                assert_eq!(*peer, json!([address, port]), "{command}: {reply}");
             }
         }
     }
@@ -232,12 +232,20 @@ fn addresses_are_translated_both_ways() {
     assert_eq!(refused["error"], "ECONNREFUSED");
     // Only open sockets are counted.
     assert_eq!(
-        (fixture.sum("web"), fixture.sum("dns"), fixture.sum("six")),
+        (
+            fixture.total_connections("web"),
+            fixture.total_connections("dns"),
+            fixture.total_connections("six")
+        ),
         (0, 4, 2)
     );
     client.call("close");
     assert_eq!(
-        (fixture.sum("web"), fixture.sum("dns"), fixture.sum("six")),
+        (
+            fixture.total_connections("web"),
+            fixture.total_connections("dns"),
+            fixture.total_connections("six")
+        ),
         (0, 0, 0)
     );
     // Test another program, and one outside the cgroup.
@@ -273,17 +281,29 @@ fn counts_are_exact_after_kills() {
         client.call(&format!("hold {VIP} 80"));
     }
     client.call(&format!("unconnected {VIP} 53"));
-    assert_eq!((fixture.active("web"), fixture.sum("dns")), (vec![3, 3], 1));
+    assert_eq!(
+        (
+            fixture.active_connections("web"),
+            fixture.total_connections("dns")
+        ),
+        (vec![3, 3], 1)
+    );
     fixture.world.kill_director(daemon);
     for _ in 0..4 {
         client.call(&format!("hold {VIP} 80"));
     }
     assert_eq!(name(&client.call(&format!("get {VIP} 80"))).len(), 7);
     let daemon = fixture.world.start_director(&text);
-    assert_eq!((fixture.active("web"), fixture.sum("dns")), (vec![5, 5], 1));
+    assert_eq!(
+        (
+            fixture.active_connections("web"),
+            fixture.total_connections("dns")
+        ),
+        (vec![5, 5], 1)
+    );
     client.kill();
-    wait_for("no counted socket", TIMEOUT, || {
-        fixture.sum("web") == 0 && fixture.sum("dns") == 0
+    wait_for("all sockets to be uncounted", TIMEOUT, || {
+        fixture.total_connections("web") == 0 && fixture.total_connections("dns") == 0
     });
     let pins = fixture.world.pin_dir("director");
     fixture.world.kill_director(daemon);
@@ -300,14 +320,14 @@ fn sockets_of_removed_server_are_closed() {
     let pool = "scheduler = \"rr\"\non_remove = \"reset\"\n";
     let text = config(&fixture.cgroup, pool, "");
     fixture.world.start_director(&text);
-    let (one, two) = (
+    let (first, second) = (
         Family::V4.server(0).to_string(),
         Family::V4.server(1).to_string(),
     );
     let drained = fixture
         .world
-        .run_weir(&["server", &format!("web/{two}"), "drain"]);
-    let (mut stream, mut datagrams, mut free) =
+        .run_weir(&["server", &format!("web/{second}"), "drain"]);
+    let (mut stream, mut datagrams, mut unconnected) =
         (fixture.client(), fixture.client(), fixture.client());
     for _ in 0..3 {
         assert_eq!(
@@ -321,21 +341,21 @@ fn sockets_of_removed_server_are_closed() {
         "server0"
     );
     assert_eq!(
-        name(&free.call(&format!("unconnected {VIP} 53"))),
+        name(&unconnected.call(&format!("unconnected {VIP} 53"))),
         "server0"
     );
     fixture
         .world
-        .run_weir(&["server", &format!("web/{two}"), "ready"]);
+        .run_weir(&["server", &format!("web/{second}"), "ready"]);
     fixture
         .world
-        .reload(&text.replace(&format!("\"{one}\", "), ""));
+        .reload(&text.replace(&format!("\"{first}\", "), ""));
     assert_eq!(name(&stream.call(&format!("get {VIP} 80"))), "server1");
     assert!(stream.call("receive")["error"].is_string());
     assert!(datagrams.call("send")["error"].is_string());
-    // An unconnected socket just gets another server.
+    // An unconnected socket is not closed, but gets another server.
     assert_eq!(
-        free.call(&format!("again {VIP} 53")),
+        unconnected.call(&format!("again {VIP} 53")),
         json!(["server1", [VIP, 53]])
     );
 }
@@ -350,17 +370,17 @@ fn server_changes_lose_no_connection() {
     fixture.world.start_director(&text);
     let mut clients = [fixture.client(), fixture.client()];
     for client in &mut clients {
-        client.order(&format!("load {VIP} 80"));
+        client.send_command(&format!("load {VIP} 80"));
     }
     let socket = fixture.world.path("run-director").join("weir.sock");
     let third = Family::V4.server(2);
-    // 1000 changes in `make soak`; in the short form, the number depends on the machine's load.
-    let most = if std::env::var_os("WEIR_SOAK").is_some() {
+    // Make up to 1000 changes within the time limit, but at least 20.
+    let limit_s = if std::env::var_os("WEIR_SOAK").is_some() {
         600
     } else {
         6
     };
-    let end = Instant::now() + Duration::from_secs(most);
+    let end = Instant::now() + Duration::from_secs(limit_s);
     let mut changes = 0;
     while changes < 1_000 && (Instant::now() < end || changes < 20) {
         let change = changes;
@@ -371,12 +391,12 @@ fn server_changes_lose_no_connection() {
     }
     fs::write(fixture.world.path("stop"), "").expect("write the file");
     for client in &mut clients {
-        let answer = client.answer();
-        assert_eq!(answer[0], 0, "{answer}");
-        assert!(answer[1].as_u64() > Some(100), "{answer}");
+        let reply = client.read_reply();
+        assert_eq!(reply[0], 0, "{reply}");
+        assert!(reply[1].as_u64() > Some(100), "{reply}");
     }
     println!("{changes} changes");
-    assert_eq!(fixture.sum("web"), 0);
+    assert_eq!(fixture.total_connections("web"), 0);
 }
 
 /// Sends a request to the daemon's socket. Returns the status line.
@@ -404,7 +424,7 @@ fn reload_moves_attachment_to_new_cgroup() {
         return;
     }
     let mut fixture = Fixture::new(2);
-    let second = other(&fixture.cgroup);
+    let second = second_cgroup(&fixture.cgroup);
     fs::create_dir(&second).expect("create the cgroup");
     let text = config(&fixture.cgroup, "scheduler = \"sh\"\n", "");
     fixture.world.start_director(&text);
@@ -420,9 +440,9 @@ fn reload_moves_attachment_to_new_cgroup() {
         .reload(&config(&second, "scheduler = \"sh\"\n", ""));
     after.call(&format!("hold {VIP} 80"));
     // An open socket of the previous cgroup is still counted and translated.
-    assert_eq!(fixture.sum("web"), 2);
+    assert_eq!(fixture.total_connections("web"), 2);
     before.call("close");
-    assert_eq!(fixture.sum("web"), 1);
+    assert_eq!(fixture.total_connections("web"), 1);
     let links = || {
         let entries = fs::read_dir(fixture.world.pin_dir("director").join("socket"))
             .expect("read the pin directory");
@@ -471,23 +491,23 @@ fn persistent_cgroup_keeps_its_server() {
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
     fixture.world.start_director(&text);
     // Each child cgroup of the service's cgroup is one client, whatever its number of processes.
-    let below = ["one", "two", "three"].map(|name| fixture.cgroup.join(name));
+    let child_cgroups = ["one", "two", "three"].map(|name| fixture.cgroup.join(name));
     let mut names = Vec::new();
-    for cgroup in &below {
+    for cgroup in &child_cgroups {
         fs::create_dir(cgroup).expect("create the cgroup");
         let mut clients = [
             Client::start(&fixture.world, cgroup),
             Client::start(&fixture.world, cgroup),
         ];
-        let answers = clients
+        let replies = clients
             .each_mut()
             .map(|it| it.call(&format!("get {VIP} 80")));
-        let [one, other] = &answers;
+        let [one, other] = &replies;
         assert_eq!(name(one), name(other));
         names.push(name(one).to_owned());
     }
     assert!(names[0] != names[1] && names[0] == names[2], "{names:?}");
-    for cgroup in &below {
+    for cgroup in &child_cgroups {
         wait_for("an empty cgroup", TIMEOUT, || {
             fs::remove_dir(cgroup).is_ok()
         });
@@ -504,17 +524,17 @@ fn connected_udp_socket_moves_from_dead_server() {
                 fall = 2 }\n";
     let text = config(&fixture.cgroup, pool, "");
     fixture.world.start_director(&text);
-    let up =
+    let is_up =
         |fixture: &Fixture, n| fixture.world.server_status(Family::V4.server(n))["state"] == "up";
     wait_for("both servers", TIMEOUT, || {
-        up(&fixture, 0) && up(&fixture, 1)
+        is_up(&fixture, 0) && is_up(&fixture, 1)
     });
     let mut client = fixture.client();
     let first = name(&client.call(&format!("connected {VIP} 53"))).to_owned();
     let dead = usize::from(first == "server1");
-    // The host is down: it sends no answers, not even errors. A resolver that keeps its socket would always time out.
+    // The host is down: it sends no replies, not even errors. A resolver that keeps its socket would always time out.
     fixture.world.ip(&first, "link set dev eth0 down");
-    wait_for("the server to be down", TIMEOUT, || !up(&fixture, dead));
+    wait_for("the server to be down", TIMEOUT, || !is_up(&fixture, dead));
     assert!(client.call("send")["error"].is_string());
     let next = client.call(&format!("connected {VIP} 53"));
     assert_ne!(name(&next), first);
@@ -529,10 +549,10 @@ fn least_time_avoids_slowly_connecting_server() {
     let mut fixture = Fixture::new(2);
     let text = config(&fixture.cgroup, "scheduler = \"least-time\"\n", "");
     fixture.world.start_director(&text);
-    fixture.world.relay("server1", "0.01", 0);
+    fixture.world.insert_relay("server1", "0.01", 0);
     let mut client = fixture.client();
     let latency = |n| fixture.world.server_status(Family::V4.server(n))["latency"].clone();
-    wait_for("samples of both", TIMEOUT, || {
+    wait_for("samples of both servers", TIMEOUT, || {
         for _ in 0..20 {
             client.call(&format!("get {VIP} 80"));
         }
@@ -543,8 +563,8 @@ fn least_time_avoids_slowly_connecting_server() {
     assert!(slow > 15.0, "{slow} ms");
     let mut names = BTreeMap::new();
     for _ in 0..200 {
-        let answer = client.call(&format!("get {VIP} 80"));
-        *names.entry(name(&answer).to_owned()).or_insert(0) += 1;
+        let reply = client.call(&format!("get {VIP} 80"));
+        *names.entry(name(&reply).to_owned()).or_insert(0) += 1;
     }
     println!("{names:?}");
     assert!(names.get("server1").copied().unwrap_or(0) < 40, "{names:?}");
@@ -574,7 +594,7 @@ fn director_balances_its_own_connections() {
         );
         assert_ne!(name(&one), name(&other));
         assert_eq!(one[1], json!([vip.to_string(), 80]));
-        assert_eq!(fixture.active("web"), [1, 1]);
+        assert_eq!(fixture.active_connections("web"), [1, 1]);
         fixture
             .world
             .reload(&text.replace("balance_own = true", "balance_own = false"));

@@ -16,23 +16,23 @@ fn config(family: Family, servers: &str, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts that the director as a server and another host answer in turn, and that a large file arrives intact.
-fn assert_director_serves(family: Family, forward: &str, own: &str) {
+/// Asserts that another host and the director itself serve requests in turn, and that a large file arrives intact.
+fn assert_director_serves(family: Family, forward: &str, port_suffix: &str) {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     world.start_nginx(4 * MIB);
-    world.start_nginx_on("director", 1, own);
+    world.start_nginx_on("director", 1, port_suffix);
     if forward == "direct" {
         world.prepare_direct_servers(&family.vip());
     } else {
         world.route_replies_through_director();
     }
-    let director = if own.is_empty() {
+    let director = if port_suffix.is_empty() {
         family.director().to_string()
     } else {
-        format!("{}{own}", bracketed(family.director()))
+        format!("{}{port_suffix}", bracketed(family.director()))
     };
     let servers = format!("\"{}\", \"{director}\"", family.server(0));
     world.start_director(&config(family, &servers, forward, ""));
@@ -72,7 +72,7 @@ fn direct_v4_reaches_a_local_server() {
     assert_director_serves(Family::V4, "direct", "");
 }
 
-/// A server is also a client of the service. Under `nat` with `snat`, both servers answer it, including itself.
+/// A server is also a client of the service. Under `nat` with `snat`, both servers respond to it, including itself.
 #[test]
 fn server_connects_to_its_own_vip() {
     if !privileged() {
@@ -83,7 +83,7 @@ fn server_connects_to_its_own_vip() {
         world.start_nginx(1024);
         let servers = format!("\"{}\", \"{}\"", family.server(0), family.server(1));
         world.start_director(&config(family, &servers, "nat", "snat = true\n"));
-        let mut seen = std::collections::BTreeSet::new();
+        let mut responses = std::collections::BTreeSet::new();
         for _ in 0..4 {
             let line = format!(
                 "curl -sS -g --max-time 5 http://{}/name",
@@ -95,12 +95,12 @@ fn server_connects_to_its_own_vip() {
                 "{}",
                 String::from_utf8_lossy(&output.stderr)
             );
-            seen.insert(output.stdout);
+            responses.insert(output.stdout);
         }
         assert_eq!(
-            seen.len(),
+            responses.len(),
             2,
-            "both servers must answer, including the client itself"
+            "both servers must respond, including the client itself"
         );
     }
 }
@@ -122,12 +122,12 @@ fn director_connects_to_its_own_vip() {
         config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");
     world.start_director(&text);
     let sink = SocketAddr::new(family.vip(), 9000);
-    let held = world.hold(sink, 5);
+    let opened = world.open_connections(sink, 5);
     assert!(
-        held < 5,
+        opened < 5,
         "two ports cannot carry five connections at a time"
     );
-    assert!(held >= 2, "both ports must be used: {held}");
+    assert!(opened >= 2, "both ports must be used: {opened}");
     assert!(
         world.packets("drop_snat_exhausted") > 0,
         "{:#}",
@@ -141,11 +141,11 @@ fn director_connects_to_its_own_vip() {
         "{metrics}"
     );
     let line = format!("curl -sS --max-time 5 http://{}/big", family.server(0));
-    let own = world.output("director", &line);
+    let output = world.output("director", &line);
     assert_eq!(
-        own.stdout.len(),
+        output.stdout.len(),
         4 * MIB,
         "{}",
-        String::from_utf8_lossy(&own.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -20,10 +20,10 @@ fn config(weight: u32) -> String {
 }
 
 fn prepared_world() -> World {
-    prepared_for(None)
+    prepared_world_with_mode(None)
 }
 
-fn prepared_for(mode: Option<&'static str>) -> World {
+fn prepared_world_with_mode(mode: Option<&'static str>) -> World {
     let mut world = World::with_mode(2, mode);
     world.start_nginx(1024);
     world.prepare_direct_servers(&Family::V4.vip());
@@ -86,7 +86,7 @@ fn reloads_under_load_fail_no_request_at_length() {
 }
 
 fn assert_reloads_fail_no_request(mode: Option<&'static str>) {
-    let mut world = prepared_for(mode);
+    let mut world = prepared_world_with_mode(mode);
     world.start_director(&config(1));
     let (requests, reloads) = if is_soak() {
         (1_000_000, 1_500)
@@ -124,7 +124,7 @@ fn killing_daemon_under_load_fails_no_request() {
 }
 
 fn assert_kills_fail_no_request(mode: Option<&'static str>) {
-    let mut world = prepared_for(mode);
+    let mut world = prepared_world_with_mode(mode);
     let mut pid = world.start_director(&config(2));
     let requests = 20_000;
     let ab = start_ab(&world, requests);
@@ -165,7 +165,7 @@ fn invalid_file_changes_nothing() {
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         printed.contains("did you mean") && printed.contains("10.0.0.300"),
-        "all mistakes at once: {printed}"
+        "all mistakes must be reported: {printed}"
     );
     assert_eq!(world.status()["revision"], before["revision"]);
     assert_eq!(
@@ -187,15 +187,15 @@ fn clean_leaves_nothing_behind() {
 }
 
 fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
-    let mut world = prepared_for(mode);
+    let mut world = prepared_world_with_mode(mode);
     let pid = world.start_director(&config(1));
-    let refused = world
+    let output = world
         .weir("director")
         .arg("clean")
         .output()
         .expect("run weir");
     assert_eq!(
-        refused.status.code(),
+        output.status.code(),
         Some(1),
         "clean must fail while a daemon runs"
     );
@@ -212,13 +212,13 @@ fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
     );
     assert!(!world.pin_dir("director").exists());
     for name in ["in-force.toml", "configuration", "state.json", "weir.sock"] {
-        let left = world.path("run-director").join(name);
-        assert!(left.symlink_metadata().is_err(), "{}", left.display());
+        let path = world.path("run-director").join(name);
+        assert!(path.symlink_metadata().is_err(), "{}", path.display());
     }
     let links = world.output("director", "ip -details link show eth0");
     assert!(
         !String::from_utf8_lossy(&links.stdout).contains("xdp"),
-        "the program is gone"
+        "the XDP program must be detached"
     );
     let at_tc = world.output("director", "bpftool net show dev eth0");
     let at_tc = String::from_utf8_lossy(&at_tc.stdout).into_owned();
@@ -236,7 +236,7 @@ fn upgrades_and_kills_under_load_fail_no_request_at_length() {
 }
 
 fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
-    let mut world = prepared_for(mode);
+    let mut world = prepared_world_with_mode(mode);
     let keeper = world.start_director(&config(1));
     let (requests, rounds) = if is_soak() {
         (1_000_000, 50)
@@ -244,16 +244,16 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         (20_000, 2)
     };
     let mut ab = start_ab(&world, requests);
-    let mut counted = 0;
+    let mut last_count = 0;
     for _ in 0..rounds {
         let connections = world.status()["services"][0]["connections"].as_u64();
         assert!(
-            connections >= Some(counted),
-            "{connections:?}, was {counted}"
+            connections >= Some(last_count),
+            "{connections:?}, was {last_count}"
         );
-        counted = connections.unwrap_or(0);
+        last_count = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);
-        // If the daemon ended within 250 ms several times, the keeper would regard it as unable to run, and give up.
+        // If the daemon exited within 250 ms several times, the keeper would give up.
         std::thread::sleep(Duration::from_millis(500));
         // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
@@ -273,16 +273,16 @@ fn two_directors_do_not_interfere() {
     if !privileged() {
         return;
     }
-    let (mut one, mut two) = (prepared_world(), prepared_world());
-    one.start_director(&config(1));
-    let pid = two.start_director(&config(1));
+    let (mut first, mut second) = (prepared_world(), prepared_world());
+    first.start_director(&config(1));
+    let pid = second.start_director(&config(1));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
-        one.get(&url).expect("first request");
-        two.get(&url).expect("second request");
+        first.get(&url).expect("first request");
+        second.get(&url).expect("second request");
     }
-    two.kill_director(pid);
-    let output = two
+    second.kill_director(pid);
+    let output = second
         .weir("director")
         .arg("clean")
         .output()
@@ -291,10 +291,10 @@ fn two_directors_do_not_interfere() {
     wait_for(
         "a response of the first director",
         Duration::from_secs(20),
-        || one.get(&url).is_ok(),
+        || first.get(&url).is_ok(),
     );
     assert_eq!(
-        one.status()["services"][0]["connections"]
+        first.status()["services"][0]["connections"]
             .as_u64()
             .map(|n| n >= 4),
         Some(true)

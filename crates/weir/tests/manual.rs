@@ -67,12 +67,12 @@ fn every_command_has_a_man_page() {
     let directory = std::env::temp_dir().join(format!("weir-man-{}", std::process::id()));
     fs::create_dir(&directory).expect("create a directory");
     generated(&["man", directory.to_str().expect("path is valid UTF-8")]);
-    let named = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+    let man_page = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     for name in ["weir.1", "weir-reload.1", "weir-real-server-up.1"] {
-        assert!(named(name).contains(".SH NAME"), "{name}");
+        assert!(man_page(name).contains(".SH NAME"), "{name}");
     }
-    assert!(named("weir-reload.1").contains("guard"));
-    let keys = named("weir.toml.5");
+    assert!(man_page("weir-reload.1").contains("guard"));
+    let keys = man_page("weir.toml.5");
     let cards = fs::read_dir(page("configuration")).expect("read the card directory");
     for card in cards {
         let text = fs::read_to_string(card.expect("read a directory entry").path())
@@ -86,7 +86,7 @@ fn every_command_has_a_man_page() {
 }
 
 /// Returns the blocks of a page that a reader pastes into a shell.
-fn pasted(name: &str) -> String {
+fn shell_blocks(name: &str) -> String {
     let text = fs::read_to_string(page(name)).expect("read the page");
     let blocks = text.split("\n```sh\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("\n```").next().expect("block has an end"));
@@ -107,7 +107,7 @@ fn quick_start_in_namespaces_works_as_printed() {
         "mount -t tmpfs tmpfs /run; mount -t bpf bpf /sys/fs/bpf; PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n{}\n\
          ip netns list | wc -l; ls /sys/fs/bpf | grep -c weir-try || true\n",
         directory.display(),
-        pasted("try.md")
+        shell_blocks("try.md")
     );
     let message = successful_output(
         Command::new("timeout")
@@ -205,9 +205,9 @@ const LABELS: [(&str, &[&str]); 6] = [
 ];
 
 /// Returns the page of metrics, generated from a daemon's response: name, type, labels and help of each family.
-fn metrics_page(answer: &str) -> String {
+fn metrics_page(metrics: &str) -> String {
     let mut families: BTreeMap<&str, (&str, &str, BTreeSet<&str>)> = BTreeMap::new();
-    for line in answer.lines() {
+    for line in metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
             let (name, help) = rest.split_once(' ').expect("family has a help text");
             families.entry(name).or_default().1 = help;
@@ -232,8 +232,8 @@ fn metrics_page(answer: &str) -> String {
         }
     }
     for (name, labels) in LABELS {
-        let (_, _, known) = families.get_mut(name).expect(name);
-        known.extend(labels);
+        let (_, _, family_labels) = families.get_mut(name).expect(name);
+        family_labels.extend(labels);
     }
     let mut out = String::from(
         "# Metrics\n\nEvery family of `GET /metrics`, read from a running daemon with `metrics = \"full\"`. \
@@ -251,16 +251,16 @@ fn metrics_page(answer: &str) -> String {
 }
 
 /// Asserts that promtool only reports deprecated names, and that the manual lists each of them with its replacement.
-fn check_names(answer: &str) {
+fn assert_names_are_valid(metrics: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
-    let output = output_with_input(&mut promtool, answer.as_bytes());
+    let output = output_with_input(&mut promtool, metrics.as_bytes());
     let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let manual = fs::read_to_string(page("observing.md")).expect("read the page");
     for line in message.lines() {
         let name = line.split(' ').next().unwrap_or_default();
         let is_listed = manual.contains(&format!("| `{name}` | `"));
-        let is_deprecated = answer.contains(&format!("# HELP {name} Deprecated, use "));
+        let is_deprecated = metrics.contains(&format!("# HELP {name} Deprecated, use "));
         assert!(is_listed && is_deprecated, "{line}");
     }
 }
@@ -281,7 +281,7 @@ fn metrics_page_matches_running_daemon() {
     config = config.replace("ROUTER", &bracketed(family.host(11)));
     world.start_director(&config);
     let socket = world.path("run-director").join("weir.sock");
-    let answer = || {
+    let metrics = || {
         successful_output(
             Command::new("curl")
                 .args(["-sSf", "http://weir/metrics", "--unix-socket"])
@@ -289,17 +289,17 @@ fn metrics_page_matches_running_daemon() {
         )
     };
     wait_for("the announcer", Duration::from_secs(30), || {
-        answer().contains("weir_announced{")
+        metrics().contains("weir_announced{")
     });
-    let timed = format!("http://{}:81/name", bracketed(family.vip()));
+    let url = format!("http://{}:81/name", bracketed(family.vip()));
     wait_for("a latency", Duration::from_secs(60), || {
         // The server may not be up yet.
-        let _ = world.get_within(1, &timed);
-        answer().contains("weir_server_latency_seconds{")
+        let _ = world.get_within(1, &url);
+        metrics().contains("weir_server_latency_seconds{")
     });
-    let answer = answer();
-    check_names(&answer);
-    let (path, current) = (page("metrics.md"), metrics_page(&answer));
+    let metrics = metrics();
+    assert_names_are_valid(&metrics);
+    let (path, current) = (page("metrics.md"), metrics_page(&metrics));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
         fs::write(&path, &current).expect("write the file");
     }

@@ -11,10 +11,10 @@ use world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 const BIG_BYTES: usize = 1 << 20;
-const BOTH: [Family; 2] = [Family::V4, Family::V6];
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Returns an address that is on no interface; a route leads its packets to the director.
-fn routed(family: Family) -> std::net::IpAddr {
+fn routed_vip(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
         Family::V6 => "fd98::7",
@@ -24,10 +24,10 @@ fn routed(family: Family) -> std::net::IpAddr {
 
 fn config(forward: &str, more: &str) -> String {
     let mut text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n".to_owned();
-    for (family, word) in [(Family::V4, "fwmark"), (Family::V6, "fwmark6")] {
+    for (family, name) in [(Family::V4, "fwmark"), (Family::V6, "fwmark6")] {
         text += &format!(
-            "[pool.{word}]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
-             [service.{word}]\nlisten = [\"{word}/7\"]\nforward = \"{forward}\"\npool = \"{word}\"\n{more}",
+            "[pool.{name}]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
+             [service.{name}]\nlisten = [\"{name}/7\"]\nforward = \"{forward}\"\npool = \"{name}\"\n{more}",
             family.server(0),
             family.server(1)
         );
@@ -37,7 +37,7 @@ fn config(forward: &str, more: &str) -> String {
 
 /// Returns a network with two servers, and a director that forwards, and marks packets to ports 80 and 81 of the VIPs
 /// with 7.
-fn prepared() -> World {
+fn prepared_world() -> World {
     let mut world = World::new(2);
     world.start_nginx(BIG_BYTES);
     for n in 0..2 {
@@ -50,14 +50,14 @@ fn prepared() -> World {
     let mut rules = String::from(
         "table inet steer { chain in { type filter hook prerouting priority mangle;\n",
     );
-    for (family, word) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
-        for vip in [family.vip(), routed(family)] {
-            rules += &format!("{word} daddr {vip} tcp dport {{ 80, 81 }} meta mark set 7\n");
+    for (family, protocol) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
+        for vip in [family.vip(), routed_vip(family)] {
+            rules += &format!("{protocol} daddr {vip} tcp dport {{ 80, 81 }} meta mark set 7\n");
         }
         let flag = if family == Family::V6 { "-6 " } else { "" };
-        let (vip, prefix) = (routed(family), full_prefix(family));
-        let way = format!("{flag}route add {vip}/{prefix} via {}", family.director());
-        world.ip("client", &way);
+        let (vip, prefix) = (routed_vip(family), full_prefix(family));
+        let route = format!("{flag}route add {vip}/{prefix} via {}", family.director());
+        world.ip("client", &route);
     }
     rules += "}\n}\n";
     let path = world.path("marks.nft");
@@ -67,8 +67,8 @@ fn prepared() -> World {
     world
 }
 
-/// Sends `count` requests to an address. Returns the names of the servers that answer.
-fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String> {
+/// Sends `count` requests to an address. Returns the names of the servers that respond.
+fn responding_servers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String> {
     let fetch = |n| {
         let url = format!("http://{}:{}/name", bracketed(vip), 80 + n % 2);
         let body = world.get_within(5, &url);
@@ -83,7 +83,7 @@ fn both_servers() -> BTreeSet<String> {
 }
 
 fn assert_serves(world: &World, vip: std::net::IpAddr) {
-    assert_eq!(answers(world, vip, 4), both_servers(), "{vip}");
+    assert_eq!(responding_servers(world, vip, 4), both_servers(), "{vip}");
     let body = world.get(&format!("http://{}/big", bracketed(vip)));
     assert_eq!(
         body.expect("download the file"),
@@ -92,7 +92,7 @@ fn assert_serves(world: &World, vip: std::net::IpAddr) {
 }
 
 /// Returns the rules, devices and routes of the director, as `ip` shows them.
-fn network(world: &World) -> String {
+fn network_state(world: &World) -> String {
     let mut text = String::new();
     for line in [
         "ip rule",
@@ -115,13 +115,13 @@ fn marked_packets_are_balanced_under_nat() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
-    let before = network(&world);
+    let mut world = prepared_world();
+    let before = network_state(&world);
     let text = config("nat", "snat = true\n");
     let pid = world.start_director(&text);
-    for family in BOTH {
+    for family in FAMILIES {
         assert_serves(&world, family.vip());
-        assert_serves(&world, routed(family));
+        assert_serves(&world, routed_vip(family));
     }
     let status = world.status();
     assert_eq!(status["services"][0]["listen"][0], "fwmark/7", "{status:#}");
@@ -136,14 +136,14 @@ fn marked_packets_are_balanced_under_nat() {
     );
 
     world.kill_director(pid);
-    for family in BOTH {
+    for family in FAMILIES {
         assert_serves(&world, family.vip());
     }
     let pid = world.start_director(&text);
-    for family in BOTH {
+    for family in FAMILIES {
         assert_serves(&world, family.vip());
     }
-    let during = network(&world);
+    let during = network_state(&world);
     assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
 
     // Without the services, no packet is routed to the device. After they are added again, all are.
@@ -152,7 +152,7 @@ fn marked_packets_are_balanced_under_nat() {
     assert_serves(&world, Family::V4.vip());
     world.kill_director(pid);
     world.run_weir(&["clean"]);
-    assert_eq!(network(&world), before);
+    assert_eq!(network_state(&world), before);
 }
 
 /// Tests a forwarding method whose servers reply directly.
@@ -160,10 +160,10 @@ fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
-    let vips: Vec<String> = BOTH
+    let mut world = prepared_world();
+    let vips: Vec<String> = FAMILIES
         .into_iter()
-        .flat_map(|family| [family.vip(), routed(family)])
+        .flat_map(|family| [family.vip(), routed_vip(family)])
         .map(|vip| vip.to_string())
         .collect();
     let mut arguments = vec!["--forward", forward];
@@ -172,9 +172,9 @@ fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
     }
     world.prepare_servers(&arguments);
     world.start_director(&config(forward, more));
-    for family in BOTH {
+    for family in FAMILIES {
         assert_serves(&world, family.vip());
-        assert_serves(&world, routed(family));
+        assert_serves(&world, routed_vip(family));
     }
 }
 
@@ -194,16 +194,16 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     let text = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n[pool.web]\nservers = []\n\
          [service.web]\nlisten = [\"fwmark/7\", \"fwmark6/8\"]\nforward = \"nat\"\npool = \"web\"\n";
     world.start_director(text);
-    let refused = |vip| {
+    let fetch_error = |vip| {
         let url = format!("http://{}/name", bracketed(vip));
-        world.get_within(3, &url).expect_err("no server")
+        world.get_within(3, &url).expect_err("request must fail")
     };
-    for vip in [Family::V4.vip(), routed(Family::V4)] {
-        let error = refused(vip);
+    for vip in [Family::V4.vip(), routed_vip(Family::V4)] {
+        let error = fetch_error(vip);
         assert!(error.contains("(7)"), "{error}");
     }
     assert!(
@@ -212,7 +212,7 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
         world.status()
     );
     // Nothing listens on the director itself.
-    let error = refused(Family::V6.vip());
+    let error = fetch_error(Family::V6.vip());
     assert!(error.contains("(7)"), "{error}");
 }
 
@@ -222,7 +222,7 @@ fn ipvsadm_mark_groups_ports_of_client() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     world.route_replies_through_director();
     let pid = world.start_director("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     let ipvsadm = |line: &str| {
@@ -232,21 +232,21 @@ fn ipvsadm_mark_groups_ports_of_client() {
             .collect();
         world.run_weir(&words)
     };
-    for family in BOTH {
-        let six = if family == Family::V6 { " -6" } else { "" };
-        ipvsadm(&format!("-A -f 7{six} -s rr"));
+    for family in FAMILIES {
+        let flag = if family == Family::V6 { " -6" } else { "" };
+        ipvsadm(&format!("-A -f 7{flag} -s rr"));
         for n in 0..2 {
             let server = bracketed(family.server(n));
-            ipvsadm(&format!("-a -f 7{six} -r {server}:0 -m"));
+            ipvsadm(&format!("-a -f 7{flag} -r {server}:0 -m"));
         }
         assert_eq!(
-            answers(&world, family.vip(), 4),
+            responding_servers(&world, family.vip(), 4),
             both_servers(),
             "{family:?}"
         );
-        ipvsadm(&format!("-E -f 7{six} -s rr -p 600"));
-        for vip in [family.vip(), routed(family)] {
-            let found = answers(&world, vip, 4);
+        ipvsadm(&format!("-E -f 7{flag} -s rr -p 600"));
+        for vip in [family.vip(), routed_vip(family)] {
+            let found = responding_servers(&world, vip, 4);
             assert_eq!(
                 found.len(),
                 1,
@@ -278,7 +278,7 @@ fn ipvsadm_mark_groups_ports_of_client() {
     }
 
     world.kill_director(pid);
-    assert_eq!(answers(&world, Family::V4.vip(), 4).len(), 1);
+    assert_eq!(responding_servers(&world, Family::V4.vip(), 4).len(), 1);
     // Without the daemon, ipvsadm itself changes the rules.
     let output = world
         .weir("director")
@@ -288,8 +288,8 @@ fn ipvsadm_mark_groups_ports_of_client() {
     assert!(output.status.success(), "{output:?}");
     world
         .get_within(3, &format!("http://{}/name", Family::V4.vip()))
-        .expect_err("no server");
-    assert_eq!(answers(&world, Family::V6.vip(), 4).len(), 1);
+        .expect_err("request must fail");
+    assert_eq!(responding_servers(&world, Family::V6.vip(), 4).len(), 1);
 }
 
 /// `cache_bypass`: while no server is usable, packets continue to their original destination.
@@ -298,15 +298,15 @@ fn cache_bypass_passes_packets_without_usable_server() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     let mut servers = Vec::new();
-    for family in BOTH {
+    for family in FAMILIES {
         // An address of another host, behind the first server.
-        let (vip, prefix) = (routed(family), full_prefix(family));
+        let (vip, prefix) = (routed_vip(family), full_prefix(family));
         world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
         let flag = if family == Family::V6 { "-6 " } else { "" };
-        let way = format!("{flag}route add {vip}/{prefix} via {}", family.server(0));
-        world.ip("director", &way);
+        let route = format!("{flag}route add {vip}/{prefix} via {}", family.server(0));
+        world.ip("director", &route);
         servers.push(format!(
             "{{ address = \"{}\", weight = 0 }}",
             family.server(1)
@@ -324,15 +324,15 @@ fn cache_bypass_passes_packets_without_usable_server() {
     };
     world.start_director(&text(0));
     let fetch = |vip| world.get_within(3, &format!("http://{}/name", bracketed(vip)));
-    for family in BOTH {
-        fetch(routed(family)).expect_err("no server");
+    for family in FAMILIES {
+        fetch(routed_vip(family)).expect_err("request must fail");
     }
     world.reload(&text(1));
-    for family in BOTH {
-        let body =
-            fetch(routed(family)).unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
+    for family in FAMILIES {
+        let body = fetch(routed_vip(family))
+            .unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
         assert_eq!(body, b"server0\n");
-        fetch(family.vip()).expect_err("the director's own address has no server");
+        fetch(family.vip()).expect_err("request to the director's own address must fail");
     }
     assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
 }
@@ -343,23 +343,23 @@ fn mark_rules_routes_and_devices_are_restored() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     let pid = world.start_director(&config("nat", "snat = true\n"));
     assert_serves(&world, Family::V4.vip());
-    let at_first = network(&world);
-    let exit = at_first
+    let before = network_state(&world);
+    let peer_device = before
         .split_whitespace()
         .find(|word| word.starts_with("weir1@"))
         .and_then(|word| word.split('@').next())
-        .expect("parse the name of the pair's other end")
+        .expect("find the peer of weir0")
         .to_owned();
-    let repaired = |count: u32, line: &str| {
+    let assert_repaired = |count: u32, line: &str| {
         let output = world.output("director", line);
         assert!(output.status.success(), "{line}: {output:?}");
         wait_for(line, TIMEOUT, || world.status()["drift"]["marks"] == count);
-        for family in BOTH {
+        for family in FAMILIES {
             assert_serves(&world, family.vip());
-            assert_serves(&world, routed(family));
+            assert_serves(&world, routed_vip(family));
         }
         assert_eq!(
             world.log().matches("the route of marked packets").count(),
@@ -368,17 +368,17 @@ fn mark_rules_routes_and_devices_are_restored() {
             world.log()
         );
     };
-    repaired(1, "ip rule del pref 0 fwmark 7");
-    assert_eq!(network(&world), at_first);
-    repaired(2, "ip -6 rule flush protocol 87");
-    repaired(3, "ip link set weir0 down");
-    repaired(4, "ip link del weir0");
-    repaired(5, &format!("ip link set {exit} down"));
+    assert_repaired(1, "ip rule del pref 0 fwmark 7");
+    assert_eq!(network_state(&world), before);
+    assert_repaired(2, "ip -6 rule flush protocol 87");
+    assert_repaired(3, "ip link set weir0 down");
+    assert_repaired(4, "ip link del weir0");
+    assert_repaired(5, &format!("ip link set {peer_device} down"));
     world.kill_director(pid);
     let output = world.output("director", "ip rule del pref 0 fwmark 7");
     assert!(output.status.success(), "{output:?}");
     world.start_director(&config("nat", "snat = true\n"));
-    wait_for("after a restart", TIMEOUT, || {
+    wait_for("the repair after a restart", TIMEOUT, || {
         world.status()["drift"]["marks"] == 1
     });
     assert_serves(&world, Family::V4.vip());

@@ -8,16 +8,17 @@ use std::process::{Command, Output};
 use world::{World, privileged};
 
 const SUCCESS: i32 = 0;
-const CONFIGURED: i32 = 6;
+const ERR_CONFIGURED: i32 = 6;
 const NOT_RUNNING: i32 = 7;
 const DEGRADED: i32 = 190;
 
+/// A director that the agent starts and stops.
 struct Director {
     world: World,
     config: PathBuf,
 }
 
-fn agent() -> PathBuf {
+fn agent_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../contrib/ocf/weir")
 }
 
@@ -43,9 +44,10 @@ impl Director {
     }
 
     fn run_action(&self, action: &str, level: &str) -> Output {
-        let mut command = self
-            .world
-            .command("director", agent().to_str().expect("path is valid UTF-8"));
+        let mut command = self.world.command(
+            "director",
+            agent_path().to_str().expect("path is valid UTF-8"),
+        );
         for (name, value) in self.parameters() {
             command.env(format!("OCF_RESKEY_{name}"), value);
         }
@@ -94,7 +96,7 @@ fn ocf_tester_reports_no_error() {
     for (name, value) in director.parameters() {
         command.args(["-o", &format!("{name}={value}")]);
     }
-    let output = command.arg(agent()).output().expect("run ocf-tester");
+    let output = command.arg(agent_path()).output().expect("run ocf-tester");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && text.contains("passed all tests"),
@@ -103,7 +105,7 @@ fn ocf_tester_reports_no_error() {
 }
 
 #[test]
-fn actions_return_exit_codes_of_the_standard() {
+fn actions_return_standard_exit_codes() {
     if !privileged() {
         return;
     }
@@ -125,23 +127,23 @@ fn actions_return_exit_codes_of_the_standard() {
     // An invalid file changes nothing.
     let valid = std::fs::read_to_string(&director.config).expect("read the file");
     std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
-    director.assert_exit_code("validate-all", "0", CONFIGURED);
-    director.assert_exit_code("reload", "0", CONFIGURED);
+    director.assert_exit_code("validate-all", "0", ERR_CONFIGURED);
+    director.assert_exit_code("reload", "0", ERR_CONFIGURED);
     director.assert_exit_code("monitor", "10", SUCCESS);
     std::fs::write(&director.config, valid).expect("write the file");
     director.assert_exit_code("stop", "0", SUCCESS);
     director.assert_exit_code("monitor", "0", NOT_RUNNING);
-    let left = std::fs::read_dir(director.world.pin_dir("director"));
+    let pins = std::fs::read_dir(director.world.pin_dir("director"));
     assert!(
-        left.map_or(0, Iterator::count) == 0,
+        pins.map_or(0, Iterator::count) == 0,
         "BPF programs must be removed"
     );
 }
 
 #[test]
-fn metadata_contains_only_actions_of_the_standards_version() {
+fn metadata_lists_reload_agent_only_from_version_1_1_on() {
     let metadata = |minor: &str| {
-        let mut command = Command::new(agent());
+        let mut command = Command::new(agent_path());
         let command = command.arg("meta-data").env("OCF_RA_VERSION_MINOR", minor);
         String::from_utf8(command.output().expect("run the agent").stdout)
             .expect("text is valid UTF-8")

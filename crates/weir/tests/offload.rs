@@ -92,8 +92,8 @@ fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
         lines.next().expect("find the line of names"),
         lines.next().expect("find the line of values"),
     );
-    let at = names.split(' ').position(|it| it == name);
-    let value = values.split(' ').nth(at.expect("find the counter"));
+    let index = names.split(' ').position(|it| it == name);
+    let value = values.split(' ').nth(index.expect("find the counter"));
     value
         .and_then(|it| it.parse().ok())
         .expect("parse the counter")
@@ -112,15 +112,21 @@ fn size_and_mtus() -> (usize, &'static [usize]) {
     }
 }
 
-/// Measures the same path with the director as a router, before Weir runs there; `make soak` compares with it.
-fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Option<Transfer> {
+/// Measures the same path with the director as a router, before Weir runs there; `make soak` compares with it. Returns
+/// `None` in the short form.
+fn transfer_without_weir(
+    world: &World,
+    family: Family,
+    from: &str,
+    bytes: usize,
+) -> Option<Transfer> {
     let to_server = format!(
         "{}/{} via {}",
         family.server(0),
         full_prefix(family),
         family.director()
     );
-    let forward = |value: u8| {
+    let set_forwarding = |value: u8| {
         sh(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward={value} net.ipv6.conf.all.forwarding={value}",
             world.namespace("director")
@@ -136,7 +142,7 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
         family.director()
     );
     let routes = [("client", to_server), ("server0", to_client)];
-    forward(1);
+    set_forwarding(1);
     for (host, route) in &routes {
         world.ip(host, &format!("route add {route}"));
     }
@@ -145,7 +151,7 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
     for (host, route) in &routes {
         world.ip(host, &format!("route del {route}"));
     }
-    forward(0);
+    set_forwarding(0);
     Some(bulk)
 }
 
@@ -156,7 +162,7 @@ fn assert_transfer(
     family: Family,
     forward: &str,
     from: &str,
-    plain: Option<Transfer>,
+    baseline: Option<Transfer>,
 ) {
     let (bytes, _) = size_and_mtus();
     let gro = String::from_utf8_lossy(&world.output("server0", "ethtool -k eth0").stdout)
@@ -168,35 +174,38 @@ fn assert_transfer(
         .collect::<Vec<_>>();
     let to = SocketAddr::new(family.vip(), PORT);
     let bulk = bulk::transfer(world, family, from, to, bytes);
-    let seen: Vec<FrameCounts> = captures.into_iter().map(Capture::end).collect();
+    let counts: Vec<FrameCounts> = captures.into_iter().map(Capture::end).collect();
     assert!(
-        seen.iter().all(|seen| seen.wrong == 0),
-        "{forward} {family:?}: wrong checksums in frames to {hosts:?}: {seen:?}"
+        counts.iter().all(|counts| counts.wrong == 0),
+        "{forward} {family:?}: wrong checksums in frames to {hosts:?}: {counts:?}"
     );
-    assert!(seen.last().is_none_or(|seen| seen.frames > 0), "{seen:?}");
+    assert!(
+        counts.last().is_none_or(|counts| counts.frames > 0),
+        "{counts:?}"
+    );
     for host in [from, "client", "director", "server0"] {
         assert_eq!(
             tcp_counter(world, host, "InCsumErrors"),
             0,
-            "{forward} {family:?}: wrong checksums came to {host}"
+            "{forward} {family:?}: {host} received wrong checksums"
         );
     }
     let status = world.status();
     let mode = status["xdp"][0]["mode"].as_str().unwrap_or_default();
     println!("{forward} {family:?} {mode}: {bulk}");
-    if let Some(plain) = plain {
-        let ratio = bulk.ratio_to(&plain);
+    if let Some(baseline) = baseline {
+        let ratio = bulk.ratio_to(&baseline);
         let goal = if mode == "tc" {
             " (goal: ≥ 0.7 ×)"
         } else {
             ""
         };
-        println!("  without Weir {plain}; ratio {ratio}{goal}");
+        println!("  without Weir {baseline}; ratio {ratio}{goal}");
     }
 }
 
 /// Runs a transfer in each direction in a separate network; in `make soak`, longer ones with both MTUs.
-fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option<World> {
+fn run_transfer(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option<World> {
     if !privileged() {
         return None;
     }
@@ -206,39 +215,42 @@ fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option
         let mut world = World::new(1);
         set_offloads(&world, 1, offloads);
         set_mtu(&world, 1, *mtu);
-        let plain = without_weir(&world, family, "client", bytes);
+        let baseline = transfer_without_weir(&world, family, "client", bytes);
         if forward != "nat" {
             world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
         }
         world.start_director(&config(family, node, forward));
-        assert_transfer(&world, family, forward, "client", plain);
+        assert_transfer(&world, family, forward, "client", baseline);
         last = Some(world);
     }
     last
 }
 
 /// Tests both families, in veth's default mode and with native XDP. Returns the networks for IPv6.
-fn both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
-    bulk(forward, Family::V4, "", offloads)?;
-    bulk(forward, Family::V4, XDP, offloads)?;
-    let by_itself = bulk(forward, Family::V6, "", offloads)?;
-    Some([by_itself, bulk(forward, Family::V6, XDP, offloads)?])
+fn run_both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
+    run_transfer(forward, Family::V4, "", offloads)?;
+    run_transfer(forward, Family::V4, XDP, offloads)?;
+    let default_mode = run_transfer(forward, Family::V6, "", offloads)?;
+    Some([
+        default_mode,
+        run_transfer(forward, Family::V6, XDP, offloads)?,
+    ])
 }
 
 /// Native XDP leaves single packets with partial checksums to tc. At tc, all packets are balanced.
 #[test]
 fn bulk_transfer_works_under_nat_at_length() {
-    let Some([by_itself, xdp]) = both_families("nat", Offloads::Defaults) else {
+    let Some([default_mode, xdp]) = run_both_families("nat", Offloads::Defaults) else {
         return;
     };
-    let status = by_itself.status();
+    let status = default_mode.status();
     assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
     assert_eq!(
         status["xdp"][0]["reason"], "veth: packets may carry partial checksums",
         "{status:#}"
     );
     assert_eq!(status["ways"]["xdp"], 0, "{status:#}");
-    let text = by_itself.run_weir(&["status"]);
+    let text = default_mode.run_weir(&["status"]);
     assert!(text.contains(", tc on eth0"), "{text}");
     assert!(text.contains("packets by path: 100.0 % tc"), "{text}");
 
@@ -255,33 +267,34 @@ fn bulk_transfer_works_under_nat_at_length() {
 
 #[test]
 fn bulk_transfer_works_under_nat_with_gro_on_every_veth_at_length() {
-    both_families("nat", Offloads::Merging);
+    run_both_families("nat", Offloads::Merging);
 }
 
 #[test]
 fn bulk_transfer_works_under_direct_at_length() {
-    both_families("direct", Offloads::Defaults);
+    run_both_families("direct", Offloads::Defaults);
 }
 
 #[test]
 fn bulk_transfer_works_under_direct_with_gro_on_every_veth_at_length() {
-    both_families("direct", Offloads::Merging);
+    run_both_families("direct", Offloads::Merging);
 }
 
 #[test]
 fn bulk_transfer_works_under_tunnel_at_length() {
-    both_families("tunnel", Offloads::Defaults);
+    run_both_families("tunnel", Offloads::Defaults);
 }
 
 #[test]
 fn bulk_transfer_works_under_l3dsr_at_length() {
-    both_families("l3dsr", Offloads::Defaults);
+    run_both_families("l3dsr", Offloads::Defaults);
 }
 
 /// If the configuration requires tc, the whole path works on socket buffers that contain many segments.
 #[test]
 fn bulk_transfer_works_at_tc_at_length() {
-    let Some(world) = bulk("nat", Family::V4, "attach = \"tc\"\n", Offloads::Merging) else {
+    let Some(world) = run_transfer("nat", Family::V4, "attach = \"tc\"\n", Offloads::Merging)
+    else {
         return;
     };
     let status = world.status();

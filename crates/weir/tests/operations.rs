@@ -1,5 +1,5 @@
 //! Tests an operator's actions on a director under load, and mistakes that must not disturb clients: reloads that are
-//! rolled back, drains, failed starts, configurations that do not fit this host, a daemon that hangs.
+//! rolled back, drains, failed starts, configurations that do not fit this host, and a daemon that hangs.
 
 mod world;
 
@@ -31,7 +31,7 @@ fn proxy_config(listen: &str) -> String {
     )
 }
 
-fn printed(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -40,7 +40,7 @@ fn printed(output: &Output) -> String {
 fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("run weir");
-    (output.status.code(), printed(&output))
+    (output.status.code(), output_text(&output))
 }
 
 fn fetch(world: &World) -> Result<Vec<u8>, String> {
@@ -72,7 +72,7 @@ fn rolled_back_reload_breaks_no_nat_client() {
         let state = |server: serde_json::Value| server["state"].clone();
         servers.into_iter().flatten().map(state).collect()
     };
-    wait_for("both servers up", TIMEOUT, || {
+    wait_for("both servers to be up", TIMEOUT, || {
         states().iter().all(|state| state == "up")
     });
     let path = world.write_config(&config("nat", &check("/nowhere")));
@@ -84,21 +84,21 @@ fn rolled_back_reload_breaks_no_nat_client() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("start weir");
-    let mut after = None;
+    let mut last_request = None;
     let mut requests = 0;
-    while after.is_none_or(|end: u32| requests < end) {
+    while last_request.is_none_or(|end: u32| requests < end) {
         fetch(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
         requests += 1;
-        if after.is_none()
+        if last_request.is_none()
             && reload
                 .try_wait()
                 .expect("query the process state")
                 .is_some()
         {
-            after = Some(requests + 60);
+            last_request = Some(requests + 60);
         }
     }
-    let message = printed(&reload.wait_with_output().expect("wait for the process"));
+    let message = output_text(&reload.wait_with_output().expect("wait for the process"));
     assert!(message.contains("rolled back: web/"), "{message}");
     assert_eq!(states(), ["up", "up"]);
 }
@@ -110,12 +110,12 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     }
     let world = nat_world("");
     for _ in 0..4 {
-        fetch(&world).expect("receive an answer");
+        fetch(&world).expect("receive a response");
     }
     let name = format!("web/{}", Family::V4.server(0));
     let other = format!("web/{}", Family::V4.server(1));
-    let flows = |at: usize| {
-        let server = world.status()["services"][0]["servers"][at].clone();
+    let flows = |index: usize| {
+        let server = world.status()["services"][0]["servers"][index].clone();
         server["inactive_connections"].as_u64()
     };
     assert!(
@@ -128,7 +128,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     assert_eq!(code, Some(0), "{message}");
     assert!(
         started.elapsed() < TIMEOUT,
-        "it waited for closed flows: {message}"
+        "the drain waited for closed flows: {message}"
     );
     assert_eq!(
         message,
@@ -136,17 +136,17 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     );
     // The drain waits for a connection that a client keeps open.
     let to = SocketAddr::new(Family::V4.vip(), 80);
-    let (open, close) = std::sync::mpsc::channel::<()>();
-    let (made, is_made) = std::sync::mpsc::channel();
-    let held = world.inside("client", move || {
+    let (close_sender, close_receiver) = std::sync::mpsc::channel::<()>();
+    let (connected_sender, connected_receiver) = std::sync::mpsc::channel();
+    let client = world.spawn_on("client", move || {
         let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect");
-        made.send(()).expect("test receives the result");
-        let _ = close.recv();
+        connected_sender.send(()).expect("test receives the result");
+        let _ = close_receiver.recv();
         drop(stream);
     });
-    is_made
+    connected_receiver
         .recv()
-        .expect("receive the connection from the thread");
+        .expect("client thread has connected");
     let (code, message) = weir(
         &world,
         &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
@@ -156,8 +156,8 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
         message.contains("1 open connection after 1 s; the server stays drained"),
         "{message}"
     );
-    drop(open);
-    held.join().expect("client thread panicked");
+    drop(close_sender);
+    client.join().expect("client thread panicked");
     let started = Instant::now();
     let (code, message) = weir(&world, &["server", &other, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
@@ -175,7 +175,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     world.prepare_direct_servers(&vip);
     world.start_director(&config("direct", ""));
     for _ in 0..4 {
-        fetch(&world).expect("receive an answer");
+        fetch(&world).expect("receive a response");
     }
     for n in 0..2 {
         let name = format!("web/{}", Family::V4.server(n));
@@ -184,7 +184,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
         assert_eq!(code, Some(0), "{message}");
         assert!(
             started.elapsed() < TIMEOUT,
-            "it waited for closed flows: {message}"
+            "the drain waited for closed flows: {message}"
         );
     }
 }
@@ -194,7 +194,7 @@ fn failed_start_pins_nothing_and_names_conflicting_program() {
     if !privileged() {
         return;
     }
-    // The devices of the first director and of the second one.
+    // The attach modes of the first director and of the second one.
     assert_second_director_rejected(None, None, "tc program: weir_skb");
     assert_second_director_rejected(None, Some("xdp"), "tc program: weir_skb");
     assert_second_director_rejected(Some("xdp"), None, "XDP program: weir_xdp");
@@ -210,7 +210,7 @@ fn assert_second_director_rejected(
     world.start_nginx(1 << 16);
     let servers = config("nat", "").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     world.start_director(&servers);
-    // Another director in the same namespace finds its interface in use.
+    // Another director in the same namespace cannot use the interface.
     world.set_mode(other);
     let path = world.write_config(&servers);
     let second = |arguments: &[&str]| {
@@ -224,7 +224,7 @@ fn assert_second_director_rejected(
         command
     };
     let output = second(&["run"]).output().expect("run weir");
-    let message = printed(&output);
+    let message = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
         message.contains(&format!("interface eth0 already has another {expected}")),
@@ -276,7 +276,7 @@ fn missing_interface_is_rejected_with_its_position() {
         format!("{file}:3:17"),
         "interface `eth9` does not exist".to_owned(),
     ];
-    let refuses = |command: &str| {
+    let assert_rejected = |command: &str| {
         let (code, message) = weir(&world, &[command, "-c", file]);
         assert_eq!(code, Some(1), "{command}: {message}");
         for part in &parts {
@@ -285,7 +285,7 @@ fn missing_interface_is_rejected_with_its_position() {
     };
     ["check", "plan", "run"]
         .iter()
-        .for_each(|command| refuses(command));
+        .for_each(|command| assert_rejected(command));
     // The same with a running daemon.
     let mut world = world;
     world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
@@ -312,7 +312,7 @@ fn plan_rejects_what_reload_rejects() {
     world.start_director(&proxy_config(&listen));
     let path = world.path("next.toml");
     let file = path.to_str().expect("path is valid UTF-8").to_owned();
-    let refused = |text: &str, parts: &[&str]| {
+    let assert_rejected = |text: &str, parts: &[&str]| {
         std::fs::write(&path, text).expect("write the file");
         for command in ["plan", "reload"] {
             let (code, message) = weir(&world, &[command, "-c", &file]);
@@ -326,15 +326,15 @@ fn plan_rejects_what_reload_rejects() {
     std::fs::write(world.path("bad.pem"), "nothing\n").expect("write the file");
     let bad = world.path("bad.pem").display().to_string();
     let tls = proxy_config("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
-    refused(&tls, &["next.toml:8:1", "bad.pem"]);
+    assert_rejected(&tls, &["next.toml:8:1", "bad.pem"]);
     // An address on which another program listens.
     let address = SocketAddr::new(Family::V4.director(), 9000);
-    let taken = world.inside("director", move || std::net::TcpListener::bind(address));
-    let _taken = taken
+    let listener = world.spawn_on("director", move || std::net::TcpListener::bind(address));
+    let _listener = listener
         .join()
         .expect("thread panicked")
         .expect("bind a listener");
-    refused(
+    assert_rejected(
         &proxy_config(&address.to_string()),
         &["Address already in use"],
     );
@@ -350,23 +350,23 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         return;
     }
     let world = nat_world("");
-    fetch(&world).expect("receive an answer");
-    let hung = world.stop_daemon();
-    let requests = world
+    fetch(&world).expect("receive a response");
+    let hung = world.suspend_daemon();
+    let status = world
         .weir("director")
         .arg("status")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut requests = requests.expect("run weir");
-    wait_for("an answer about the daemon that hangs", TIMEOUT, || {
-        requests
+    let mut status = status.expect("run weir");
+    wait_for("the report about the hung daemon", TIMEOUT, || {
+        status
             .try_wait()
             .expect("query the process state")
             .is_some()
     });
-    let output = requests.wait_with_output().expect("wait for the process");
-    let (code, message) = (output.status.code(), printed(&output));
+    let output = status.wait_with_output().expect("wait for the process");
+    let (code, message) = (output.status.code(), output_text(&output));
     assert_eq!(code, Some(3), "{message}");
     assert!(
         message.contains(&Family::V4.server(0).to_string()),
@@ -419,7 +419,7 @@ fn plan_without_daemon_compares_with_pinned_state() {
     let plan = ["plan", "-c", path.to_str().expect("path is valid UTF-8")];
     let output = world.weir("director").args(plan).output();
     let output = output.expect("run weir");
-    let message = printed(&output);
+    let message = output_text(&output);
     assert!(output.status.success(), "{message}");
     assert!(
         message.contains("comparing with the last active configuration"),

@@ -18,11 +18,11 @@ fn config() -> String {
     )
 }
 
-/// Returns override and effective weight of the first server, in each service of a status document.
-fn seen(report: &Value) -> Vec<(Option<String>, u64)> {
+/// Returns override and effective weight of the first server, for each service of a status document.
+fn overrides_and_weights(report: &Value) -> Vec<(Option<String>, u64)> {
     let services = report["services"].as_array().expect("services is an array");
     let first = services.iter().map(|service| &service["servers"][0]);
-    let seen = first.map(|server| {
+    let pairs = first.map(|server| {
         let active = server["override"].as_str().map(str::to_owned);
         (
             active,
@@ -31,15 +31,16 @@ fn seen(report: &Value) -> Vec<(Option<String>, u64)> {
                 .expect("weight is a number"),
         )
     });
-    seen.collect()
+    pairs.collect()
 }
 
-fn order(world: &World, order: &str) -> (bool, String) {
+/// Runs `weir server SERVER ACTION` for the first server. Returns whether it succeeded, and its output.
+fn change_server(world: &World, action: &str) -> (bool, String) {
     let name = format!("web/{}:80", Family::V4.server(0));
     let output = world
         .weir("director")
         .args(["server", &name])
-        .args(order.split(' '))
+        .args(action.split(' '))
         .output()
         .expect("run weir");
     let text = [output.stdout, output.stderr].concat();
@@ -56,23 +57,35 @@ fn command_that_cannot_be_persisted_changes_neither_plane() {
     }
     let mut world = World::new(2);
     let daemon = world.start_director(&config());
-    // The temporary file that would replace the owner file cannot be created.
+    // The temporary file that would replace proxy.json cannot be created.
     let obstacle = world.path("run-director").join("proxy.json.new");
     std::fs::create_dir_all(obstacle.join("full")).expect("create a directory");
-    let (done, printed) = order(&world, "drain");
-    assert!(!done && printed.contains("proxy.json"), "{printed}");
-    assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
-    std::fs::remove_dir_all(&obstacle).expect("remove it");
-    let (done, printed) = order(&world, "weight 7");
-    assert!(done, "{printed}");
-    let (done, printed) = order(&world, "drain");
-    assert!(done, "{printed}");
+    let (succeeded, printed) = change_server(&world, "drain");
+    assert!(!succeeded && printed.contains("proxy.json"), "{printed}");
+    assert_eq!(
+        overrides_and_weights(&world.status()),
+        [(None, 1), (None, 1)]
+    );
+    std::fs::remove_dir_all(&obstacle).expect("remove the directory");
+    let (succeeded, printed) = change_server(&world, "weight 7");
+    assert!(succeeded, "{printed}");
+    let (succeeded, printed) = change_server(&world, "drain");
+    assert!(succeeded, "{printed}");
     let drained = (Some("drain".to_owned()), 0);
-    assert_eq!(seen(&world.status()), [drained.clone(), drained.clone()]);
+    assert_eq!(
+        overrides_and_weights(&world.status()),
+        [drained.clone(), drained.clone()]
+    );
     world.kill_director(daemon);
     world.start_director(&config());
-    assert_eq!(seen(&world.status()), [drained.clone(), drained]);
-    let (done, printed) = order(&world, "ready");
-    assert!(done, "{printed}");
-    assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
+    assert_eq!(
+        overrides_and_weights(&world.status()),
+        [drained.clone(), drained]
+    );
+    let (succeeded, printed) = change_server(&world, "ready");
+    assert!(succeeded, "{printed}");
+    assert_eq!(
+        overrides_and_weights(&world.status()),
+        [(None, 1), (None, 1)]
+    );
 }

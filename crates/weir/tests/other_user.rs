@@ -53,7 +53,7 @@ fn service_address(config: &str) -> &str {
 }
 
 /// Returns a service's response to a request for `path`.
-fn page_of(daemon: &AdminDaemon, path: &str) -> String {
+fn fetch_page(daemon: &AdminDaemon, path: &str) -> String {
     let config = fs::read_to_string(daemon.config()).expect("read the file");
     let mut stream = TcpStream::connect(service_address(&config)).expect("connect");
     let limit = std::time::Duration::from_secs(20);
@@ -62,25 +62,27 @@ fn page_of(daemon: &AdminDaemon, path: &str) -> String {
         .expect("set the read timeout");
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("send");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("read an answer");
-    answer
+    let mut response = String::new();
+    stream
+        .read_to_string(&mut response)
+        .expect("read the response");
+    response
 }
 
-fn text(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Returns the paths of a directory and of everything below it.
-fn walk(directory: &Path) -> Vec<PathBuf> {
+fn paths_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
     for entry in fs::read_dir(directory)
-        .expect("create a directory")
+        .expect("read the directory")
         .flatten()
     {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.extend(walk(&entry.path()));
+            found.extend(paths_below(&entry.path()));
         } else {
             found.push(entry.path());
         }
@@ -90,11 +92,11 @@ fn walk(directory: &Path) -> Vec<PathBuf> {
 
 /// Returns the sorted paths below a directory, without temporary files. Contents are not compared, because the daemon
 /// may change its files at any time.
-fn names(directory: &Path) -> Vec<PathBuf> {
-    let mut names = walk(directory);
-    names.retain(|path| path.extension().is_none_or(|it| it != "new"));
-    names.sort();
-    names
+fn sorted_paths(directory: &Path) -> Vec<PathBuf> {
+    let mut paths = paths_below(directory);
+    paths.retain(|path| path.extension().is_none_or(|it| it != "new"));
+    paths.sort();
+    paths
 }
 
 #[test]
@@ -120,7 +122,7 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     assert!(!daemon.log().contains(SECRET), "{}", daemon.log());
 
     let run = daemon.directory.join("run");
-    let before = names(&run);
+    let before = sorted_paths(&run);
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
         let path = path.to_str().expect("path is valid UTF-8");
@@ -141,8 +143,8 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
             ("ln", vec!["-s", "/etc/passwd", path]),
             ("chmod", vec!["0777", path]),
         ] {
-            let tried = as_other_user(program, &arguments);
-            assert!(!tried.status.success(), "{program} {path} succeeded");
+            let output = as_other_user(program, &arguments);
+            assert!(!output.status.success(), "{program} {path} succeeded");
         }
     }
     assert!(
@@ -150,18 +152,18 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
             .stdout
             .is_empty()
     );
-    assert_eq!(names(&run), before);
+    assert_eq!(sorted_paths(&run), before);
 
     let socket = run.join("weir.sock");
     let socket = socket.to_str().expect("path is valid UTF-8");
-    let asked = as_other_user(
+    let output = as_other_user(
         "curl",
         &["-sS", "--unix-socket", socket, "http://weir/v1/status"],
     );
     assert!(
-        !asked.status.success(),
-        "the socket answers: {}",
-        text(&asked)
+        !output.status.success(),
+        "the socket must not respond to another user: {}",
+        output_text(&output)
     );
 
     let revision = |daemon: &AdminDaemon| {
@@ -172,41 +174,48 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     };
     let active = revision(&daemon);
     for (method, path, body) in CHANGES {
-        let answer = daemon.fetch(method, path, None, body);
-        assert_eq!(answer.code(), 401, "{method} {path}: {}", answer.0);
+        let response = daemon.fetch(method, path, None, body);
+        assert_eq!(response.code(), 401, "{method} {path}: {}", response.0);
     }
-    let asked = r#"{"request": "GET http://HOST/x"}"#.replace("HOST", service_address(&config));
-    let answer = daemon.fetch("POST", "/v1/explain", None, &asked).0;
+    let request = r#"{"request": "GET http://HOST/x"}"#.replace("HOST", service_address(&config));
+    let response = daemon.fetch("POST", "/v1/explain", None, &request).0;
     assert!(
-        answer.contains("x-origin=#") && !answer.contains(SECRET_FIELD),
-        "{answer}"
+        response.contains("x-origin=#") && !response.contains(SECRET_FIELD),
+        "{response}"
     );
-    let answer = daemon
-        .fetch("POST", "/v1/explain", Some(&daemon.own_token()), &asked)
+    let response = daemon
+        .fetch(
+            "POST",
+            "/v1/explain",
+            Some(&daemon.runtime_token()),
+            &request,
+        )
         .0;
-    assert!(answer.contains(SECRET_FIELD), "{answer}");
+    assert!(response.contains(SECRET_FIELD), "{response}");
     for path in ["/v1/status", "/metrics"] {
-        let answer = daemon.get(path, None);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let token = daemon.own_token();
+        let response = daemon.get(path, None);
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        let token = daemon.runtime_token();
         assert!(
-            !answer.contains(SECRET) && !answer.contains(SECRET_FIELD) && !answer.contains(&token),
-            "{path}: {answer}"
+            !response.contains(SECRET)
+                && !response.contains(SECRET_FIELD)
+                && !response.contains(&token),
+            "{path}: {response}"
         );
     }
     assert_eq!(revision(&daemon), active);
 }
 
-/// An account owns the directory of a log, a map or an error page, for example that of a site.
+/// An unprivileged account owns the directory of a log or an error page.
 #[test]
 fn root_does_not_follow_links_of_directory_owner() {
     if !privileged() {
         return;
     }
     let daemon = AdminDaemon::start("");
-    let theirs = daemon.directory.join("theirs");
-    fs::create_dir(&theirs).expect("create a directory");
-    std::os::unix::fs::chown(&theirs, Some(65_534), None).expect("change the owner");
+    let account_directory = daemon.directory.join("theirs");
+    fs::create_dir(&account_directory).expect("create a directory");
+    std::os::unix::fs::chown(&account_directory, Some(65_534), None).expect("change the owner");
     fs::set_permissions(&daemon.directory, PermissionsExt::from_mode(0o755))
         .expect("set the file mode");
     let (secret, victim) = (
@@ -216,50 +225,50 @@ fn root_does_not_follow_links_of_directory_owner() {
     fs::write(&secret, SECRET).expect("write the file");
     fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("set the file mode");
     let link = |target: &Path, name: &str| {
-        let (target, name) = (target.display().to_string(), theirs.join(name));
+        let (target, name) = (target.display().to_string(), account_directory.join(name));
         let name = name.to_str().expect("path is valid UTF-8");
-        let linked = as_other_user("ln", &["-sfn", &target, name]);
-        assert!(linked.status.success(), "{}", text(&linked));
+        let output = as_other_user("ln", &["-sfn", &target, name]);
+        assert!(output.status.success(), "{}", output_text(&output));
     };
     link(&victim, "access.log");
     link(&secret, "404.html");
     let config = fs::read_to_string(daemon.config()).expect("read the file");
-    let theirs = theirs.display();
+    let account_directory = account_directory.display();
     let reload = |keys: &str| {
         daemon.write("weir.toml", &format!("{config}{keys}\n"));
         daemon.weir(&["reload"])
     };
-    let (_, printed) = reload(&format!("access_log = \"{theirs}/access.log\""));
-    page_of(&daemon, "/");
+    let (_, printed) = reload(&format!("access_log = \"{account_directory}/access.log\""));
+    fetch_page(&daemon, "/");
     assert!(
         !victim.exists(),
         "a link of the log was followed: {printed}"
     );
     let page = format!(
-        "error_pages = [{{ status = \"404\", file = \"{theirs}/404.html\" }}]\n[[route]]\nservice = \"s\"\n\
+        "error_pages = [{{ status = \"404\", file = \"{account_directory}/404.html\" }}]\n[[route]]\nservice = \"s\"\n\
          path = \"/none\"\nstatus = 404\n"
     );
     let (reloaded, printed) = reload(&page);
-    let answer = page_of(&daemon, "/none");
+    let response = fetch_page(&daemon, "/none");
     assert!(
-        !answer.contains(SECRET),
-        "the page must not contain the secret: {answer}"
+        !response.contains(SECRET),
+        "the page must not contain the secret: {response}"
     );
     assert!(
         !reloaded && printed.contains("a link of user 65534"),
         "{printed}"
     );
-    // A file of the account's own, and a link that root created, are used.
+    // A link that root created is followed.
     assert!(
-        as_other_user("rm", &[&format!("{theirs}/404.html")])
+        as_other_user("rm", &[&format!("{account_directory}/404.html")])
             .status
             .success()
     );
-    std::os::unix::fs::symlink(&secret, format!("{theirs}/404.html"))
+    std::os::unix::fs::symlink(&secret, format!("{account_directory}/404.html"))
         .expect("create a symbolic link");
     let (reloaded, printed) = reload(&page);
     assert!(reloaded, "{printed}");
-    assert!(page_of(&daemon, "/none").contains(SECRET));
+    assert!(fetch_page(&daemon, "/none").contains(SECRET));
 }
 
 #[test]
@@ -280,13 +289,14 @@ fn remote_client_without_token_is_rejected() {
         "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
          \"{tokens}\" }}\n"
     ));
-    let own = fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
+    let runtime_token =
+        fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
     let active = world.status()["revision"].clone();
     let reads =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in reads.into_iter().chain(CHANGES) {
         // Without a token, with the runtime directory's token, and with a guessed one.
-        for token in ["", own.trim(), "0123456789abcdef0123456789abcdef"] {
+        for token in ["", runtime_token.trim(), "0123456789abcdef0123456789abcdef"] {
             let mut command = world.command("client", "curl");
             command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);
             command.args(["-X", method, "-w", " code=%{http_code}"]);
@@ -297,7 +307,7 @@ fn remote_client_without_token_is_rejected() {
                 command.args(["-d", body]);
             }
             let output = command.arg(format!("https://{address}{path}")).output();
-            let printed = text(&output.expect("run curl"));
+            let printed = output_text(&output.expect("run curl"));
             assert!(printed.contains("code=401"), "{method} {path}: {printed}");
             assert!(!printed.contains("root:"), "{printed}");
         }

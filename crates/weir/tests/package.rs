@@ -25,13 +25,13 @@ fn build(packages: &Path, version: &str) {
     );
 }
 
-/// Returns the sorted files of a directory whose names end in `end`.
-fn files(directory: &Path, end: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).expect("create a directory");
+/// Returns the sorted files of a directory whose names end with `suffix`.
+fn files_with_suffix(directory: &Path, suffix: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("read the directory");
     let mut all: Vec<PathBuf> = entries
         .map(|entry| entry.expect("read a directory entry").path())
         .collect();
-    all.retain(|path| path.to_string_lossy().ends_with(end));
+    all.retain(|path| path.to_string_lossy().ends_with(suffix));
     all.sort_unstable();
     all
 }
@@ -41,20 +41,20 @@ fn packages_install_upgrade_and_purge_cleanly() {
     if !privileged() {
         return;
     }
-    // For the directory, and the namespace's end with everything in it.
+    // Provides a directory and a namespace, which are removed at the end with all processes in the namespace.
     let world = World::new(0);
     let (packages, repository) = (world.path("packages"), world.path("repository"));
-    let room = Path::new(CRATE);
+    let crate_directory = Path::new(CRATE);
     for version in ["0.1.0", "0.2.0"] {
         build(&packages, version);
     }
     lintian(&packages);
-    check_files(&files(&packages, ".deb"));
+    assert_files_are_well_formed(&files_with_suffix(&packages, ".deb"));
     successful_output(
-        Command::new(room.join("../../tools/build-repository.sh"))
+        Command::new(crate_directory.join("../../tools/build-repository.sh"))
             .arg(&repository)
             .args(
-                files(&packages, ".deb")
+                files_with_suffix(&packages, ".deb")
                     .iter()
                     .filter(|path| !path.to_string_lossy().contains("dbgsym")),
             ),
@@ -65,11 +65,11 @@ fn packages_install_upgrade_and_purge_cleanly() {
         world
             .command("director", "unshare")
             .args(["--mount", "--propagation", "private", "sh"])
-            .arg(room.join("tests/package.sh"))
+            .arg(crate_directory.join("tests/package.sh"))
             .arg(&repository)
             .arg(&view)
             .arg("/")
-            .arg(room.join("../../docs/manual/first-request.md")),
+            .arg(crate_directory.join("../../docs/manual/first-request.md")),
     );
     println!("{message}");
     let lines: Vec<&str> = message.lines().collect();
@@ -78,12 +78,12 @@ fn packages_install_upgrade_and_purge_cleanly() {
             lines[..],
             [
                 steps, "servers: both", "sample: 644 600", "documented", "without documents", "configured again",
-                "rotated", named, charge, "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
+        "rotated", ipvsadm, upgrade, "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
                 "cleaned", "purged"
             ]
                 if has_few_steps(steps)
-                    && named.starts_with("named: ipvsadm v1.31")
-                    && charge.ends_with("has taken over")
+                    && ipvsadm.starts_with("named: ipvsadm v1.31")
+                    && upgrade.ends_with("has taken over")
         ),
         "{message}"
     );
@@ -110,7 +110,7 @@ fn lintian(packages: &Path) {
             ])
             .arg("uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball")
             .args(
-                files(packages, ".deb")
+                files_with_suffix(packages, ".deb")
                     .iter()
                     .filter(|path| path.to_string_lossy().contains("_0.1.0_")),
             ),
@@ -127,7 +127,7 @@ fn lintian(packages: &Path) {
 
 /// Asserts that files belong to root, that only root may write them, that only programs are executable, and that the
 /// packages contain the licences.
-fn check_files(packages: &[PathBuf]) {
+fn assert_files_are_well_formed(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
         all += &successful_output(Command::new("dpkg-deb").arg("--contents").arg(package));
@@ -147,7 +147,7 @@ fn check_files(packages: &[PathBuf]) {
     assert!(document("THIRD-PARTY.gz") && document("CHANGELOG.md.gz") && document("copyright"));
 }
 
-/// The licence file covers all crates in the bill of materials, and contains the licence texts of all but a few.
+/// The licence file lists all crates in the bill of materials, and contains the licence texts of all but three at most.
 #[test]
 fn licences_cover_bill_of_materials() {
     let tools = Path::new(CRATE).join("../../tools");
@@ -174,17 +174,17 @@ fn licences_cover_bill_of_materials() {
     );
     let (list, texts) = licences
         .split_once(&"-".repeat(100))
-        .expect("list has an end");
+        .expect("find the end of the list");
     for crate_ in &bundled {
         assert!(list.contains(&format!("\n{crate_}: ")), "{crate_}");
     }
-    let without = bundled
+    let missing = bundled
         .iter()
         .filter(|it| !texts.contains(it.as_str()))
         .count();
     assert!(
-        without <= 3,
-        "{without} of {} crates have no text",
+        missing <= 3,
+        "{missing} of {} crates have no text",
         bundled.len()
     );
     // C code that is compiled into the program.
@@ -193,11 +193,11 @@ fn licences_cover_bill_of_materials() {
 
 #[test]
 fn packages_and_image_are_reproducible() {
-    let world = std::env::temp_dir().join(format!("weir-packages-{}", std::process::id()));
+    let root = std::env::temp_dir().join(format!("weir-packages-{}", std::process::id()));
     let tool = Path::new(CRATE).join("../../tools/build-image.sh");
     let rpm = Path::new(CRATE).join("../../tools/build-rpm.sh");
     for run in ["one", "two"] {
-        let directory = world.join(run);
+        let directory = root.join(run);
         build(&directory, "0.1.0");
         for tool in [&tool, &rpm] {
             successful_output(
@@ -207,22 +207,22 @@ fn packages_and_image_are_reproducible() {
             );
         }
     }
-    for end in [".deb", ".tar", ".rpm"] {
+    for suffix in [".deb", ".tar", ".rpm"] {
         let (one, two) = (
-            files(&world.join("one"), end),
-            files(&world.join("two"), end),
+            files_with_suffix(&root.join("one"), suffix),
+            files_with_suffix(&root.join("two"), suffix),
         );
         assert_eq!(one.len(), two.len());
-        assert!(!one.is_empty(), "{end}");
+        assert!(!one.is_empty(), "{suffix}");
         for (one, two) in one.iter().zip(&two) {
             successful_output(Command::new("cmp").arg(one).arg(two));
         }
     }
-    let image = &files(&world.join("one"), ".tar")[0];
+    let image = &files_with_suffix(&root.join("one"), ".tar")[0];
     if privileged() {
         run_image(image);
     }
-    std::fs::remove_dir_all(&world).expect("remove the directory");
+    std::fs::remove_dir_all(&root).expect("remove the directory");
 }
 
 /// Runs the image's root file system with a container's capabilities: the compose file's proxy, and a director.

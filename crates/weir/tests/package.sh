@@ -1,7 +1,7 @@
-# Takes the path of a newcomer in a copy-on-write view of a system: the commands and the file of a page of the manual,
-# with the packages of the apt repository $1, served by HTTP. Then upgrades the packages under traffic from 0.1.0 to
-# 0.2.0, removes and purges them. Needs namespaces of its own for mounts and network. $2 is an empty directory, $3 the
-# root directory of the system, $4 the page. A stub takes systemctl's place: it starts and stops a real daemon.
+# Follows a page of the manual for new users in a copy-on-write view of a system: runs the page's commands, writes its
+# file, and installs the packages of the apt repository $1, which is served by HTTP. Then upgrades the packages under
+# traffic from 0.1.0 to 0.2.0, removes and purges them. Requires separate mount and network namespaces. $2 is an empty
+# directory, $3 the root directory of the system, $4 the page. A stub of systemctl starts and stops a real daemon.
 set -eu
 mount -t tmpfs tmpfs "$2"
 page=$(realpath "$4")
@@ -11,7 +11,7 @@ cd "$2"
 mkdir upper work root www
 mount -t overlay overlay -o "lowerdir=$system,upperdir=upper,workdir=work" root
 for place in proc sys dev; do mount --rbind "/$place" "root/$place"; done
-# A copy, not a view: another package that is installed on this machine meanwhile would disturb dpkg.
+# Copy dpkg's database, because another package that is installed on this machine meanwhile would disturb dpkg.
 cp -a "$system/var/lib/dpkg" dpkg
 rm -f dpkg/updates/*
 mount --bind dpkg root/var/lib/dpkg
@@ -20,15 +20,15 @@ mount -t tmpfs tmpfs root/tmp
 chmod 1777 root/tmp
 mount -t bpf bpf root/sys/fs/bpf
 mkdir -p root/run/systemd/system
-# The page's repository is the only one, and its name leads here.
+# The page's repository is the only one, and its name resolves to this machine.
 rm -rf root/etc/apt/sources.list root/etc/apt/sources.list.d
 mkdir root/etc/apt/sources.list.d
 echo 'Acquire::http::Proxy::packages.example "DIRECT";' >root/etc/apt/apt.conf.d/99packages-example
 echo '127.0.0.1 packages.example' >>root/etc/hosts
 printf 'Package: weir weir-*\nPin: version 0.1.0\nPin-Priority: 1001\n' >root/etc/apt/preferences.d/weir
-# Another file in the old one's place: the name may be a link that the system manager reads.
+# Remove the file before it is written: it may be a link to the service manager's program.
 rm -f root/usr/bin/systemctl
-# As Debian's images of containers: packages must not need what is in there.
+# As in Debian's container images: packages must not need files in /usr/share/doc.
 mkdir -p root/etc/dpkg/dpkg.cfg.d
 printf 'path-exclude=/usr/share/doc/*\npath-include=/usr/share/doc/*/copyright\n' >root/etc/dpkg/dpkg.cfg.d/no-documents
 cat >root/usr/bin/systemctl <<'EOF2'
@@ -71,7 +71,7 @@ esac
 EOF2
 chmod 755 root/usr/bin/systemctl
 
-# The page's commands, a continued line as one, and its file, as a script.
+# Convert the page's commands (continued lines are joined) and its file to a script.
 awk '
   /^```/ {
     if (file) print "END OF FILE"
@@ -98,7 +98,7 @@ trap 'kill $web' EXIT
 tries=0
 until curl -sSf -o root/run/key http://127.0.0.1/weir/weir-archive-keyring.gpg 2>/dev/null; do
   tries=$((tries + 1))
-  [ $tries -lt 100 ] || { echo "the repository's web server does not answer" >&2; exit 1; }
+  [ $tries -lt 100 ] || { echo "the repository's web server does not respond" >&2; exit 1; }
   sleep 0.1
 done
 
@@ -110,7 +110,7 @@ finish() {
 trap finish EXIT
 begun=$(date +%s)
 set +e
-# The page's own shell. It ends at the first command that fails.
+# A separate shell for the page. It exits at the first command that fails.
 (
   trap 'jobs -p >/run/servers' EXIT
   set -e
@@ -120,7 +120,7 @@ set +e
 status=$?
 set -e
 [ $status = 0 ] || { cat /run/page.out /run/page.err; exit 1; }
-# On a busy machine the web servers may be later than the first check: the page says to repeat the last command.
+# On a busy machine, the first check may run before the web servers listen: the page advises to repeat the last command.
 reply=$(tail -n 1 /run/page.out)
 tries=0
 until [ "$reply" = one ] || [ "$reply" = two ]; do
@@ -145,20 +145,20 @@ echo "sample: $(stat -c %a /usr/share/weir/weir.toml) $(stat -c %a /etc/weir/wei
   [ -s /usr/share/bash-completion/completions/weir ] && echo "documented"
 [ ! -e /usr/share/doc/weir/manual/README.md ] && [ -s /usr/share/doc/weir/copyright ] && echo "without documents"
 # The package's script may run again: files and accounts stay the same.
-installed() {
+package_state() {
   find /etc/weir /var/log/weir -printf '%p %u %g %m %T@\n' | sort
   getent passwd weir weir-vrrp
 }
-installed >/run/before
+package_state >/run/before
 /var/lib/dpkg/info/weir.postinst configure ""
-installed >/run/after
+package_state >/run/after
 cmp /run/before /run/after && [ "$(grep -c '^weir' /run/after)" = 2 ] && echo "configured again"
-# A rotated log is created again, and lines before and after are complete.
+# After a rotation, the log is created again, and the rotated file keeps its lines.
 sed 's,^listen .*8080.*,&\naccess_log = "/var/log/weir/access.log",' /etc/weir/weir.toml >/run/weir.toml
 cat /run/weir.toml >/etc/weir/weir.toml
 weir reload >/run/reload.out 2>&1 || { cat /run/reload.out; exit 1; }
-# lines FILE: waits until a file has lines.
-lines() {
+# wait_for_lines FILE: waits until a file is not empty.
+wait_for_lines() {
   tries=0
   until [ -s "$1" ]; do
     tries=$((tries + 1))
@@ -167,14 +167,14 @@ lines() {
   done
 }
 curl -sSf -o /dev/null http://127.0.0.1:8080/
-lines /var/log/weir/access.log
+wait_for_lines /var/log/weir/access.log
 if command -v logrotate >/dev/null; then
   logrotate --state /run/logrotate --force /etc/logrotate.d/weir
 else
   mv /var/log/weir/access.log /var/log/weir/access.log.1
   sed -n '/postrotate/,/endscript/{//!p}' /etc/logrotate.d/weir | sh
 fi
-# The signal may be later than the next request.
+# The daemon may handle the next request before the signal.
 tries=0
 until [ -s /var/log/weir/access.log ]; do
   tries=$((tries + 1))

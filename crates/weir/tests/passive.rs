@@ -38,12 +38,12 @@ fn start_clients(world: &World, family: Family) -> Child {
         .expect("start sh")
 }
 
-fn ejected(world: &World, family: Family, n: usize) -> Option<String> {
+fn ejection_reason(world: &World, family: Family, n: usize) -> Option<String> {
     let server = world.server_status(family.server(n));
     server["ejected"]["reason"].as_str().map(str::to_owned)
 }
 
-fn assert_ejected_and_returns(family: Family, forward: &str, broken: &str, repair: &str) {
+fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair: &str) {
     if !privileged() {
         return;
     }
@@ -69,13 +69,13 @@ fn assert_ejected_and_returns(family: Family, forward: &str, broken: &str, repai
         let output = output.expect("run sh");
         assert!(output.status.success(), "{line}: {output:?}");
     };
-    sh(broken);
+    sh(fault);
     let began = Instant::now();
     wait_for("the ejection", TIMEOUT, || {
-        ejected(&world, family, 1).is_some()
+        ejection_reason(&world, family, 1).is_some()
     });
     println!("ejected after {:?}", began.elapsed());
-    assert!(ejected(&world, family, 1).is_some_and(|it| it.contains("unanswered SYNs")));
+    assert!(ejection_reason(&world, family, 1).is_some_and(|it| it.contains("unanswered SYNs")));
     let server = world.server_status(family.server(1));
     assert_eq!(
         (&server["effective_weight"], &server["weight"]),
@@ -96,7 +96,7 @@ fn assert_ejected_and_returns(family: Family, forward: &str, broken: &str, repai
         let server = world.server_status(family.server(1));
         server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
     });
-    assert!((0..3).all(|n| ejected(&world, family, n).is_none()));
+    assert!((0..3).all(|n| ejection_reason(&world, family, n).is_none()));
     assert_eq!(world.log().matches("is being retried").count(), 1);
 }
 
@@ -143,13 +143,13 @@ fn ejections_stay_below_max_ejected() {
         world.kill_nginx(n);
     }
     wait_for("the ejection of one server", TIMEOUT, || {
-        (0..3).any(|n| ejected(&world, family, n).is_some())
+        (0..3).any(|n| ejection_reason(&world, family, n).is_some())
     });
-    let until = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < until {
-        let away = (0..3).filter(|n| ejected(&world, family, *n).is_some());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        let ejected = (0..3).filter(|n| ejection_reason(&world, family, *n).is_some());
         assert_eq!(
-            away.count(),
+            ejected.count(),
             1,
             "50 % of three servers must allow one ejection"
         );
@@ -157,7 +157,7 @@ fn ejections_stay_below_max_ejected() {
     }
     // If no ejection is allowed, ejected servers return.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
-    wait_for("all servers are back", TIMEOUT, || {
-        (0..3).all(|n| ejected(&world, family, n).is_none())
+    wait_for("all servers to return", TIMEOUT, || {
+        (0..3).all(|n| ejection_reason(&world, family, n).is_none())
     });
 }

@@ -1,4 +1,4 @@
-//! Tests of checks through a service's own forwarding method: they detect a server that answers direct probes, but
+//! Tests of checks through a service's own forwarding method: they detect a server that responds to direct probes, but
 //! whose clients would get no reply, and report the reason.
 
 mod world;
@@ -49,14 +49,14 @@ fn sysctl(world: &World, host: &str, assignment: &str) {
 
 /// Asserts that a missing VIP is reported: it is removed from the server and added again. For forwarding methods whose
 /// servers reply directly.
-fn assert_missing_vip_reported(family: Family, forward: &str, prepared: &[&str]) {
+fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = family.vip().to_string();
-    world.prepare_servers(&[prepared, &["--vip", &vip]].concat());
+    world.prepare_servers(&[options, &["--vip", &vip]].concat());
     world.start_director(&config(family, &bracketed(family.vip()), forward, "both"));
     wait_for_reason(&world, family, "up", "http 200");
     let checks = world.server_status(family.server(0))["checks"].clone();
@@ -64,7 +64,7 @@ fn assert_missing_vip_reported(family: Family, forward: &str, prepared: &[&str])
     assert_eq!(
         checks.len(),
         2,
-        "one check to the server, one through the path"
+        "there must be a check of the server and one through the path"
     );
     let what = checks[1]["check"].as_str().expect("name is a string");
     assert!(what.contains("through"), "{what}");
@@ -111,7 +111,7 @@ fn missing_vip_is_reported_under_l3dsr_v6() {
 
 #[test]
 fn missing_vip_is_reported_under_tunnels() {
-    for (tunnel, prepared) in [
+    for (tunnel, options) in [
         ("\"ipip\"", &["--tunnel", "ipip"][..]),
         (
             "{ type = \"gue\", checksum = \"full\" }",
@@ -123,9 +123,9 @@ fn missing_vip_is_reported_under_tunnels() {
         ),
     ] {
         let forward = format!("forward = \"tunnel\"\ntunnel = {tunnel}");
-        let prepared = [&["--forward", "tunnel"], prepared].concat();
-        assert_missing_vip_reported(Family::V4, &forward, &prepared);
-        assert_missing_vip_reported(Family::V6, &forward, &prepared);
+        let options = [&["--forward", "tunnel"], options].concat();
+        assert_missing_vip_reported(Family::V4, &forward, &options);
+        assert_missing_vip_reported(Family::V6, &forward, &options);
     }
 }
 
@@ -188,7 +188,7 @@ fn nat_requires_the_return_path() {
 
 /// Without a direct probe, the reason states only what was observed.
 #[test]
-fn path_check_without_application_check() {
+fn path_check_alone_reports_only_the_path() {
     if !privileged() {
         return;
     }
@@ -226,20 +226,20 @@ fn missing_vip_affects_only_its_service() {
     let config = config(Family::V4, &first, forward, "both")
         + &format!("\n[service.other]\nlisten = [\"{second}:80\"]\npool = \"web\"\n{forward}\n");
     let pid = world.start_director(&config);
-    let wait = |world: &World, wanted: [&str; 2]| {
+    let wait_for_states = |world: &World, states: [&str; 2]| {
         let mut last = serde_json::Value::Null;
-        wait_for(&format!("{wanted:?}"), TIMEOUT, || {
+        wait_for(&format!("{states:?}"), TIMEOUT, || {
             last = world.status();
-            [0, 1].map(|at| last["services"][at]["servers"][0]["state"].clone()) == wanted
+            [0, 1].map(|index| last["services"][index]["servers"][0]["state"].clone()) == states
         });
         last
     };
-    wait(&world, ["up", "up"]);
+    wait_for_states(&world, ["up", "up"]);
 
     world.ip("server0", &format!("addr del {address} dev lo"));
     let reason = format!("server up, path broken: VIP {second} not on lo");
-    let is_alone = |status: &serde_json::Value| {
-        let server = |at: usize| status["services"][at]["servers"][0].clone();
+    let assert_only_second_is_down = |status: &serde_json::Value| {
+        let server = |index: usize| status["services"][index]["servers"][0].clone();
         let (good, bad) = (server(0), server(1));
         assert_eq!(
             (&good["effective_weight"], &bad["effective_weight"]),
@@ -256,7 +256,7 @@ fn missing_vip_affects_only_its_service() {
             "{status:#}"
         );
     };
-    is_alone(&wait(&world, ["up", "down"]));
+    assert_only_second_is_down(&wait_for_states(&world, ["up", "down"]));
     let log = world.log();
     let line = log
         .lines()
@@ -296,28 +296,28 @@ fn missing_vip_affects_only_its_service() {
 
     // The state survives a reload and a restart of the daemon.
     world.reload(&config.replace("200ms", "250ms"));
-    is_alone(&wait(&world, ["up", "down"]));
+    assert_only_second_is_down(&wait_for_states(&world, ["up", "down"]));
     let before = world.status()["services"][1]["servers"][0]["since"].clone();
     world.kill_director(pid);
     let slow = config.replace("200ms", "1h");
     let pid = world.start_director(&slow);
-    let status = wait(&world, ["up", "down"]);
-    is_alone(&status);
+    let status = wait_for_states(&world, ["up", "down"]);
+    assert_only_second_is_down(&status);
     assert_eq!(status["services"][1]["servers"][0]["since"], before);
     world.kill_director(pid);
     world.start_director(&config);
 
     world.ip("server0", &format!("addr add {address} dev lo"));
-    wait(&world, ["up", "up"]);
+    wait_for_states(&world, ["up", "up"]);
     for vip in [second, &first] {
         world.ip("server0", &format!("addr del {vip}/32 dev lo"));
     }
-    wait(&world, ["down", "down"]);
+    wait_for_states(&world, ["down", "down"]);
     world.ip("server0", &format!("addr add {first}/32 dev lo"));
-    wait(&world, ["up", "down"]);
+    wait_for_states(&world, ["up", "down"]);
 }
 
-/// If a path fails in one of two services, `notify` gets server and service, and again when the path recovers.
+/// If a path fails in one of two services, `notify` runs with server and service, and again when the path recovers.
 #[test]
 fn path_change_runs_the_notify_program() {
     if !privileged() {
@@ -341,7 +341,7 @@ fn path_change_runs_the_notify_program() {
     world.start_director(&format!(
         "{text}[service.other]\nlisten = [\"{second}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
     ));
-    let reported = |expected: &str| {
+    let wait_for_notification = |expected: &str| {
         wait_for(expected, TIMEOUT, || {
             let lines = std::fs::read_to_string(&list).unwrap_or_default();
             lines.lines().any(|line| line == expected)
@@ -350,15 +350,15 @@ fn path_change_runs_the_notify_program() {
     let server = Family::V4.server(0);
     wait_for("both paths", TIMEOUT, || {
         let status = world.status();
-        [0, 1].map(|at| status["services"][at]["servers"][0]["state"].clone()) == ["up", "up"]
+        [0, 1].map(|index| status["services"][index]["servers"][0]["state"].clone()) == ["up", "up"]
     });
     world.ip("server0", &format!("addr del {second}/32 dev lo"));
-    reported(&format!("web {server} other up down"));
+    wait_for_notification(&format!("web {server} other up down"));
     world.ip("server0", &format!("addr add {second}/32 dev lo"));
-    reported(&format!("web {server} other down up"));
+    wait_for_notification(&format!("web {server} other down up"));
     let lines = std::fs::read_to_string(&list).expect("read the list");
     assert!(
         !lines.contains(&format!("{server} web")),
-        "the other service's path is as it was: {lines}"
+        "the other service's path must not change: {lines}"
     );
 }

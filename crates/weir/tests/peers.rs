@@ -25,12 +25,14 @@ fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = server(world, name);
-        let words = found["reason"].as_str().unwrap_or_default();
-        if found["state"] == state && words.contains(reason) {
+        let actual_reason = found["reason"].as_str().unwrap_or_default();
+        if found["state"] == state && actual_reason.contains(reason) {
             return;
         }
-        let wanted = format!("{name} {state}: {reason}");
-        assert!(Instant::now() < deadline, "{wanted}, not {found:#}");
+        assert!(
+            Instant::now() < deadline,
+            "expected {name} to be {state} with {reason}, not {found:#}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -84,25 +86,25 @@ fn mariadb_checks_do_not_block_the_host() {
     }
     let mut world = World::new(1);
     let data = create_owned_directory(&world, "mariadb", "mysql");
-    let made = Command::new("mariadb-install-db")
+    let output = Command::new("mariadb-install-db")
         .args(["--no-defaults", "--user=mysql", "--skip-test-db"])
         .args(["--auth-root-authentication-method=normal"])
         .arg(format!("--datadir={data}"))
         .output()
         .expect("run mariadb-install-db");
-    assert!(made.status.success(), "{made:?}");
+    assert!(output.status.success(), "{output:?}");
     let directory = format!("--datadir={data}");
     let socket = format!("--socket={data}/socket");
     let pid = format!("--pid-file={data}/pid");
     // MariaDB blocks only hosts whose names it can resolve, so the director gets a name that only this server resolves.
     let accounts = world.path("accounts");
-    std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("write the account files");
+    std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("write the SQL file");
     let hosts = world.path("hosts");
     std::fs::write(
         &hosts,
         format!("{} director.example\n", Family::V4.director()),
     )
-    .expect("write the names");
+    .expect("write the hosts file");
     let line = format!(
         "mount --bind {} /etc/hosts && exec mariadbd --no-defaults --user=mysql {directory} {socket} {pid} --port=3306 \
          --bind-address=0.0.0.0 --max-connect-errors=3 --innodb-buffer-pool-size=8M --init-file={}",
@@ -240,23 +242,23 @@ fn http_body_check_passes_with_nginx() {
     let http = |expect: &str| {
         format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
     };
+    let wrong = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
     // Digests of "server0" and a newline.
-    let md5 = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
     let digest = Command::new("sh")
         .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
         .output()
         .expect("run md5sum");
     let digests = String::from_utf8_lossy(&digest.stdout).into_owned();
     let mut digests = digests.lines();
-    let right = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
-    let longer = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
+    let md5 = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
+    let sha256 = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
     world.start_director(&config(&[
         ("matches", &http("regex = '^server\\d\\s*$'")),
         ("differs", &http("regex = '^server[1-9]'")),
         ("without", &http("without = '(?i)SERVER0'")),
-        ("digest", &right),
-        ("sha256", &longer),
-        ("other", &md5),
+        ("digest", &md5),
+        ("sha256", &sha256),
+        ("other", &wrong),
     ]));
     wait_for_state(&world, "matches", "up", "http 200");
     wait_for_state(&world, "digest", "up", "http 200");
@@ -283,7 +285,7 @@ fn file_check_follows_changes() {
     // The interval is longer than the test, so only the file's change can cause a probe.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_director(&config);
-    let weighs = |weight: u64| {
+    let wait_for_weight = |weight: u64| {
         wait_for(&format!("weight {weight}"), TIMEOUT, || {
             server(&world, "file")["effective_weight"] == weight
         });
@@ -291,17 +293,17 @@ fn file_check_follows_changes() {
         assert_eq!(found["check_weight"], weight, "{found:#}");
         assert_eq!(found["weight"], 100, "{found:#}");
     };
-    weighs(42);
+    wait_for_weight(42);
     std::fs::write(&file, "7\n").expect("write the file");
-    weighs(7);
+    wait_for_weight(7);
     let next = world.path("next");
     std::fs::write(&next, "70\n").expect("write the file");
     std::fs::rename(&next, &file).expect("replace the file");
-    weighs(70);
+    wait_for_weight(70);
     let text = world.run_weir(&["status"]);
     assert!(text.contains("70 of 100"), "{text}");
     assert!(text.contains("(weight: check 70)"), "{text}");
-    std::fs::remove_file(&file).expect("remove it");
+    std::fs::remove_file(&file).expect("remove the file");
     wait_for_state(&world, "file", "down", "No such file");
 }
 
@@ -323,16 +325,16 @@ fn sorry_server_has_its_own_check() {
         Family::V4.server(0),
         Family::V4.server(1)
     ));
-    let answers = |world: &World, wanted: &str| {
-        wait_for(&format!("an answer of {wanted:?}"), TIMEOUT, || {
+    let wait_for_response = |world: &World, expected: &str| {
+        wait_for(&format!("a response of {expected:?}"), TIMEOUT, || {
             let line = format!("curl -s -m 1 http://{vip}/name");
             let output = world.output("client", &line);
-            String::from_utf8_lossy(&output.stdout).trim() == wanted
+            String::from_utf8_lossy(&output.stdout).trim() == expected
         });
     };
-    let sorry = |world: &World, state: &str, weight: u64| {
+    let wait_for_sorry_server = |world: &World, state: &str, weight: u64| {
         wait_for(
-            &format!("the sorry server {state} {weight}"),
+            &format!("the sorry server to be {state} with weight {weight}"),
             TIMEOUT,
             || {
                 let found = world.server_status(Family::V4.server(1));
@@ -340,22 +342,22 @@ fn sorry_server_has_its_own_check() {
             },
         );
     };
-    answers(&world, "server0");
-    sorry(&world, "up", 0);
+    wait_for_response(&world, "server0");
+    wait_for_sorry_server(&world, "up", 0);
     world.kill_nginx(0);
-    answers(&world, "server1");
-    sorry(&world, "up", 1);
+    wait_for_response(&world, "server1");
+    wait_for_sorry_server(&world, "up", 1);
     world.kill_nginx(1);
-    sorry(&world, "down", 0);
+    wait_for_sorry_server(&world, "down", 0);
     // No server is available: clients are rejected immediately.
-    let refused = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
-    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let output = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         printed.contains("refused") || printed.contains("connect"),
         "{printed}"
     );
     world.start_nginx_on("server1", 1, "");
-    answers(&world, "server1");
+    wait_for_response(&world, "server1");
     world.start_nginx_on("server0", 0, "");
-    answers(&world, "server0");
+    wait_for_response(&world, "server0");
 }

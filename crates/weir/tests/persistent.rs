@@ -36,8 +36,8 @@ fn prepared_world() -> World {
     world
 }
 
-/// Sends a request to a port of the VIP. Returns the name of the server that answers.
-fn answering(world: &World, family: Family, port: u16) -> String {
+/// Sends a request to a port of the VIP. Returns the name of the server that responds.
+fn responding_server(world: &World, family: Family, port: u16) -> String {
     let url = format!("http://{}:{port}/name", bracketed(family.vip()));
     let body = world
         .get(&url)
@@ -45,14 +45,14 @@ fn answering(world: &World, family: Family, port: u16) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// Sends several requests to both ports. Returns the names of the servers that answer.
-fn answering_servers(world: &World, family: Family) -> BTreeSet<String> {
+/// Sends several requests to both ports. Returns the names of the servers that respond.
+fn responding_servers(world: &World, family: Family) -> BTreeSet<String> {
     (0..8)
-        .map(|n| answering(world, family, 80 + n % 2))
+        .map(|n| responding_server(world, family, 80 + n % 2))
         .collect()
 }
 
-fn number(name: &str) -> usize {
+fn server_index(name: &str) -> usize {
     name.trim_start_matches("server")
         .parse()
         .expect("parse a number")
@@ -65,47 +65,51 @@ fn assert_client_keeps_its_server(family: Family) {
     let mut world = prepared_world();
     let persistent = "persistence = { timeout = \"10m\", netmask = 24, netmask6 = 64 }";
     let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
-    let first = answering(&world, family, 80);
-    let only = BTreeSet::from([first.clone()]);
+    let first = responding_server(&world, family, 80);
+    let expected = BTreeSet::from([first.clone()]);
     assert_eq!(
-        answering_servers(&world, family),
-        only,
-        "both ports, one server"
+        responding_servers(&world, family),
+        expected,
+        "both ports must lead to one server"
     );
-    let status = world.server_status(family.server(number(&first)));
+    let status = world.server_status(family.server(server_index(&first)));
     assert_eq!(status["persistent_connections"], 1, "{status:#}");
 
     world.reload(&config(family, &servers(family, &[1, 2, 3]), persistent));
-    assert_eq!(answering_servers(&world, family), only, "after a reload");
+    assert_eq!(
+        responding_servers(&world, family),
+        expected,
+        "after a reload"
+    );
 
     let mut weights = [1, 1, 1];
-    weights[number(&first)] = 0;
+    weights[server_index(&first)] = 0;
     world.reload(&config(family, &servers(family, &weights), persistent));
-    assert_eq!(answering_servers(&world, family), only, "at weight 0");
+    assert_eq!(responding_servers(&world, family), expected, "at weight 0");
 
     world.kill_director(pid);
     assert_eq!(
-        answering_servers(&world, family),
-        only,
+        responding_servers(&world, family),
+        expected,
         "without the daemon"
     );
     world.start_director(&config(family, &servers(family, &weights), persistent));
     assert_eq!(
-        answering_servers(&world, family),
-        only,
+        responding_servers(&world, family),
+        expected,
         "with another daemon"
     );
 
     let expire = format!("{persistent}\n[ipvs]\nexpire_quiescent_template = 1");
     world.reload(&config(family, &servers(family, &weights), &expire));
-    let second = answering(&world, family, 80);
+    let second = responding_server(&world, family, 80);
     assert_ne!(second, first, "weight 0 and expire_quiescent_template");
-    let only = BTreeSet::from([second.clone()]);
-    assert_eq!(answering_servers(&world, family), only);
+    let expected = BTreeSet::from([second.clone()]);
+    assert_eq!(responding_servers(&world, family), expected);
 
-    let drained = format!("web/{}", family.server(number(&second)));
+    let drained = format!("web/{}", family.server(server_index(&second)));
     world.run_weir(&["server", &drained, "drain"]);
-    let third = answering(&world, family, 81);
+    let third = responding_server(&world, family, 81);
     assert!(third != second && third != first, "drained: {third}");
 }
 
@@ -128,22 +132,26 @@ fn readded_server_regains_its_clients() {
     let (family, persistent) = (Family::V4, "persistence = true");
     let mut world = prepared_world();
     world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
-    let first = answering(&world, family, 80);
-    let without = (0..3)
-        .filter(|n| *n != number(&first))
+    let first = responding_server(&world, family, 80);
+    let remaining = (0..3)
+        .filter(|n| *n != server_index(&first))
         .map(|n| format!("\"{}\"", family.server(n)))
         .collect::<Vec<_>>()
         .join(", ");
     let connections = |world: &World| {
-        world.server_status(family.server(number(&first)))["connections"]
+        world.server_status(family.server(server_index(&first)))["connections"]
             .as_u64()
             .expect("value is a number")
     };
     let before = connections(&world);
-    world.reload(&config(family, &without, persistent));
+    world.reload(&config(family, &remaining, persistent));
     world.reload(&config(family, &servers(family, &[1, 1, 1]), persistent));
-    assert_eq!(connections(&world), before, "its totals must be restored");
-    assert_eq!(answering_servers(&world, family), BTreeSet::from([first]));
+    assert_eq!(
+        connections(&world),
+        before,
+        "the server's totals must be restored"
+    );
+    assert_eq!(responding_servers(&world, family), BTreeSet::from([first]));
 }
 
 /// The datagrams of one socket go to every server in turn, without persistence.
@@ -165,25 +173,29 @@ fn one_packet_services_schedule_every_datagram() {
             bracketed(family.vip())
         ));
         let to = SocketAddr::new(family.vip(), 5300);
-        let answers = world.inside("client", move || {
+        let client = world.spawn_on("client", move || {
             let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let socket = UdpSocket::bind(any).expect("bind a UDP socket");
             socket.connect(to).expect("connect the socket");
             socket
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .expect("set the read timeout");
-            let mut from = Vec::new();
+            let mut servers = Vec::new();
             let mut buffer = [0; 64];
             for _ in 0..9 {
                 socket.send(b"hello").expect("send a datagram");
-                socket.recv(&mut buffer).expect("receive an answer");
-                from.push(buffer[0]);
+                socket.recv(&mut buffer).expect("receive a reply");
+                servers.push(buffer[0]);
             }
-            from
+            servers
         });
-        let from = answers.join().expect("client thread panicked");
-        for turn in from.chunks(3) {
-            assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), 3, "{from:?}");
+        let servers = client.join().expect("client thread panicked");
+        for round in servers.chunks(3) {
+            assert_eq!(
+                round.iter().collect::<BTreeSet<_>>().len(),
+                3,
+                "{servers:?}"
+            );
         }
         let status = world.status();
         assert_eq!(status["flows"]["entries"], 0, "{status:#}");
@@ -210,19 +222,21 @@ fn sorry_server_takes_over() {
             family.vip()
         )
     };
-    let answers = |world: &World| -> BTreeSet<String> {
-        (0..4).map(|_| answering(world, family, 80)).collect()
+    let responding = |world: &World| -> BTreeSet<String> {
+        (0..4)
+            .map(|_| responding_server(world, family, 80))
+            .collect()
     };
     world.start_director(&text(1));
     let both = BTreeSet::from(["server0".to_owned(), "server1".to_owned()]);
-    assert_eq!(answers(world), both);
+    assert_eq!(responding(world), both);
     world.reload(&text(0));
-    assert_eq!(answers(world), BTreeSet::from(["server2".to_owned()]));
+    assert_eq!(responding(world), BTreeSet::from(["server2".to_owned()]));
     world.reload(&text(1));
-    assert_eq!(answers(world), both);
+    assert_eq!(responding(world), both);
 }
 
-/// Servers accept connections up to their thresholds, counted over all services of the pool, and again below them.
+/// Servers accept connections up to their thresholds, counted over all services of the pool.
 #[test]
 fn upper_threshold_limits_connections() {
     if !privileged() {
@@ -242,18 +256,33 @@ fn upper_threshold_limits_connections() {
         )
     };
     world.start_director(&text(3, 2));
-    let at = |port| SocketAddr::new(family.vip(), port);
-    assert_eq!(world.hold(at(80), 4), 4);
+    let address = |port| SocketAddr::new(family.vip(), port);
+    assert_eq!(world.open_connections(address(80), 4), 4);
     // A closed connection is counted until its entry expires, in the other service too.
-    assert_eq!(world.hold(at(81), 4), 1, "{:#}", world.status());
-    let full = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
-    assert_eq!((full(0), full(1)), (true.into(), true.into()));
+    assert_eq!(
+        world.open_connections(address(81), 4),
+        1,
+        "{:#}",
+        world.status()
+    );
+    let overloaded = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
+    assert_eq!((overloaded(0), overloaded(1)), (true.into(), true.into()));
     assert!(
         world.packets("reject_no_server") > 0,
-        "clients are rejected"
+        "clients must be rejected"
     );
     world.reload(&text(3, 4));
-    assert_eq!(world.hold(at(81), 4), 2, "{:#}", world.status());
+    assert_eq!(
+        world.open_connections(address(81), 4),
+        2,
+        "{:#}",
+        world.status()
+    );
     world.reload(&text(0, 0));
-    assert_eq!(world.hold(at(80), 6), 6, "{:#}", world.status());
+    assert_eq!(
+        world.open_connections(address(80), 6),
+        6,
+        "{:#}",
+        world.status()
+    );
 }

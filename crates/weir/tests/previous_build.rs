@@ -7,88 +7,90 @@ mod failed_upgrade;
 mod scenario;
 mod world;
 
-use scenario::{DIRECT, NAT, Scene, Walk, older};
+use scenario::{DIRECT, DirectorUnderLoad, NAT, Scene, older_program};
 use world::privileged;
-use world::program::present;
+use world::program::program_under_test;
 
-fn adopt_state(scene: &Scene) {
-    let older = older();
-    let (mut walk, mut pid) = Walk::start(scene, &older);
-    for next in [present(), &older, present()] {
-        walk.world.kill_director(pid);
-        pid = walk.world.start_director_by(next, &walk.config.clone());
-        walk.assert_unchanged();
+fn assert_state_is_adopted(scene: &Scene) {
+    let older = older_program();
+    let (mut director, mut pid) = DirectorUnderLoad::start(scene, &older);
+    for next in [program_under_test(), &older, program_under_test()] {
+        director.world.kill_director(pid);
+        pid = director
+            .world
+            .start_director_with(next, &director.config.clone());
+        director.assert_unchanged();
     }
-    walk.end();
+    director.end();
 }
 
 #[test]
 fn state_of_previous_build_is_adopted_under_direct() {
     if privileged() {
-        adopt_state(&DIRECT);
+        assert_state_is_adopted(&DIRECT);
     }
 }
 
 #[test]
 fn state_of_previous_build_is_adopted_under_nat() {
     if privileged() {
-        adopt_state(&NAT);
+        assert_state_is_adopted(&NAT);
     }
 }
 
-fn upgrade_and_downgrade(scene: &Scene) {
-    let older = older();
-    let (mut walk, _) = Walk::start(scene, &older);
-    for (by, to) in [
-        (&*older, present()),
-        (present(), &*older),
-        (present(), present()),
+fn assert_upgrades_and_downgrades_keep_state(scene: &Scene) {
+    let older = older_program();
+    let (mut director, _) = DirectorUnderLoad::start(scene, &older);
+    for (command, target) in [
+        (&*older, program_under_test()),
+        (program_under_test(), &*older),
+        (program_under_test(), program_under_test()),
         (&*older, &*older),
-        (&*older, present()),
+        (&*older, program_under_test()),
     ] {
-        let (done, output) = walk.upgrade(by, to);
-        assert!(done, "to {}: {output}", to.display());
-        walk.assert_unchanged();
+        let (succeeded, output) = director.upgrade(command, target);
+        assert!(succeeded, "to {}: {output}", target.display());
+        director.assert_unchanged();
     }
-    walk.end();
+    director.end();
 }
 
 #[test]
 fn upgrade_and_downgrade_keep_state_under_direct() {
     if privileged() {
-        upgrade_and_downgrade(&DIRECT);
+        assert_upgrades_and_downgrades_keep_state(&DIRECT);
     }
 }
 
 #[test]
 fn upgrade_and_downgrade_keep_state_under_nat() {
     if privileged() {
-        upgrade_and_downgrade(&NAT);
+        assert_upgrades_and_downgrades_keep_state(&NAT);
     }
 }
 
 /// Downgrades to the older build, which has not created any state before.
-fn downgrade(scene: &Scene) {
-    let older = older();
-    let (mut walk, _) = Walk::start(scene, present());
-    for to in [&*older, present(), &*older] {
-        let (done, output) = walk.upgrade(present(), to);
-        assert!(done, "to {}: {output}", to.display());
-        walk.assert_unchanged();
+fn assert_downgrades_keep_state(scene: &Scene) {
+    let older = older_program();
+    let (mut director, _) = DirectorUnderLoad::start(scene, program_under_test());
+    for target in [&*older, program_under_test(), &*older] {
+        let (succeeded, output) = director.upgrade(program_under_test(), target);
+        assert!(succeeded, "to {}: {output}", target.display());
+        director.assert_unchanged();
     }
-    walk.end();
+    director.end();
 }
 
 #[test]
 fn downgrade_keeps_state_under_direct() {
     if privileged() {
-        downgrade(&DIRECT);
+        assert_downgrades_keep_state(&DIRECT);
     }
 }
 
 #[test]
 fn downgrade_keeps_state_under_nat() {
     if privileged() {
-        downgrade(&NAT);
+        assert_downgrades_keep_state(&NAT);
     }
 }

@@ -12,7 +12,7 @@ use world::{Family, World, checks, privileged, wait_for};
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns state, effective weight and reason of a pool's server.
-fn found(world: &World, name: &str) -> (String, u64, String) {
+fn check_result(world: &World, name: &str) -> (String, u64, String) {
     let server = checks::server(world, name);
     let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
     let weight = server["effective_weight"]
@@ -21,13 +21,14 @@ fn found(world: &World, name: &str) -> (String, u64, String) {
     (text("state"), weight, text("reason"))
 }
 
-fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
-    for (name, state, weight, reason) in wanted {
+fn wait_for_each(world: &World, expected: &[(&str, &str, u64, &str)]) {
+    for (name, state, weight, reason) in expected {
         let mut last = String::new();
-        let what = format!("{name} to be {state} with {reason}");
+        let what =
+            format!("expected {name} to be {state} with weight {weight} and reason {reason}");
         let deadline = std::time::Instant::now() + TIMEOUT;
         loop {
-            let (found_state, found_weight, found_reason) = found(world, name);
+            let (found_state, found_weight, found_reason) = check_result(world, name);
             if found_state == *state && found_weight == *weight && found_reason.contains(reason) {
                 break;
             }
@@ -39,14 +40,14 @@ fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
     }
 }
 
-/// Starts a TCP server on server0 that calls `play` with each client.
-fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
+/// Starts a TCP server on server 0 that calls `handle` with each client.
+fn start_hostile_server(world: &World, port: u16, handle: fn(TcpStream)) {
     world
-        .inside("server0", move || {
+        .spawn_on("server0", move || {
             let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
             std::thread::spawn(move || {
                 for client in listener.incoming().flatten() {
-                    std::thread::spawn(move || play(client));
+                    std::thread::spawn(move || handle(client));
                 }
             });
         })
@@ -62,7 +63,7 @@ fn probes_of_real_peers_pass() {
     }
     let mut world = World::new(1);
     world.start_nginx(64);
-    let quiet = |command: &mut std::process::Command| {
+    let spawn_quietly = |command: &mut std::process::Command| {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -70,7 +71,7 @@ fn probes_of_real_peers_pass() {
             .spawn()
             .expect("start the process")
     };
-    let redis = quiet(world.command("server0", "redis-server").args([
+    let redis = spawn_quietly(world.command("server0", "redis-server").args([
         "--port",
         "6379",
         "--save",
@@ -80,7 +81,7 @@ fn probes_of_real_peers_pass() {
         "--dir",
         "/tmp",
     ]));
-    let dns = quiet(world.command("server0", "dnsmasq").args([
+    let dns = spawn_quietly(world.command("server0", "dnsmasq").args([
         "-k",
         "-p",
         "53",
@@ -146,7 +147,7 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
     );
     std::fs::write(&weight, "7\n").expect("write the file");
     wait_for_each(&world, &[("file", "up", 7, "file contains 7")]);
-    std::fs::remove_file(&weight).expect("remove it");
+    std::fs::remove_file(&weight).expect("remove the file");
     wait_for_each(&world, &[("file", "down", 0, "No such file")]);
 }
 
@@ -157,22 +158,22 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
         return;
     }
     let mut world = World::new(1);
-    hostile(&world, 81, |client| {
+    start_hostile_server(&world, 81, |client| {
         std::thread::sleep(Duration::from_secs(30));
         drop(client);
     });
-    hostile(&world, 82, |mut client| {
+    start_hostile_server(&world, 82, |mut client| {
         let _ = client.write_all(b"HTTP/1.1 200 OK\r\nServer: half");
     });
-    hostile(&world, 83, |mut client| {
+    start_hostile_server(&world, 83, |mut client| {
         let _ = client.write_all(b"HTTP/1.1 200 OK\r\n");
         while client.write_all(&[b'x'; 4096]).is_ok() {}
     });
-    hostile(&world, 84, |mut client| {
+    start_hostile_server(&world, 84, |mut client| {
         let _ = client.write_all(&[0xff; 64]);
         let _ = client.read(&mut [0; 64]);
     });
-    hostile(&world, 85, |mut client| {
+    start_hostile_server(&world, 85, |mut client| {
         for byte in b"HTTP/1.1 200 OK\r\n\r\n".iter().cycle() {
             if client.write_all(&[*byte]).is_err() {
                 return;
@@ -180,18 +181,18 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    hostile(&world, 86, |mut client| {
+    start_hostile_server(&world, 86, |mut client| {
         let _ = client.write_all(b"up 50%\n");
     });
-    hostile(&world, 87, |mut client| {
+    start_hostile_server(&world, 87, |mut client| {
         let _ = client.write_all(b"220 ready\r\n");
-        let mut printed = [0; 64];
-        while client.read(&mut printed).is_ok_and(|length| length > 0) {
+        let mut buffer = [0; 64];
+        while client.read(&mut buffer).is_ok_and(|length| length > 0) {
             let _ = client.write_all(b"250 hello\r\n");
         }
     });
     let http = |port: u16| format!("kind = \"http\"\nport = {port}");
-    let on = |kind: &str, port: u16| format!("kind = \"{kind}\"\nport = {port}");
+    let check = |kind: &str, port: u16| format!("kind = \"{kind}\"\nport = {port}");
     let checks = [
         ("refused", http(9)),
         ("silent", http(81)),
@@ -199,12 +200,12 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
         ("endless", http(83)),
         ("garbage", http(84)),
         ("drip", http(85)),
-        ("agent", on("agent", 86)),
-        ("smtp", on("smtp", 87)),
-        ("redis", on("redis", 84)),
-        ("mysql", on("mysql", 84)),
-        ("postgres", on("postgres", 84)),
-        ("closed", on("udp", 9) + "\npayload = \"00\""),
+        ("agent", check("agent", 86)),
+        ("smtp", check("smtp", 87)),
+        ("redis", check("redis", 84)),
+        ("mysql", check("mysql", 84)),
+        ("postgres", check("postgres", 84)),
+        ("closed", check("udp", 9) + "\npayload = \"00\""),
     ];
     world.start_director(&checks::config(&checks, "500ms"));
     wait_for_each(
@@ -224,7 +225,7 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
             ("closed", "down", 0, "connection refused"),
         ],
     );
-    wait_for("more than one round", TIMEOUT, || {
+    wait_for("a second round of probes", TIMEOUT, || {
         world.status()["checks"]["probes"].as_u64() > Some(60)
     });
 }
@@ -292,7 +293,7 @@ fn probes_over_tls_check_certificate_and_response() {
         .spawn()
         .expect("start nginx");
     world.adopt(nginx);
-    hostile(&world, 84, |mut client| {
+    start_hostile_server(&world, 84, |mut client| {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");
         let _ = client.read(&mut [0; 64]);
     });

@@ -1,5 +1,5 @@
 //! Tests of `weir protect` during another program's reload: HAProxy's plain `-sf` under load, with clients on another
-//! host and on the same one. Also tests the connections if the command takes too long or Weir dies.
+//! host and on the same one. Also tests that held connections are released if the command takes too long or Weir dies.
 
 mod world;
 
@@ -65,7 +65,7 @@ impl Balancer {
         balancer
     }
 
-    /// Returns the reload command of a user's report: a new process opens the addresses and asks the old one to end.
+    /// Returns the reload command of a user's report: a new process opens the addresses and asks the old one to exit.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
@@ -81,7 +81,7 @@ impl Balancer {
     }
 
     /// Returns the protected reload command. Without `listen`, the listening addresses are detected.
-    fn protected(&self, listen: &[&str]) -> Command {
+    fn protected_reload_command(&self, listen: &[&str]) -> Command {
         let mut command = self.world.weir("director");
         command.arg("protect");
         for address in listen {
@@ -92,7 +92,7 @@ impl Balancer {
     }
 
     /// Reloads every 100 ms while `ab` runs. Returns the numbers of failed requests and of reloads.
-    fn under_load(
+    fn reload_under_load(
         &self,
         host: &str,
         url: &str,
@@ -111,18 +111,18 @@ impl Balancer {
             .spawn()
             .expect("start ab");
         let mut reloads = 0;
-        let mut latencies = Duration::ZERO;
+        let mut slowest_reload = Duration::ZERO;
         while ab.try_wait().expect("query the process state").is_none() {
-            let begin_time = Instant::now();
-            let done = reload().output().expect("run the reload");
-            latencies = latencies.max(begin_time.elapsed());
+            let started = Instant::now();
+            let output = reload().output().expect("run the reload");
+            slowest_reload = slowest_reload.max(started.elapsed());
             assert!(
-                done.status.success(),
+                output.status.success(),
                 "{}",
-                String::from_utf8_lossy(&done.stderr)
+                String::from_utf8_lossy(&output.stderr)
             );
             // Weir warns about connections that it could not wait for or hold, which may explain failures.
-            print!("{}", String::from_utf8_lossy(&done.stderr));
+            print!("{}", String::from_utf8_lossy(&output.stderr));
             reloads += 1;
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -134,12 +134,12 @@ impl Balancer {
             line?.1.split_whitespace().next()?.parse().ok()
         };
         // After some refused connections, ab gives up; its remaining requests also count as failed.
-        let done = number("Complete requests:").or_else(|| number("Total of"));
-        let failed = requests - done.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
-        let slowest = text.lines().find(|line| line.contains("(longest request)"));
+        let completed = number("Complete requests:").or_else(|| number("Total of"));
+        let failed = requests - completed.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
+        let longest_request = text.lines().find(|line| line.contains("(longest request)"));
         println!(
-            "{url} from {host}: {requests} requests, {reloads} reloads of {latencies:?} at the most; in ms {}",
-            slowest.unwrap_or_default().trim()
+            "{url} from {host}: {requests} requests, {reloads} reloads, the slowest in {slowest_reload:?}; in ms {}",
+            longest_request.unwrap_or_default().trim()
         );
         if failed > 0 {
             println!(
@@ -182,18 +182,18 @@ fn protected_reload_refuses_no_connection_at_length() {
     }
     let balancer = Balancer::start();
     // For comparison: the same reload without protection, until a request has failed.
-    let mut lost = 0;
+    let mut unprotected_failures = 0;
     for _ in 0..20 {
         let url = balancer.url("client", Family::V4);
         let (failed, _) =
-            balancer.under_load("client", &url, 5_000, || balancer.reload_command(""));
-        lost += failed;
-        if lost > 0 {
+            balancer.reload_under_load("client", &url, 5_000, || balancer.reload_command(""));
+        unprotected_failures += failed;
+        if unprotected_failures > 0 {
             break;
         }
     }
     // Whether the closed queue contains a SYN depends on timing. The number of failures is printed, but not asserted.
-    println!("unprotected: {lost} requests failed");
+    println!("unprotected: {unprotected_failures} requests failed");
 
     let requests = if is_soak() { 50_000 } else { 5_000 };
     let any = format!("0.0.0.0:{PORT}");
@@ -205,8 +205,8 @@ fn protected_reload_refuses_no_connection_at_length() {
         ("director", Family::V6, vec![]),
     ] {
         let url = balancer.url(host, family);
-        let reload = || balancer.protected(&listen);
-        let (failed, reloads) = balancer.under_load(host, &url, requests, reload);
+        let reload = || balancer.protected_reload_command(&listen);
+        let (failed, reloads) = balancer.reload_under_load(host, &url, requests, reload);
         assert_eq!(failed, 0, "{url} from {host}, {reloads} reloads");
         assert!(reloads > 0, "{reloads}");
     }
@@ -228,15 +228,15 @@ impl HeldConnection {
     fn start(arguments: &[&str]) -> Self {
         let world = World::new(0);
         let to = SocketAddr::new(Family::V4.director(), PORT);
-        let listener = world.inside("director", move || {
+        let listener = world.spawn_on("director", move || {
             TcpListener::bind(to).expect("bind a listener")
         });
         let _listener = listener.join().expect("thread panicked");
-        let (begin_time, release) = (world.path("begun"), world.path("go"));
+        let (begun_file, release_file) = (world.path("begun"), world.path("go"));
         let line = format!(
             "touch {}; while ! test -e {}; do sleep 0.02; done; exit 7",
-            begin_time.display(),
-            release.display()
+            begun_file.display(),
+            release_file.display()
         );
         let protect = world
             .weir("director")
@@ -247,7 +247,7 @@ impl HeldConnection {
             .spawn()
             .expect("start weir");
         wait_for("the command", Duration::from_secs(20), || {
-            begin_time.exists()
+            begun_file.exists()
         });
         Self {
             world,
@@ -257,13 +257,13 @@ impl HeldConnection {
         }
     }
 
-    /// Connects from the client. Returns the duration.
+    /// Starts a client that connects, and returns the duration of its connect().
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
-        self.world.inside("client", move || {
-            let begin_time = Instant::now();
+        self.world.spawn_on("client", move || {
+            let started = Instant::now();
             TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("connect");
-            begin_time.elapsed()
+            started.elapsed()
         })
     }
 
@@ -321,8 +321,8 @@ fn timeout_releases_held_connections() {
             .expect("query the process state")
             .is_none()
     );
-    let later = held.connect().join().expect("client thread panicked");
-    assert!(later < Duration::from_secs(1), "{later:?}");
+    let duration = held.connect().join().expect("client thread panicked");
+    assert!(duration < Duration::from_secs(1), "{duration:?}");
     held.release();
     assert_eq!(
         held.protect.wait().expect("wait for the process").code(),
@@ -352,16 +352,16 @@ fn killed_weir_releases_held_connections() {
     };
     assert_eq!(value(), "1");
     held.release();
-    let cleaned = held
+    let output = held
         .world
         .weir("director")
         .arg("clean")
         .output()
         .expect("run weir");
     assert!(
-        cleaned.status.success(),
+        output.status.success(),
         "{}",
-        String::from_utf8_lossy(&cleaned.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     assert_eq!(value(), "0");
 }
@@ -417,7 +417,7 @@ fn nested_protection_does_not_deadlock() {
         .args(&inner)
         .spawn()
         .expect("start weir");
-    wait_for("its end", Duration::from_secs(20), || {
+    wait_for("the outer command to exit", Duration::from_secs(20), || {
         outer.try_wait().expect("query the process state").is_some()
     });
     assert_eq!(outer.wait().expect("wait for the process").code(), Some(6));
@@ -430,12 +430,12 @@ fn terminated_protection_restores_the_sysctl() {
     }
     let world = World::new(0);
     let to = SocketAddr::new(Family::V4.director(), PORT);
-    let listener = world.inside("director", move || {
+    let listener = world.spawn_on("director", move || {
         TcpListener::bind(to).expect("bind a listener")
     });
     // Nothing accepts this connection, so `weir protect` waits for it.
     let _listener = listener.join().expect("thread panicked");
-    let client = world.inside("client", move || TcpStream::connect(to).expect("connect"));
+    let client = world.spawn_on("client", move || TcpStream::connect(to).expect("connect"));
     let _client = client.join().expect("client thread panicked");
     let value = || {
         let output = world.output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
@@ -457,7 +457,7 @@ fn terminated_protection_restores_the_sysctl() {
         .spawn()
         .expect("start weir");
     wait_for("the sysctl", Duration::from_secs(20), || value() == "1");
-    // Signals are handled since before the change of the sysctl.
+    // Weir handles signals before it changes the sysctl.
     let pid = rustix::process::Pid::from_child(&protect);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM)
         .expect("send a signal to the process");

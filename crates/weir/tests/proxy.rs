@@ -1,5 +1,5 @@
-//! Proxy services from the command line: runs the unprivileged `weir` on loopback and tests requests, reloads and
-//! failing servers under load, and shutdown.
+//! Tests proxy services with a real `weir` on loopback: requests, reloads and failing servers under load, upgrades,
+//! and shutdown.
 
 #[path = "proxy/basic_auth.rs"]
 mod basic_auth;
@@ -155,11 +155,11 @@ struct Proxy {
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Waits up to 30 seconds until `condition` returns true. Panics with `what` otherwise.
-fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+/// Waits up to 30 seconds until `condition` returns true. Panics otherwise; `what` describes the condition.
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -170,22 +170,27 @@ fn first_program() -> String {
     std::env::var("WEIR_OLDER").unwrap_or_else(|_| PROGRAM.to_owned())
 }
 
-/// Returns a configuration with the service `s` and its pool `p`. `more` is added to the service.
-fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], more: &str) -> String {
+/// Returns a configuration with the service `s` and its pool `p`. `service_lines` are added to the service.
+fn configuration(
+    listen: SocketAddr,
+    protocol: &str,
+    servers: &[SocketAddr],
+    service_lines: &str,
+) -> String {
     let servers: Vec<String> = servers
         .iter()
         .map(|server| format!("\"{server}\""))
         .collect();
     format!(
         "[node]\ndrain_timeout = \"5s\"\n\n[pool.p]\nservers = [{}]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
-         \"proxy\"\nprotocol = \"{protocol}\"\npool = \"p\"\n{more}\n",
+         \"proxy\"\nprotocol = \"{protocol}\"\npool = \"p\"\n{service_lines}\n",
         servers.join(", ")
     )
 }
 
 impl Proxy {
-    /// Starts a daemon with this configuration and waits until it responds.
-    fn start(protocol: &str, servers: &[SocketAddr], more: &str) -> Self {
+    /// Starts a daemon with the configuration that [`configuration`] returns, and waits until it responds.
+    fn start(protocol: &str, servers: &[SocketAddr], service_lines: &str) -> Self {
         let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let directory =
             std::env::temp_dir().join(format!("weir-proxy-{}-{number}", std::process::id()));
@@ -193,7 +198,7 @@ impl Proxy {
         let listen = free_address();
         fs::write(
             directory.join("weir.toml"),
-            configuration(listen, protocol, servers, more),
+            configuration(listen, protocol, servers, service_lines),
         )
         .expect("write file");
         let proxy = Self {
@@ -260,7 +265,8 @@ impl Proxy {
         )
     }
 
-    /// Upgrades the daemon to the program that it is not running.
+    /// Upgrades the daemon. With `WEIR_OLDER`, alternates between the two programs. Returns whether `weir upgrade`
+    /// succeeded, and its output.
     fn upgrade(&self) -> (bool, String) {
         match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
             0 => self.weir(&["upgrade"]),
@@ -272,15 +278,15 @@ impl Proxy {
     fn reload(&self, text: &str) {
         let file = self.directory.join("weir.toml");
         fs::write(&file, text).expect("write file");
-        let (done, printed) = self.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
-        assert!(done, "{printed}");
+        let (succeeded, output) = self.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
+        assert!(succeeded, "{output}");
     }
 
-    /// Returns the output of `weir status --json`.
+    /// Returns the parsed output of `weir status --json`.
     fn status(&self) -> serde_json::Value {
-        let (done, text) = self.weir(&["status", "--json"]);
-        assert!(done, "{text}");
-        serde_json::from_str(&text).expect("parse JSON")
+        let (succeeded, output) = self.weir(&["status", "--json"]);
+        assert!(succeeded, "{output}");
+        serde_json::from_str(&output).expect("parse JSON")
     }
 
     /// Returns the daemon's log.
@@ -311,21 +317,21 @@ impl Drop for Proxy {
 struct Client(TcpStream);
 
 impl Client {
-    fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect(to).expect("connect");
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
             .expect("set read timeout");
         Self(stream)
     }
 
-    fn send(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).expect("write");
+    fn send(&mut self, request: &str) {
+        self.0.write_all(request.as_bytes()).expect("write");
     }
 
-    /// Reads one response with Content-Length: head and body. Returns `None` if the connection ended before the
-    /// response began.
-    fn response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
+    /// Reads one response: the head, and the number of body bytes that its Content-Length announces (without the
+    /// field, none). Returns `None` if the connection ended before the response began.
+    fn read_response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
         let mut byte = [0u8; 1];
         while !head.ends_with(b"\r\n\r\n") {
@@ -354,9 +360,9 @@ impl Client {
     }
 
     /// Sends a request and returns the head and the body of the response.
-    fn fetch(&mut self, text: &str) -> (String, Vec<u8>) {
-        self.send(text);
-        self.response()
+    fn fetch(&mut self, request: &str) -> (String, Vec<u8>) {
+        self.send(request);
+        self.read_response()
             .expect("read response")
             .expect("no response")
     }

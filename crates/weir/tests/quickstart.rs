@@ -83,7 +83,7 @@ impl Machine {
     }
 
     /// Runs a command and asserts that it succeeds. Returns its output.
-    fn prints(&self, line: &str) -> String {
+    fn run_successfully(&self, line: &str) -> String {
         let output = self.run(line);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -94,9 +94,9 @@ impl Machine {
     fn write(&self, path: &str, text: &str) {
         let file = self.home.join("file");
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        let there = root.join(file.strip_prefix("/").expect("path is absolute"));
-        fs::write(there, text).expect("write the file");
-        self.prints(&format!("cp {} {path}", file.display()));
+        let path_outside = root.join(file.strip_prefix("/").expect("path is absolute"));
+        fs::write(path_outside, text).expect("write the file");
+        self.run_successfully(&format!("cp {} {path}", file.display()));
     }
 }
 
@@ -126,22 +126,22 @@ fn blocks(readme: &str, heading: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns host and command of the lines of a block that begin with `WHO# `, in order.
+/// Returns host and command of each line of a block with the form `HOST# COMMAND`.
 fn commands(block: &str) -> Vec<(String, String)> {
     let lines = block.lines().filter(|line| !line.is_empty());
     lines
         .map(|line| {
-            let (who, command) = line
+            let (host, command) = line
                 .split_once('#')
-                .expect("line has the form WHO# COMMAND");
+                .expect("line has the form HOST# COMMAND");
             // Text after two spaces and a number sign is a comment, which the shell ignores.
-            (who.to_owned(), command.trim().to_owned())
+            (host.to_owned(), command.trim().to_owned())
         })
         .collect()
 }
 
-/// The README's network: one segment, the director, two servers, a client.
-fn network(world: &World) -> (Machine, Vec<Machine>, Machine) {
+/// Creates the README's network: one segment with the director, two servers and a client.
+fn create_network(world: &World) -> (Machine, Vec<Machine>, Machine) {
     let addresses = [
         ("client", "10.0.0.2"),
         ("director", "10.0.0.3"),
@@ -171,7 +171,7 @@ fn readme_quick_start_works_as_printed() {
     let readme = fs::read_to_string(repository("README.md")).expect("read the README");
     let blocks = blocks(&readme, "A director in ");
     let [install, file, quick_start, ipvsadm, ..] = &blocks[..] else {
-        panic!("a block of commands, a file and two more blocks: {blocks:#?}");
+        panic!("expected a block of commands, a file and two more blocks: {blocks:#?}");
     };
     let mut world = World::new(2);
     world.start_nginx(1 << 20);
@@ -180,23 +180,23 @@ fn readme_quick_start_works_as_printed() {
         let page = world.path(&format!("www{n}/html/index.html"));
         fs::write(page, "hello\n").expect("write the page");
     }
-    let (director, servers, client) = network(&world);
-    for (who, command) in commands(install) {
-        match who.as_str() {
+    let (director, servers, client) = create_network(&world);
+    for (host, command) in commands(install) {
+        match host.as_str() {
             // The test uses its own build.
             "build" => assert_eq!(command, "make build"),
-            "director" => drop(director.prints(&command)),
+            "director" => drop(director.run_successfully(&command)),
             "server" => servers.iter().for_each(|server| {
-                server.prints(&command);
+                server.run_successfully(&command);
             }),
-            other => panic!("the README names a host {other}"),
+            other => panic!("the README contains a command for an unknown host {other}"),
         }
     }
     let (first, text) = file.split_once('\n').expect("text has a first line");
     director.write(first.trim_start_matches("# "), text);
-    let (mut asked, log) = (0, world.path("run.log"));
-    for (who, command) in commands(quick_start) {
-        match who.as_str() {
+    let (mut client_requests, log) = (0, world.path("run.log"));
+    for (host, command) in commands(quick_start) {
+        match host.as_str() {
             "director" if command.ends_with("weir run") => {
                 let mut shell = director.shell(&command);
                 let child = shell.stderr(fs::File::create(&log).expect("create the log file"));
@@ -205,13 +205,13 @@ fn readme_quick_start_works_as_printed() {
             "director" => {
                 // A reader repeats this command until the checks have results.
                 wait_for("two servers to be up", Duration::from_secs(120), || {
-                    let seen = director.run(&command);
-                    String::from_utf8_lossy(&seen.stdout)
+                    let output = director.run(&command);
+                    String::from_utf8_lossy(&output.stdout)
                         .matches(" up ")
                         .count()
                         == 2
                 });
-                let status = director.prints(&command);
+                let status = director.run_successfully(&command);
                 assert!(status.contains("vip added"), "{status}");
                 let printed = fs::read_to_string(&log).expect("read the log file");
                 let running = printed.lines().find(|line| line.contains(" running "));
@@ -219,52 +219,51 @@ fn readme_quick_start_works_as_printed() {
                 assert!(running.contains("10.0.0.10 on eth0"), "{running}");
             }
             "server" => servers.iter().for_each(|server| {
-                server.prints(&command);
+                server.run_successfully(&command);
             }),
             "client" => {
-                asked += 1;
+                client_requests += 1;
                 let url = command
                     .split_whitespace()
                     .last()
                     .expect("command ends with a URL");
-                let page = client.prints(&format!("{command} --max-time 5"));
+                let page = client.run_successfully(&format!("{command} --max-time 5"));
                 assert_eq!(page, "hello\n");
                 let mut names: Vec<String> = (0..4)
-                    .map(|_| client.prints(&format!("curl -sSf --max-time 5 {url}name")))
+                    .map(|_| client.run_successfully(&format!("curl -sSf --max-time 5 {url}name")))
                     .collect();
                 names.sort_unstable();
                 names.dedup();
-                assert_eq!(names.len(), 2, "both servers must answer: {names:?}");
-                let big = client.prints(&format!(
+                assert_eq!(names.len(), 2, "both servers must respond: {names:?}");
+                let big = client.run_successfully(&format!(
                     "curl -sSf --max-time 30 {url}big | cmp - {} && echo same",
                     world.path("big").display()
                 ));
                 assert_eq!(big, "same\n");
             }
-            other => panic!("the README names a host {other}"),
+            other => panic!("the README contains a command for an unknown host {other}"),
         }
     }
     assert!(
-        asked > 0,
+        client_requests > 0,
         "the quick start must end with a client's request"
     );
-    for (who, command) in commands(ipvsadm) {
-        match who.as_str() {
+    for (host, command) in commands(ipvsadm) {
+        match host.as_str() {
             "director" => {
-                director.prints(&command);
+                director.run_successfully(&command);
             }
             "server" => {
                 for server in &servers {
-                    server.prints(&command);
+                    server.run_successfully(&command);
                 }
             }
-            other => panic!("the README names a host {other}"),
+            other => panic!("the README contains a command for an unknown host {other}"),
         }
     }
-    client.prints("curl -sSf --max-time 5 http://10.0.0.11/name");
-    let listing = director.prints("ipvsadm -Ln");
+    client.run_successfully("curl -sSf --max-time 5 http://10.0.0.11/name");
+    let listing = director.run_successfully("ipvsadm -Ln");
     assert!(listing.contains("10.0.0.11:80"), "{listing}");
-    // Everything that Weir added is removed again.
     let doctor = director.run("weir doctor");
     assert!(
         doctor.status.success(),
@@ -278,30 +277,30 @@ fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, 
     let unit = unit.replace("%i", instance);
     let settings = unit.lines().filter_map(|line| line.split_once('='));
     let settings: Vec<(&str, &str)> = settings.filter(|(key, _)| !key.contains('#')).collect();
-    let all = |name: &str| {
-        let named = settings.iter().filter(move |(key, _)| *key == name);
-        named.map(|(_, value)| *value).collect::<Vec<_>>()
+    let values_of = |name: &str| {
+        let matching = settings.iter().filter(move |(key, _)| *key == name);
+        matching.map(|(_, value)| *value).collect::<Vec<_>>()
     };
     // The shell splits unquoted variables into words as systemd does, and its assignments have the form of the file's.
-    let mut before = String::new();
-    for value in all("Environment") {
-        before += &format!("for it in {value}; do export \"$it\"; done; ");
+    let mut assignments = String::new();
+    for value in values_of("Environment") {
+        assignments += &format!("for it in {value}; do export \"$it\"; done; ");
     }
-    for value in all("EnvironmentFile") {
+    for value in values_of("EnvironmentFile") {
         let path = value
             .strip_prefix('-')
             .expect("EnvironmentFile starts with `-`");
-        before += &format!("[ ! -e {path} ] || . {path}; ");
+        assignments += &format!("[ ! -e {path} ] || . {path}; ");
     }
-    machine.prints("true");
+    machine.run_successfully("true");
     ["ExecStart", "ExecReload", "ExecStop"]
         .into_iter()
         .map(|key| {
-            let [command] = all(key)[..] else {
+            let [command] = values_of(key)[..] else {
                 panic!("the unit must have one {key}");
             };
             let command = command.replace("/usr/bin/weir", "weir");
-            (key.to_owned(), format!("{before}{command}"))
+            (key.to_owned(), format!("{assignments}{command}"))
         })
         .collect()
 }
@@ -314,35 +313,38 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
     let unit = fs::read_to_string(repository("docs/packaging/weir-real-server@.service"));
     let unit = unit.expect("read the unit");
     let world = World::new(2);
-    let (_director, servers, _client) = network(&world);
+    let (_director, servers, _client) = create_network(&world);
     let server = &servers[0];
-    let has = |vip: &str| {
+    let has_vip = |vip: &str| {
         server
-            .prints("ip -o addr show dev lo")
+            .run_successfully("ip -o addr show dev lo")
             .contains(&format!("{vip}/"))
     };
-    server.prints(INSTALL);
-    server.prints("mkdir -p /etc/weir/real-server");
+    server.run_successfully(INSTALL);
+    server.run_successfully("mkdir -p /etc/weir/real-server");
     server.write(
         "/etc/weir/real-server/edge.conf",
         "UP=\"--forward tunnel --tunnel gue\"\nVIPS=\"--vip 10.0.0.12 --vip 2001:db8::12\"\n",
     );
     let plain = unit_commands(&unit, "10.0.0.10", server);
     let edge = unit_commands(&unit, "edge", server);
-    let step = |commands: &[(String, String)], key: &str| {
-        let (_, command) = commands.iter().find(|(it, _)| it == key).expect("find it");
-        server.prints(command)
+    let run_command = |commands: &[(String, String)], key: &str| {
+        let (_, command) = commands
+            .iter()
+            .find(|(it, _)| it == key)
+            .expect("find the command");
+        server.run_successfully(command)
     };
-    step(&plain, "ExecStart");
-    step(&edge, "ExecStart");
-    assert!(has("10.0.0.10") && has("10.0.0.12") && has("2001:db8::12"));
-    let shown = server.prints("weir real-server show");
+    run_command(&plain, "ExecStart");
+    run_command(&edge, "ExecStart");
+    assert!(has_vip("10.0.0.10") && has_vip("10.0.0.12") && has_vip("2001:db8::12"));
+    let shown = server.run_successfully("weir real-server show");
     assert!(shown.contains("gue"), "{shown}");
-    assert_eq!(step(&edge, "ExecReload"), "nothing to do\n");
-    step(&edge, "ExecStop");
-    assert!(has("10.0.0.10") && !has("10.0.0.12") && !has("2001:db8::12"));
-    step(&plain, "ExecStop");
-    assert!(!has("10.0.0.10"));
+    assert_eq!(run_command(&edge, "ExecReload"), "nothing to do\n");
+    run_command(&edge, "ExecStop");
+    assert!(has_vip("10.0.0.10") && !has_vip("10.0.0.12") && !has_vip("2001:db8::12"));
+    run_command(&plain, "ExecStop");
+    assert!(!has_vip("10.0.0.10"));
     // systemd must accept every line.
     let path = world.path("weir-real-server@10.0.0.10.service");
     fs::write(&path, unit.replace("/usr/bin/weir", "/bin/true")).expect("write the file");

@@ -28,9 +28,9 @@ fn prepared_world(big_bytes: usize) -> World {
     world
 }
 
-fn name(world: &World) -> String {
+fn responding_server(world: &World) -> String {
     let url = format!("http://{}/name", Family::V4.vip());
-    let body = world.get(&url).expect("receive an answer");
+    let body = world.get(&url).expect("receive a response");
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
@@ -39,36 +39,36 @@ fn slow_download(world: &World) -> Child {
     let child = world
         .command("client", "curl")
         .args(["-sS", "--max-time", "30", "--limit-rate", "3M", "-o"])
-        .arg(world.path("came"))
+        .arg(world.path("download"))
         .arg(format!("http://{}/big", Family::V4.vip()))
         .stderr(Stdio::piped())
         .spawn()
         .expect("start curl");
     wait_for("the first bytes", Duration::from_secs(10), || {
-        std::fs::metadata(world.path("came")).is_ok_and(|facts| facts.len() > 0)
+        std::fs::metadata(world.path("download")).is_ok_and(|metadata| metadata.len() > 0)
     });
     child
 }
 
-/// Starts a download from the first server, and then replaces this server by the second one. Returns curl's output, and
-/// whether the download is complete.
-fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, bool) {
+/// Starts a download from the first server, and then replaces this server with the second one. Returns the network,
+/// curl's output, and whether the download is complete.
+fn replace_server_during_download(on_remove: &str) -> (World, std::process::Output, bool) {
     let mut world = prepared_world(12 * MIB);
     world.start_director(&config(on_remove, "\"10.71.0.20\""));
     let curl = slow_download(&world);
-    let after = config(on_remove, "\"10.71.0.21\"");
-    let path = world.write_config(&after);
+    let new_config = config(on_remove, "\"10.71.0.21\"");
+    let path = world.write_config(&new_config);
     let plan = world.run_weir(&["plan", "-c", path.to_str().expect("path is valid UTF-8")]);
     assert!(
         plan.contains("10.71.0.20") && plan.contains("1 live flow"),
-        "the plan names what it touches: {plan}"
+        "the plan must list the server and its live flow: {plan}"
     );
-    world.reload(&after);
-    assert_eq!(name(&world), "server1");
+    world.reload(&new_config);
+    assert_eq!(responding_server(&world), "server1");
     let output = curl.wait_with_output().expect("wait for curl");
-    let received = std::fs::read(world.path("came")).unwrap_or_default();
-    let whole = received == std::fs::read(world.path("big")).expect("read the original");
-    (world, output, whole)
+    let received = std::fs::read(world.path("download")).unwrap_or_default();
+    let is_complete = received == std::fs::read(world.path("big")).expect("read the original");
+    (world, output, is_complete)
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn keep_does_not_interrupt_downloads() {
     if !privileged() {
         return;
     }
-    let (_world, output, whole) = replaced_under_a_download("keep");
+    let (_world, output, is_complete) = replace_server_during_download("keep");
     assert!(
-        output.status.success() && whole,
+        output.status.success() && is_complete,
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
@@ -89,12 +89,16 @@ fn reset_aborts_downloads() {
     if !privileged() {
         return;
     }
-    let (world, output, whole) = replaced_under_a_download("reset");
-    assert!(!output.status.success() && !whole, "{:#}", world.status());
+    let (world, output, is_complete) = replace_server_during_download("reset");
+    assert!(
+        !output.status.success() && !is_complete,
+        "{:#}",
+        world.status()
+    );
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
         printed.to_lowercase().contains("reset"),
-        "the client gets an error: {printed} {:#}",
+        "the client must receive a reset: {printed} {:#}",
         world.status()
     );
 }
@@ -118,14 +122,14 @@ fn routed_config(family: Family, forward: &str, server: usize) -> String {
     )
 }
 
-/// Calls `talk` until the connection fails. Returns the error.
-fn until_refused(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
-    let mut refused = None;
+/// Calls `exchange` until the connection fails. Returns the error.
+fn wait_for_error(mut exchange: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
+    let mut error_kind = None;
     wait_for("an error at the client", Duration::from_secs(20), || {
-        refused = talk().err().map(|error| error.kind());
-        refused.is_some_and(|kind| kind != ErrorKind::WouldBlock)
+        error_kind = exchange().err().map(|error| error.kind());
+        error_kind.is_some_and(|kind| kind != ErrorKind::WouldBlock)
     });
-    refused.expect("connection has an error")
+    error_kind.expect("connection has an error")
 }
 
 /// Opens a TCP connection and a connected UDP socket to a routed VIP, removes their server, and asserts that both fail.
@@ -153,8 +157,8 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
         ),
     );
     world.start_director(&routed_config(family, forward, 0));
-    let (connected, continues) = (channel(), channel());
-    let client = world.inside("client", move || {
+    let (connected, removed) = (channel(), channel());
+    let client = world.spawn_on("client", move || {
         let mut tcp = TcpStream::connect((vip, 80)).expect("connect");
         let udp = UdpSocket::bind((family.client(), 0)).expect("bind a UDP socket");
         udp.connect((vip, 123)).expect("connect the socket");
@@ -166,52 +170,59 @@ fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
             .expect("set the read timeout");
         tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")
             .expect("send");
-        let mut answer = [0; 4096];
-        assert!(tcp.read(&mut answer).expect("read an answer") > 0);
+        let mut buffer = [0; 4096];
+        assert!(tcp.read(&mut buffer).expect("read a response") > 0);
         connected.0.send(()).expect("test receives the result");
-        continues
+        removed
             .1
             .recv()
             .expect("receive the signal that the server is removed");
-        let over_tcp = until_refused(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
-        let over_udp = until_refused(|| {
+        let tcp_error =
+            wait_for_error(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
+        let udp_error = wait_for_error(|| {
             udp.send(b"and now")?;
-            udp.recv(&mut answer).map(drop)
+            udp.recv(&mut buffer).map(drop)
         });
         // The remaining server serves the same client.
-        let mut again = TcpStream::connect((vip, 80)).expect("open another connection");
-        again
+        let mut stream = TcpStream::connect((vip, 80)).expect("open another connection");
+        stream
             .write_all(b"GET /name HTTP/1.0\r\n\r\n")
             .expect("send");
         let mut body = String::new();
-        again.read_to_string(&mut body).expect("read an answer");
-        (over_tcp, over_udp, body)
+        stream.read_to_string(&mut body).expect("read the response");
+        (tcp_error, udp_error, body)
     });
     connected.1.recv().expect("client connected");
     world.reload(&routed_config(family, forward, 1));
-    continues.0.send(()).expect("client thread is waiting");
-    let (over_tcp, over_udp, body) = client.join().expect("client thread panicked");
+    removed.0.send(()).expect("client thread is waiting");
+    let (tcp_error, udp_error, body) = client.join().expect("client thread panicked");
     assert!(
-        matches!(over_tcp, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
-        "{forward} {family:?}: {over_tcp}"
+        matches!(
+            tcp_error,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        ),
+        "{forward} {family:?}: {tcp_error}"
     );
     assert_eq!(
-        over_udp,
+        udp_error,
         ErrorKind::ConnectionRefused,
         "{forward} {family:?}"
     );
     assert!(body.ends_with("server1\n"), "{forward} {family:?}: {body}");
     assert!(world.packets("reject_removed") >= 2, "{:#}", world.status());
-    let gone = world.server_status(family.server(0));
+    let removed_server = world.server_status(family.server(0));
     assert_eq!(
-        (&gone["active_connections"], &gone["inactive_connections"]),
+        (
+            &removed_server["active_connections"],
+            &removed_server["inactive_connections"]
+        ),
         (&0.into(), &1.into()),
-        "{forward} {family:?}: {gone:#}"
+        "{forward} {family:?}: {removed_server:#}"
     );
 }
 
 #[test]
-fn director_sends_reset() {
+fn clients_of_routed_vip_are_rejected_after_removal() {
     if !privileged() {
         return;
     }
@@ -220,7 +231,7 @@ fn director_sends_reset() {
 }
 
 #[test]
-fn reset_is_sent_under_every_forward() {
+fn clients_of_routed_vip_are_rejected_under_every_forward() {
     if !privileged() {
         return;
     }
@@ -234,9 +245,13 @@ fn reschedule_moves_flows_to_another_server() {
     if !privileged() {
         return;
     }
-    let (world, output, whole) = replaced_under_a_download("reschedule");
+    let (world, output, is_complete) = replace_server_during_download("reschedule");
     // The other server does not know the connection and resets it.
-    assert!(!output.status.success() && !whole, "{:#}", world.status());
+    assert!(
+        !output.status.success() && !is_complete,
+        "{:#}",
+        world.status()
+    );
     assert!(world.server_status(Family::V4.server(1))["connections"].as_u64() >= Some(2));
 }
 
@@ -253,7 +268,7 @@ fn weight_zero_keeps_flows_but_accepts_none() {
         "{ address = \"10.71.0.20\", weight = 0 }, \"10.71.0.21\"",
     ));
     for _ in 0..4 {
-        assert_eq!(name(&world), "server1");
+        assert_eq!(responding_server(&world), "server1");
     }
     assert!(
         curl.wait_with_output()
@@ -262,7 +277,7 @@ fn weight_zero_keeps_flows_but_accepts_none() {
             .success()
     );
     let expected = std::fs::read(world.path("big")).expect("read the original");
-    assert!(std::fs::read(world.path("came")).expect("read the copy") == expected);
+    assert!(std::fs::read(world.path("download")).expect("read the copy") == expected);
 }
 
 #[test]
@@ -274,14 +289,14 @@ fn overrides_survive_restarts() {
     let text = config("keep", "\"10.71.0.20\", \"10.71.0.21\"");
     let mut pid = world.start_director(&text);
     let first = || Family::V4.server(0);
-    for (word, state, weight) in [
+    for (command, state, weight) in [
         (&["drain"][..], "drain", 0),
         (&["maint"], "maint", 0),
         (&["weight", "0"], "unchecked", 0),
         (&["weight", "5"], "unchecked", 5),
         (&["ready"], "unchecked", 1),
     ] {
-        let arguments = [&["server", "web/10.71.0.20"], word].concat();
+        let arguments = [&["server", "web/10.71.0.20"], command].concat();
         world.run_weir(&arguments);
         for restart in [false, true] {
             if restart {
@@ -291,15 +306,19 @@ fn overrides_survive_restarts() {
             let server = world.server_status(first());
             assert_eq!(
                 server["state"], state,
-                "{word:?} restart {restart}: {server:#}"
+                "{command:?} restart {restart}: {server:#}"
             );
             assert_eq!(
                 server["effective_weight"], weight,
-                "{word:?} restart {restart}: {server:#}"
+                "{command:?} restart {restart}: {server:#}"
             );
-            let names: Vec<String> = (0..4).map(|_| name(&world)).collect();
-            let reached = names.iter().any(|name| name == "server0");
-            assert_eq!(reached, weight > 0, "{word:?} restart {restart}: {names:?}");
+            let names: Vec<String> = (0..4).map(|_| responding_server(&world)).collect();
+            let is_reached = names.iter().any(|name| name == "server0");
+            assert_eq!(
+                is_reached,
+                weight > 0,
+                "{command:?} restart {restart}: {names:?}"
+            );
         }
     }
 }

@@ -56,7 +56,7 @@ fn resized_table_loses_no_packet_under_nat_at_length() {
 /// Converts the pinned table to the layout of the previous release, as that release would have left it.
 fn convert_to_previous_layout(world: &World) {
     let pins = world.pin_dir("director");
-    let opened = world.inside("director", move || {
+    let opened = world.spawn_on("director", move || {
         let sizes = open_readonly(&PinDir::new(&pins))?.sizes;
         let (mut plane, opened) = Dataplane::open(&OpenOptions {
             sizes,
@@ -79,11 +79,11 @@ fn current_layout() -> u32 {
 }
 
 /// Returns the prefix of the directory names of tables with this layout.
-fn flows_of(layout: u32) -> String {
+fn directory_prefix(layout: u32) -> String {
     format!("flows-{layout}-")
 }
 
-fn layouts(world: &World) -> Vec<String> {
+fn flow_directories(world: &World) -> Vec<String> {
     let entries = std::fs::read_dir(world.pin_dir("director")).expect("read the pin directory");
     let names = entries.map(|entry| entry.expect("read a directory entry").file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
@@ -105,16 +105,16 @@ fn assert_previous_layout_adopted(forward: &str) {
     load.wait_for_more(100);
     world.kill_director(pid);
     convert_to_previous_layout(&world);
-    let before = layouts(&world);
+    let before = flow_directories(&world);
     assert!(
-        before.len() == 1 && before[0].starts_with(&flows_of(current_layout() - 1)),
+        before.len() == 1 && before[0].starts_with(&directory_prefix(current_layout() - 1)),
         "{before:?}"
     );
     load.wait_for_more(100);
     world.start_director(&config);
-    let after = layouts(&world);
+    let after = flow_directories(&world);
     assert!(
-        after.len() == 1 && after[0].starts_with(&flows_of(current_layout())),
+        after.len() == 1 && after[0].starts_with(&directory_prefix(current_layout())),
         "{after:?}"
     );
     assert!(world.log().contains("flows moved"), "{}", world.log());

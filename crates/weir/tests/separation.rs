@@ -88,10 +88,10 @@ fn unprivileged_daemon_serves() {
     if !privileged() {
         return;
     }
-    let room = SharedDirectory::new("separation");
+    let directory = SharedDirectory::new("separation");
     let older =
         std::env::var("WEIR_OLDER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
-    let (text, log) = room.run("separation.sh", &[&older]);
+    let (text, log) = directory.run("separation.sh", &[&older]);
     let expected = [
         "start: served",
         "files: served",
@@ -170,8 +170,8 @@ fn directors_daemon_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = SharedDirectory::new("separation-director");
-    let (text, log) = room.run("separation_director.sh", &[]);
+    let directory = SharedDirectory::new("separation-director");
+    let (text, log) = directory.run("separation_director.sh", &[]);
     let expected = [
         "start nat: served",
         "start direct: served",
@@ -229,8 +229,8 @@ fn daemon_with_failover_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = SharedDirectory::new("separation-failover");
-    let (text, log) = room.run("separation_failover.sh", &[]);
+    let directory = SharedDirectory::new("separation-failover");
+    let (text, log) = directory.run("separation_failover.sh", &[]);
     let expected = [
         "start: served",
         "daemon: 991 0000000000000000 1",
@@ -269,8 +269,8 @@ fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = SharedDirectory::new("separation-layer4");
-    let (text, log) = room.run("separation_layer4.sh", &[]);
+    let directory = SharedDirectory::new("separation-layer4");
+    let (text, log) = directory.run("separation_layer4.sh", &[]);
     let expected = [
         "start: served",
         "first daemon: 991 0000000000000000 1",
@@ -318,8 +318,8 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = SharedDirectory::new("separation-cluster");
-    let (said, log) = room.run(
+    let directory = SharedDirectory::new("separation-cluster");
+    let (text, log) = directory.run(
         "separation_cluster.sh",
         &[&format!("{CRATE}/../../docs/packaging")],
     );
@@ -359,9 +359,9 @@ fn daemon_of_group_with_layer_4_services_is_unprivileged() {
         "clean: done",
         "clean: done",
     ];
-    let lines: Vec<&str> = said.lines().collect();
-    let helper = fs::read_to_string(room.0.join("out/helper")).unwrap_or_default();
-    let second = fs::read_to_string(room.0.join("out/log2")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let helper = fs::read_to_string(directory.0.join("out/helper")).unwrap_or_default();
+    let second = fs::read_to_string(directory.0.join("out/log2")).unwrap_or_default();
     assert_eq!(lines, expected, "{log}\n{helper}\n{second}");
     assert_attempts_failed(&log, &[GROUP_ATTEMPTS, FAILOVER_ATTEMPTS].concat());
 }

@@ -1,8 +1,8 @@
-# Runs a proxy-only Weir as root with an account `weir`, in namespaces of its own for mounts and network. $1 is the
-# program, $2 an empty directory that everybody can enter, $3 the older program for an upgrade. Prints what the test
-# compares.
+# Runs a proxy-only Weir as root with an account `weir`, in separate mount and network namespaces. $1 is the
+# program, $2 an empty directory that every account can enter, $3 the older program for an upgrade. Prints the lines
+# that the test compares.
 set -u
-weir=$1 room=$2 older=$3
+weir=$1 dir=$2 older=$3
 . "$(dirname "$0")/separation_common.sh"
 ip link set lo up
 mkdir certs log
@@ -15,16 +15,16 @@ mkdir list parts
 chmod 700 list parts
 echo 127.0.0.1:8081 >list/servers
 cat >probe <<END
-id -un >$room/out/script.new
-mv -f $room/out/script.new $room/out/script
-grep -c . /etc/shadow >$room/out/shadow 2>/dev/null
+id -un >$dir/out/script.new
+mv -f $dir/out/script.new $dir/out/script
+grep -c . /etc/shadow >$dir/out/shadow 2>/dev/null
 exit 0
 END
 cat >weir.toml <<END
 include = ["parts/*.toml"]
 [check.script]
 kind = "script"
-command = ["/bin/sh", "$room/probe"]
+command = ["/bin/sh", "$dir/probe"]
 user = "daemon"
 interval = "200ms"
 [check.echo]
@@ -35,25 +35,25 @@ listen = ["127.0.0.1:443"]
 forward = "proxy"
 protocol = "http"
 pool = "p"
-access_log = "$room/log/access"
-tls = { certificates = "$room/certs" }
+access_log = "$dir/log/access"
+tls = { certificates = "$dir/certs" }
 [[route]]
 service = "s"
 path = "/files/*"
-files = { root = "$room/web", strip = "/files" }
+files = { root = "$dir/web", strip = "/files" }
 END
 cat >parts/pool.toml <<END
 [pool.p]
-servers_file = "$room/list/servers"
+servers_file = "$dir/list/servers"
 check = ["script", "echo"]
 require = "all"
 END
 chmod 600 weir.toml parts/pool.toml
-export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/pin WEIR_TEST_ATTEMPTS=1
+export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/pin WEIR_TEST_ATTEMPTS=1
 (cd web && exec python3 -m http.server 8081 --bind 127.0.0.1) >/dev/null 2>&1 &
 origin=$!
 cd /
-"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+"$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!
 trap 'kill $keeper $origin 2>/dev/null; wait 2>/dev/null' EXIT
 
@@ -61,7 +61,7 @@ page() { curl -sk --max-time 5 "https://127.0.0.1:${1:-443}/page" | grep -q foun
 process() { pgrep -P $keeper -f "$1"; }
 is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page "${2:-443}" && echo "$1: served"; }
-owner() { stat -c '%U %a' "$room/$1"; }
+owner() { stat -c '%U %a' "$dir/$1"; }
 
 wait_for page
 served start
@@ -73,27 +73,27 @@ echo "daemon: $(stat -c %U "/proc/$daemon/stat") $(awk '/^Uid/ {print $2, $3, $4
 for pid in $keeper $(pgrep -P $keeper); do grep ^NoNewPrivs "/proc/$pid/status"; done |
   tr -d '\t' | sort -u | xargs echo processes:
 echo "directory: $(owner run), socket: $(owner run/weir.sock), lock: $(owner run/lock)"
-wait_for test -s "$room/out/script"
-echo "script: $(cat "$room/out/script")"
-wait_for test -s "$room/log/access"
+wait_for test -s "$dir/out/script"
+echo "script: $(cat "$dir/out/script")"
+wait_for test -s "$dir/log/access"
 echo "log: $(owner log/access)"
 "$weir" status >/dev/null && echo "status: ok"
 
-# The policy is the file of root. A text can only do what it permits.
-# An older program has no `files`.
-sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$room/weir.toml" >"$room/text"
-chmod 600 "$room/text"
-"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+# Root's file is the policy: a submitted text can only do what the file permits.
+# An older program does not support `files`.
+sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$dir/weir.toml" >"$dir/text"
+chmod 600 "$dir/text"
+"$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
 served after-refusal
-cp "$room/text" "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+cp "$dir/text" "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"
 served file 444
 
 helper=$(process 'helper --daemon')
 kill -9 "$helper"
 served without-helper 444
-sed 's/127.0.0.1:444/127.0.0.1:445/' "$room/text" >"$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "new helper: reloaded" || cat "$room/out/reload"
+sed 's/127.0.0.1:444/127.0.0.1:445/' "$dir/text" >"$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "new helper: reloaded" || cat "$dir/out/reload"
 served new-helper 445
 
 daemon=$(process 'weir.* run ')
@@ -102,32 +102,32 @@ wait_for is_new 'weir.* run ' "$daemon"
 wait_for page 445
 served killed-daemon 445
 
-cp /bin/true "$room/foreign"
-chown daemon "$room/foreign"
+cp /bin/true "$dir/foreign"
+chown daemon "$dir/foreign"
 # upgrade PROGRAM NAME
 upgrade() {
   if "$weir" upgrade "$1" >/dev/null 2>&1; then echo "$2: ok"; else echo "$2: refused"; fi
 }
-upgrade "$room/foreign" "foreign program"
+upgrade "$dir/foreign" "foreign program"
 upgrade /bin/false "failed upgrade"
 echo "directory: $(owner run)"
 "$weir" upgrade "$weir" >/dev/null 2>&1 && echo "upgrade: ok" || echo "upgrade: failed"
 wait_for page 445
 served upgraded 445
-# A link of the daemon's account to a program of root, which leads to another program after the upgrade.
-mkdir "$room/theirs"
-printf '#!/bin/sh\nid -un >%s/out/other\n' "$room" >"$room/theirs/other"
-chmod 755 "$room/theirs/other"
-ln -s "$weir" "$room/theirs/link"
-chown -h weir "$room/theirs" "$room/theirs/link"
-upgrade "$room/theirs/link" "upgrade by a link"
+# A link that the daemon's account owns points to root's program, and to another program after the upgrade.
+mkdir "$dir/account"
+printf '#!/bin/sh\nid -un >%s/out/other\n' "$dir" >"$dir/account/other"
+chmod 755 "$dir/account/other"
+ln -s "$weir" "$dir/account/link"
+chown -h weir "$dir/account" "$dir/account/link"
+upgrade "$dir/account/link" "upgrade by a link"
 wait_for page 445
-ln -sfn other "$room/theirs/link"
+ln -sfn other "$dir/account/link"
 helper=$(process 'helper --daemon')
 kill -9 "$helper"
 wait_for is_new 'helper --daemon' "$helper"
 served exchanged-link 445
-[ -e "$room/out/other" ] && echo "other program: ran as $(cat "$room/out/other")"
+[ -e "$dir/out/other" ] && echo "other program: ran as $(cat "$dir/out/other")"
 "$weir" upgrade "$older" >/dev/null 2>&1 && echo "older: ok" || echo "older: failed"
 wait_for page 445
 served older 445
@@ -136,9 +136,9 @@ wait_for page 445
 served newer 445
 echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
 
-# A compromised daemon requests a program that root has not permitted. The answer stays in its channel, so this test is
+# A compromised daemon requests a program that root has not permitted. The reply stays in its channel, so this test is
 # last.
-cat >"$room/request.py" <<'END'
+cat >"$dir/request.py" <<'END'
 import array, ctypes, json, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
 process = libc.syscall(434, int(sys.argv[1]), 0)  # pidfd_open(2)
@@ -148,20 +148,20 @@ for number in os.listdir(f"/proc/{sys.argv[1]}/fd"):
             continue
     except OSError:
         continue
-    one = socket.socket(fileno=libc.syscall(438, process, int(number), 0))  # pidfd_getfd(2)
-    if (one.family, one.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+    connection = socket.socket(fileno=libc.syscall(438, process, int(number), 0))  # pidfd_getfd(2)
+    if (connection.family, connection.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
         state = array.array("i", [os.memfd_create("state")])
         request = json.dumps({"upgrade": {"program": "/bin/sh"}}).encode()
         try:
-            one.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, state)])
+            connection.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, state)])
         except OSError:
             pass
 END
-# The daemon before the upgrade may still run.
+# The previous daemon may still be running.
 is_alone() { [ "$(process 'weir.* run ' | wc -l)" = 1 ]; }
 wait_for is_alone
-python3 "$room/request.py" "$(process 'weir.* run ')"
-is_refused() { grep -q 'root has not permitted /bin/sh' "$room/out/log"; }
+python3 "$dir/request.py" "$(process 'weir.* run ')"
+is_refused() { grep -q 'root has not permitted /bin/sh' "$dir/out/log"; }
 wait_for is_refused && echo "program of root: refused"
 kill $keeper
 wait $keeper

@@ -1,29 +1,29 @@
 # Runs two directors of a group that get their layer 4 services from a real etcd. The first one runs as the units do:
 # keeper and daemon as the account `weir`, and the helper service as root; it also has a virtual router and announced
 # VIPs. The second one is started by root. The first director is in the network namespace of this script, the second
-# one, the client and the server are in others. $1 is the program, $2 an empty directory that everybody can enter, $3
-# the directory of the units. Prints what the test compares.
+# one, the client and the server are in others. $1 is the program, $2 an empty directory that every account can enter,
+# $3 the directory of the units. Prints the lines that the test compares.
 set -u
-weir=$1 room=$2 units=$3
+weir=$1 dir=$2 units=$3
 . "$(dirname "$0")/separation_common.sh"
-# As on a machine with systemd: the account cannot see what is pinned.
+# As on a machine with systemd: the account cannot list the pins.
 chmod 700 bpf
 
-space
+add_namespace
 client=$!
-space
+add_namespace
 server=$!
-space
+add_namespace
 peer=$!
 in_client() { nsenter -t $client -n "$@"; }
 service= first= second= origin= load= bird= etcd=
 data=$(mktemp -d /dev/shm/weir-separation.XXXXXX)
 trap 'kill $first $second $service $origin $load $bird $etcd $client $server $peer 2>/dev/null; wait 2>/dev/null
 rm -rf "$data"' EXIT
-for one in $client $server $peer; do wait_for is_apart "$one"; done
+for pid in $client $server $peer; do wait_for is_apart "$pid"; done
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-# link NAME PID NUMBER: a link to another namespace with addresses of 10.80.NUMBER.0/24.
+# link NAME PID NUMBER: creates a link to another namespace, with addresses of 10.80.NUMBER.0/24.
 link() {
   ip link add "$1" type veth peer name eth0 netns "$2"
   ip address add "10.80.$3.1/24" dev "$1"
@@ -43,7 +43,7 @@ start_etcd() {
   etcd --name e --data-dir "$data/etcd" --listen-client-urls http://10.80.3.1:2379 \
     --advertise-client-urls http://10.80.3.1:2379 --listen-peer-urls http://10.80.3.1:2380 \
     --initial-advertise-peer-urls http://10.80.3.1:2380 --initial-cluster e=http://10.80.3.1:2380 \
-    >"$room/out/log.etcd" 2>&1 &
+    >"$dir/out/log.etcd" 2>&1 &
   etcd=$!
   wait_for env ETCDCTL_API=3 etcdctl --endpoints http://10.80.3.1:2379 get x
 }
@@ -52,14 +52,14 @@ start_etcd
 cat >bird.conf <<END
 router id 10.80.1.1;
 protocol device {}
-include "$room/routes.conf";
+include "$dir/routes.conf";
 END
 touch routes.conf
 bird -f -c bird.conf -s bird.ctl -P bird.pid >/dev/null 2>&1 &
 bird=$!
 wait_for test -S bird.ctl
 
-# config MEMBER
+# config MEMBER: prints the configuration of a member.
 config() {
   cat <<END
 [cluster]
@@ -89,14 +89,14 @@ addresses = ["10.80.9.5/32"]
 accept = false
 [announce]
 speaker = "bird"
-socket = "$room/bird.ctl"
-include = "$room/routes.conf"
+socket = "$dir/bird.ctl"
+include = "$dir/routes.conf"
 END
 } >first.toml
 config second >second.toml
 chmod 600 first.toml second.toml
-# published VIP: a configuration with a service at this address, one at the address of the virtual router, and a proxy
-# service at a privileged port.
+# published VIP: prints a configuration with a service at this address, one at the address of the virtual router, and a
+# proxy service at a privileged port.
 published() {
   cat <<END
 [check.open]
@@ -126,30 +126,30 @@ END
 }
 
 cd /
-# The capabilities of a unit, as setpriv wants them.
+# Prints the capabilities of a unit in setpriv's syntax.
 bounding() {
   sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
 }
 helper_set=$(bounding weir-helper.service)
-export WEIR_HELPER_SOCKET=$room/helper/socket
-at_first() { WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first "$@"; }
-at_second() { WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second nsenter -t $peer -n "$@"; }
-# Not by the functions, whose process would be another one.
+export WEIR_HELPER_SOCKET=$dir/helper/socket
+at_first() { WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first "$@"; }
+at_second() { WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second nsenter -t $peer -n "$@"; }
+# Not started with at_first, because $! would be the process of the function.
 start_service() {
-  WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first WEIR_CONFIG=$room/first.toml \
+  WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first WEIR_CONFIG=$dir/first.toml \
     setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
-    "$weir" helper --service >>"$room/out/helper" 2>&1 &
+    "$weir" helper --service >>"$dir/out/helper" 2>&1 &
   service=$!
 }
 start_service
-WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first WEIR_CONFIG=$room/first.toml \
+WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first WEIR_CONFIG=$dir/first.toml \
   setpriv --reuid weir --regid weir --clear-groups --bounding-set -all --inh-caps -all --no-new-privs \
-  "$weir" run >"$room/out/log" 2>&1 &
+  "$weir" run >"$dir/out/log" 2>&1 &
 first=$!
 (
   unset WEIR_HELPER_SOCKET
-  WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second exec nsenter -t $peer -n "$weir" run \
-    -c "$room/second.toml" >"$room/out/log2" 2>&1
+  WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second exec nsenter -t $peer -n "$weir" run \
+    -c "$dir/second.toml" >"$dir/out/log2" 2>&1
 ) &
 second=$!
 
@@ -166,17 +166,17 @@ wait_for both
 echo "first daemon: $(rights $first)"
 echo "second daemon: $(rights $second)"
 
-# publish WHERE: publishes what is on standard input.
+# publish at_first|at_second: publishes the configuration on standard input from that director.
 publish() { "$1" "$weir" cluster publish - --guard 0s; }
-published 10.80.9.2 | publish at_second >"$room/out/publish" 2>&1 && echo "published" || cat "$room/out/publish"
+published 10.80.9.2 | publish at_second >"$dir/out/publish" 2>&1 && echo "published" || cat "$dir/out/publish"
 wait_for page 10.80.9.1
 wait_for page 10.80.9.5
 wait_for page 10.80.1.1:81
 all_served start 10.80.9.2
-has_rule() { nft list ruleset | tee "$room/out/rules" | grep -q '10.80.9.5.*dport 80'; }
+has_rule() { nft list ruleset | tee "$dir/out/rules" | grep -q '10.80.9.5.*dport 80'; }
 wait_for has_rule
 echo "virtual router: accepts the published service"
-announces() { birdc -s "$room/bird.ctl" show route | grep -q "^$1/32"; }
+announces() { birdc -s "$dir/bird.ctl" show route | grep -q "^$1/32"; }
 wait_for announces 10.80.9.2
 echo "published VIP: announced"
 on_second() { at_second "$weir" status | grep -q '10.80.9.2:80'; }
@@ -185,27 +185,27 @@ echo "second: has the services"
 
 # What root's files do not permit is rejected, by the director that publishes and by the others.
 refuse() {
-  publish at_second >"$room/out/refused" 2>&1 && echo "$1: published"
-  grep -o "$2" "$room/out/refused" | head -1
+  publish at_second >"$dir/out/refused" 2>&1 && echo "$1: published"
+  grep -o "$2" "$dir/out/refused" | head -1
 }
 published 198.51.100.1 | refuse vip '198.51.100.1 is not in .vips. of \[cluster.publish\]'
 published 10.80.9.2 | sed 's/"10.80.2.2:80"/"10.80.1.2:80"/' | refuse server '10.80.1.2 is not in .servers. of'
 published 10.80.9.2 | sed '0,/"nat"/s//"direct"/' | refuse forward 'direct is not in .forwards. of'
 published 10.80.9.2 | sed 's/9.2:80/9.2:82/' | refuse port 'port 82 is not in .ports. of'
-# Root of the second director permits more than that of the first.
-sed -i 's/"0.0.0.0"/"0.0.0.0", "198.51.100.0\/24"/' "$room/second.toml"
-at_second "$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
+# On the second director, root permits more than on the first.
+sed -i 's/"0.0.0.0"/"0.0.0.0", "198.51.100.0\/24"/' "$dir/second.toml"
+at_second "$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"
 published 198.51.100.1 | refuse other 'was stopped by first'
 at_first "$weir" cluster status | grep -o '198.51.100.1 is not in .vips. of' | head -1
 all_served after-refusal 10.80.9.2
 
-begin 10.80.9.1
-published 10.80.9.3 | publish at_first >"$room/out/publish" 2>&1 && echo "published again" || cat "$room/out/publish"
+start_requests 10.80.9.1
+published 10.80.9.3 | publish at_first >"$dir/out/publish" 2>&1 && echo "published again" || cat "$dir/out/publish"
 wait_for page 10.80.9.3
-lost publication
+stop_requests publication
 wait_for announces 10.80.9.3
 
-begin 10.80.9.1
+start_requests 10.80.9.1
 engine=$(process $service 'helper --engine')
 kill -9 "$engine"
 wait_for is_new $service 'helper --engine' "$engine"
@@ -216,41 +216,41 @@ daemon=$(process $first 'weir.* run')
 kill -9 "$daemon"
 wait_for is_new $first 'weir.* run' "$daemon"
 wait_for at_first "$weir" status
-lost "killed engine, helper and daemon"
+stop_requests "killed engine, helper and daemon"
 all_served "killed engine, helper and daemon" 10.80.9.3
 
-# The service, and with it every helper. Its virtual router starts again.
-begin 10.80.9.1
+# Kill the service, which ends every helper. The virtual router starts again.
+start_requests 10.80.9.1
 engine=$(process $service 'helper --engine')
 kill -9 $service
 wait $service 2>/dev/null
 start_service
 wait_for is_new $service 'helper --engine' "$engine"
 wait_for at_first "$weir" status
-lost "killed service"
+stop_requests "killed service"
 wait_for all_served x 10.80.9.3
 all_served "killed service" 10.80.9.3
-# A standby waits next to the agent that is at work.
-for one in vrrp-agent announcer; do
-  was=$(process $service "$one" | head -1)
-  kill -9 "$was"
-  has_ended() { [ -n "$(process $service "$one")" ] && ! process $service "$one" | grep -qx "$was"; }
+# A standby process takes over from each of these processes.
+for program in vrrp-agent announcer; do
+  old=$(process $service "$program" | head -1)
+  kill -9 "$old"
+  has_ended() { [ -n "$(process $service "$program")" ] && ! process $service "$program" | grep -qx "$old"; }
   wait_for has_ended
 done
 wait_for all_served x 10.80.9.3
 announces 10.80.9.3 && echo "killed agent and announcer: served"
 
-begin 10.80.9.1
-at_first "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
-lost upgrade
+start_requests 10.80.9.1
+at_first "$weir" upgrade "$weir" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
+stop_requests upgrade
 is_alone() { [ "$(process $first 'weir.* run' | wc -l)" = 1 ]; }
 wait_for is_alone
 echo "first daemon: $(rights $first)"
-published 10.80.9.4 | publish at_second >"$room/out/publish" 2>&1 && echo "published after the upgrade" ||
-  cat "$room/out/publish"
+published 10.80.9.4 | publish at_second >"$dir/out/publish" 2>&1 && echo "published after the upgrade" ||
+  cat "$dir/out/publish"
 wait_for page 10.80.9.4
 
-# Without etcd the last configuration stays, also for a daemon that starts.
+# Without etcd, the last configuration remains active, even after a restart of the daemon.
 kill -9 $etcd
 wait $etcd 2>/dev/null
 daemon=$(process $first 'weir.* run')
@@ -260,18 +260,18 @@ wait_for at_first "$weir" status
 all_served "without etcd" 10.80.9.4
 start_etcd
 
-# Root may permit less only once the group publishes less.
-cp "$room/first.toml" "$room/out/first.toml"
-sed -i 's/"10.80.9.0\/24"/"10.80.9.1", "10.80.9.5"/' "$room/first.toml"
-at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "narrow: applied"
-grep -o '10.80.9.4 is not in .vips. of' "$room/out/reload" | head -1
-sed -i '/^\[cluster.publish/,/^forwards/d' "$room/first.toml"
-at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "without: applied"
-grep -o 'cannot be published without \[cluster.publish\]' "$room/out/reload" | head -1
-cat "$room/out/first.toml" >"$room/first.toml"
-at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "as before: applied" || cat "$room/out/reload"
+# Root cannot permit less than the group has published.
+cp "$dir/first.toml" "$dir/out/first.toml"
+sed -i 's/"10.80.9.0\/24"/"10.80.9.1", "10.80.9.5"/' "$dir/first.toml"
+at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "narrow: applied"
+grep -o '10.80.9.4 is not in .vips. of' "$dir/out/reload" | head -1
+sed -i '/^\[cluster.publish/,/^forwards/d' "$dir/first.toml"
+at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "without: applied"
+grep -o 'cannot be published without \[cluster.publish\]' "$dir/out/reload" | head -1
+cat "$dir/out/first.toml" >"$dir/first.toml"
+at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "as before: applied" || cat "$dir/out/reload"
 all_served end 10.80.9.4
-wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$room/out/helper"
+wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$dir/out/helper"
 ip -o address show dev to_client | grep -q 192.0.2.77 || echo "address of the attempt: absent"
 
 kill $first

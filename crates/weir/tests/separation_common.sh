@@ -1,6 +1,6 @@
-# Sourced by the scripts of the tests `separation` and `units`, with the empty directory of the test in $room: an
-# account `weir`, network namespaces, waiting.
-cd "$room" || exit 1
+# Sourced by the scripts of the tests `separation` and `units`, with the empty directory of the test in $dir. Creates
+# the account `weir`, and defines functions for network namespaces, waiting and requests.
+cd "$dir" || exit 1
 cp /etc/passwd passwd
 cp /etc/group group
 echo 'weir:x:991:991::/nonexistent:/usr/sbin/nologin' >>passwd
@@ -12,16 +12,16 @@ chmod 1777 out
 mount -t bpf bpf bpf
 echo found >web/page
 
-# A network namespace that ends with the script.
-space() { unshare --net sleep 1000 & }
+# Creates a network namespace. The caller kills its process, $!.
+add_namespace() { unshare --net sleep 1000 & }
 is_apart() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
 
-# Waits for the command to succeed.
+# wait_for COMMAND: waits until the command succeeds, at most 600 times 50 ms.
 wait_for() {
   tries=0
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$room"/out/log* "$room"/out/helper 2>/dev/null; exit 1; }
+    [ $tries -lt 600 ] || { echo "failed: $*"; cat "$dir"/out/log* "$dir"/out/helper 2>/dev/null; exit 1; }
     sleep 0.05
   done
 }
@@ -44,9 +44,9 @@ link() {
 # start_hosts NETWORK: creates the namespaces of the client, NETWORK.1.2, and of the server, NETWORK.2.2, with the
 # director in this one between them. Sets $client and $server, which the caller kills.
 start_hosts() {
-  space
+  add_namespace
   client=$!
-  space
+  add_namespace
   server=$!
   wait_for is_apart $client
   wait_for is_apart $server
@@ -58,26 +58,26 @@ start_hosts() {
 
 # Serves the directory web on port 80 of the server. Sets $origin.
 start_origin() {
-  (cd "$room/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
+  (cd "$dir/web" && exec nsenter -t $server -n python3 -m http.server 80) >/dev/null 2>&1 &
   origin=$!
 }
 
-# Sends requests for the pages, one after another, until `lost`. The script defines `page`.
-begin() {
-  : >"$room/out/requests"
-  while [ ! -e "$room/out/stop" ]; do
-    for one in "$@"; do
-      if page "$one"; then echo served; else echo lost; fi
+# start_requests PAGE…: requests the pages in turn until `stop_requests`. The script defines `page`.
+start_requests() {
+  : >"$dir/out/requests"
+  while [ ! -e "$dir/out/stop" ]; do
+    for address in "$@"; do
+      if page "$address"; then echo served; else echo lost; fi
     done
-  done >"$room/out/requests" 3>&- 4<&- &
+  done >"$dir/out/requests" 3>&- 4<&- &
   load=$!
 }
-enough() { [ "$(grep -c served "$room/out/requests")" -gt 10 ]; }
-# lost NAME: ends the requests and prints how many were lost.
-lost() {
-  wait_for enough
-  touch "$room/out/stop"
+has_enough_requests() { [ "$(grep -c served "$dir/out/requests")" -gt 10 ]; }
+# stop_requests NAME: ends the requests and prints how many were lost.
+stop_requests() {
+  wait_for has_enough_requests
+  touch "$dir/out/stop"
   wait $load
-  rm "$room/out/stop"
-  echo "$1: $(grep -c lost "$room/out/requests") lost"
+  rm "$dir/out/stop"
+  echo "$1: $(grep -c lost "$dir/out/requests") lost"
 }

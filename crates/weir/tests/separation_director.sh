@@ -1,8 +1,8 @@
 # Runs a director with an account `weir`: layer 4 services, a proxy service, checks. The director is in the network
 # namespace of this script, its client and its server are in others. $1 is the program, $2 an empty directory that
-# everybody can enter. Prints what the test compares.
+# every account can enter. Prints the lines that the test compares.
 set -u
-weir=$1 room=$2
+weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
 echo 'lbadmin:x:992:daemon' >>group
 
@@ -10,7 +10,7 @@ keeper= origin= load= client= server=
 trap 'kill $keeper $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
 start_hosts 10.77
 in_server ip address add 10.77.9.2/32 dev lo
-# Replies of the server of `direct` reach the client without the director.
+# The replies of the `direct` server bypass the director.
 in_client sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
 in_client ip link add from_server type veth peer name eth1 netns $server
 in_client ip address add 10.77.3.1/24 dev from_server
@@ -49,10 +49,10 @@ protocol = "http"
 pool = "p"
 END
 chmod 600 weir.toml
-export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
+export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/weir WEIR_TEST_ATTEMPTS=1
 export WEIR_TEST_VIP=10.77.9.2 WEIR_TEST_SERVER=10.77.2.2
 cd /
-"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+"$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!
 
 page() { in_client curl -s --max-time 2 "http://$1/page" | grep -q found; }
@@ -64,7 +64,7 @@ all_served() {
   served "$1 direct" 10.77.9.2
   served "$1 proxy" 10.77.1.1:8080
 }
-owner() { stat -c '%U %a' "$room/$1"; }
+owner() { stat -c '%U %a' "$dir/$1"; }
 
 wait_for page 10.77.9.1
 wait_for page 10.77.9.2
@@ -83,58 +83,58 @@ field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
 needed=0xc00120340f
 other=$(((0x$(field "$engine" CapEff) | 0x$(field "$engine" CapBnd)) & ~needed))
 echo "engine: user $(field "$engine" Uid), other capabilities: $other, NoNewPrivs: $(field "$engine" NoNewPrivs)"
-echo "directory: $(stat -c '%U %G %a' "$room/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
-"$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
+echo "directory: $(stat -c '%U %G %a' "$dir/run"), state: $(owner run/state.json), overrides: $(owner run/proxy.json)"
+"$weir" status >"$dir/out/status" 2>&1 && echo "status: ok" || cat "$dir/out/status"
 ip -o address show dev to_client | grep -c 'inet 10\.77\.9\.' | sed 's/^/added VIPs: /'
 "$weir" server p/10.77.2.2:80 drain >/dev/null 2>&1 && echo "server: drained"
 "$weir" ipvsadm -Ln | grep -q '10.77.2.2:80 *Masq *0' && echo "ipvsadm: lists weight 0"
 "$weir" server p/10.77.2.2:80 ready >/dev/null 2>&1 && echo "server: ready"
 
-# Who may edit the services of ipvsadm.
+# Check who may edit ipvsadm's services.
 edit() { "$@" "$weir" ipvsadm -A -t 10.77.9.3:80 -s rr; }
-edit >"$room/out/edit" 2>&1 && echo "ipvsadm of root: done" || cat "$room/out/edit"
+edit >"$dir/out/edit" 2>&1 && echo "ipvsadm of root: done" || cat "$dir/out/edit"
 "$weir" ipvsadm -a -t 10.77.9.3:80 -r 10.77.2.2:80 -m && served "ipvsadm" 10.77.9.3
 "$weir" ipvsadm -D -t 10.77.9.3:80
 as_member() { setpriv --reuid 1 --regid 1 --groups "$1" "$weir" ipvsadm -A -t 10.77.9.4:80 -s rr; }
-as_member 992 >"$room/out/edit" 2>&1 && echo "ipvsadm of a member: done" || cat "$room/out/edit"
+as_member 992 >"$dir/out/edit" 2>&1 && echo "ipvsadm of a member: done" || cat "$dir/out/edit"
 as_member 1 >/dev/null 2>&1 && echo "ipvsadm of others: done" || echo "ipvsadm of others: refused"
 
-# A text can only change the proxy's part.
-sed 's/10.77.9.1:80/10.77.9.7:80/' "$room/weir.toml" >"$room/text"
-chmod 600 "$room/text"
-"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+# A submitted text can change only the proxy services.
+sed 's/10.77.9.1:80/10.77.9.7:80/' "$dir/weir.toml" >"$dir/text"
+chmod 600 "$dir/text"
+"$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
 all_served after-refusal
-cp "$room/text" "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+cp "$dir/text" "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"
 served file 10.77.9.7
 
-begin 10.77.9.7
+start_requests 10.77.9.7
 kill -9 "$engine"
 wait_for is_new 'helper --engine' "$engine"
 wait_for "$weir" status
-lost killed-engine
+stop_requests killed-engine
 all_served_again() { page 10.77.9.7 && page 10.77.9.2 && page 10.77.1.1:8080; }
 all_served_again && echo "new engine: served"
 "$weir" server q/10.77.2.2 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
-sed -i 's/10.77.9.7:80/10.77.9.8:80/' "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "new engine: reloaded" || cat "$room/out/reload"
+sed -i 's/10.77.9.7:80/10.77.9.8:80/' "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "new engine: reloaded" || cat "$dir/out/reload"
 
-begin 10.77.9.8
+start_requests 10.77.9.8
 daemon=$(process 'weir.* run ')
 kill -9 "$daemon"
 wait_for is_new 'weir.* run ' "$daemon"
 wait_for "$weir" status
-lost killed-daemon
+stop_requests killed-daemon
 served killed-daemon 10.77.9.8
 
-begin 10.77.9.8
+start_requests 10.77.9.8
 "$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
-echo "directory: $(stat -c '%U %G %a' "$room/run")"
-"$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
-lost upgrade
+echo "directory: $(stat -c '%U %G %a' "$dir/run")"
+"$weir" upgrade "$weir" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
+stop_requests upgrade
 served upgraded 10.77.9.8
 "$weir" ipvsadm -Ln | grep -q '10.77.9.4:80' && echo "ipvsadm: kept"
-# The former daemon and its engine process have ended.
+# Wait until the previous daemon and its engine process have exited.
 is_alone() { [ "$(process "$1" | wc -l)" = 1 ]; }
 wait_for is_alone 'weir.* run '
 wait_for is_alone 'helper --engine'

@@ -1,9 +1,9 @@
-# Runs a director with an account `weir` that has what other processes of root do for it: virtual routers with
-# programs, announced VIPs, a notifier. The director is in the network namespace of this script, its client and its
-# server are in others. $1 is the program, $2 an empty directory that everybody can enter. Prints what the test
-# compares.
+# Runs a director with an account `weir`, and with the features that other processes of root implement: virtual routers
+# with programs, announced VIPs, a notifier. The director is in the network namespace of this script, its client and its
+# server are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the
+# test compares.
 set -u
-weir=$1 room=$2
+weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
 
 keeper= origin= bird= client= server=
@@ -14,7 +14,7 @@ start_origin
 cat >bird.conf <<END
 router id 10.78.1.1;
 protocol device {}
-include "$room/routes.conf";
+include "$dir/routes.conf";
 END
 touch routes.conf
 bird -f -c bird.conf -s bird.ctl -P bird.pid >/dev/null 2>&1 &
@@ -37,7 +37,7 @@ listen = ["10.78.1.100:80"]
 forward = "nat"
 pool = "p"
 [notify.page]
-command = ["/bin/sh", "-c", "(id -un; cat) >> $room/out/page"]
+command = ["/bin/sh", "-c", "(id -un; cat) >> $dir/out/page"]
 user = "daemon"
 [vrrp.outside]
 interface = "to_client"
@@ -46,17 +46,17 @@ version = 3
 priority = 150
 advert_interval = "100ms"
 addresses = ["10.78.1.100/24"]
-notify_master = ["/bin/sh", "-c", "id -un > $room/out/master"]
+notify_master = ["/bin/sh", "-c", "id -un > $dir/out/master"]
 notify_user = "daemon"
 [announce]
 speaker = "bird"
-socket = "$room/bird.ctl"
-include = "$room/routes.conf"
+socket = "$dir/bird.ctl"
+include = "$dir/routes.conf"
 END
 chmod 600 weir.toml
-export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
+export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/weir WEIR_TEST_ATTEMPTS=1
 cd /
-"$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
+"$weir" run -c "$dir/weir.toml" >"$dir/out/log" 2>&1 &
 keeper=$!
 
 page() { in_client curl -s --max-time 2 "http://${1:-10.78.1.100}/page" | grep -q found; }
@@ -65,7 +65,7 @@ is_new() { new=$(process "$1") && [ "$new" != "$2" ]; }
 served() { page && echo "$1: served"; }
 holds() { ip -o address show dev to_client | grep -q "inet $1/"; }
 lacks() { ! holds "$1"; }
-routes() { birdc -s "$room/bird.ctl" show route; }
+routes() { birdc -s "$dir/bird.ctl" show route; }
 announces() { routes | grep -q "^$1/32"; }
 withdraws() { ! announces "$1"; }
 daemon() { process 'weir.* run '; }
@@ -74,9 +74,9 @@ rights() { awk '/^(Uid|CapEff|NoNewPrivs):/ {print $2}' "/proc/$(daemon)/status"
 wait_for page
 served start
 echo "daemon: $(rights)"
-echo "directory: $(stat -c '%U %G %a' "$room/run")"
-wait_for test -s "$room/out/master"
-echo "program of the router: $(cat "$room/out/master")"
+echo "directory: $(stat -c '%U %G %a' "$dir/run")"
+wait_for test -s "$dir/out/master"
+echo "program of the router: $(cat "$dir/out/master")"
 wait_for announces 10.78.1.100
 echo "announced: yes"
 is_active() { "$weir" status --json | grep -q '"state": *"active"'; }
@@ -87,45 +87,45 @@ echo "status: active"
 kill $origin
 wait_for withdraws 10.78.1.100
 echo "withdrawn: yes"
-wait_for test -s "$room/out/page"
-echo "notifier: $(head -1 "$room/out/page")"
+wait_for test -s "$dir/out/page"
+echo "notifier: $(head -1 "$dir/out/page")"
 start_origin
 wait_for announces 10.78.1.100
 served again
 
-# What root's file does not have is refused.
-wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$room/out/log"
+# Requests that root's file does not permit are rejected.
+wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$dir/out/log"
 lacks 192.0.2.77 && echo "address of the attempt: absent"
-sed 's/10.78.1.100/10.78.1.101/' "$room/weir.toml" >"$room/text"
-chmod 600 "$room/text"
-"$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+sed 's/10.78.1.100/10.78.1.101/' "$dir/weir.toml" >"$dir/text"
+chmod 600 "$dir/text"
+"$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
 served after-refusal
-cp "$room/text" "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+cp "$dir/text" "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"
 moved() { holds 10.78.1.101 && lacks 10.78.1.100 && announces 10.78.1.101 && page 10.78.1.101; }
 wait_for moved
 echo "file: moved"
 
-# Each process may die.
-was=$(daemon)
-kill -9 "$was"
-wait_for is_new 'weir.* run ' "$was"
+# Kill each process.
+old=$(daemon)
+kill -9 "$old"
+wait_for is_new 'weir.* run ' "$old"
 wait_for "$weir" status
 moved && echo "killed daemon: served"
 echo "daemon: $(rights)"
 sleep 1.1
-was=$(process 'helper --config')
-kill -9 "$was"
-wait_for is_new 'helper --config' "$was"
+old=$(process 'helper --config')
+kill -9 "$old"
+wait_for is_new 'helper --config' "$old"
 wait_for moved
 echo "killed helper: served"
-was=$(process announcer)
-kill -9 "$was"
-wait_for is_new announcer "$was"
+old=$(process announcer)
+kill -9 "$old"
+wait_for is_new announcer "$old"
 wait_for moved
 echo "killed announcer: served"
-"$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
-# The former daemon has ended.
+"$weir" upgrade "$weir" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
+# Wait until the previous daemon has exited.
 is_alone() { [ "$(daemon | wc -l)" = 1 ]; }
 wait_for is_alone
 wait_for moved
@@ -137,13 +137,13 @@ echo "drained: released"
 wait_for moved
 echo "ready: served"
 # Without virtual routers nothing remains.
-sed -i -e '/^\[vrrp/,$d' "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && echo "without: applied" || cat "$room/out/reload"
+sed -i -e '/^\[vrrp/,$d' "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "without: applied" || cat "$dir/out/reload"
 wait_for lacks 10.78.1.101
 wait_for withdraws 10.78.1.101
 echo "without: removed"
 kill $keeper
 wait $keeper
 keeper=
-echo "stopped: $(stat -c '%U %a' "$room/run")"
+echo "stopped: $(stat -c '%U %a' "$dir/run")"
 "$weir" clean >/dev/null 2>&1 && echo "clean: done"

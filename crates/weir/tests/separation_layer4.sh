@@ -1,24 +1,25 @@
 # Runs two directors with an account `weir` that exchange flows; the first one also probes a server through the path of
 # its service. The first director is in the network namespace of this script, the second one, the client and the server
-# are in others. $1 is the program, $2 an empty directory that everybody can enter. Prints what the test compares.
+# are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the test
+# compares.
 set -u
-weir=$1 room=$2
+weir=$1 dir=$2
 . "$(dirname "$0")/separation_common.sh"
 
 first= second= origin= held= client= server= peer=
 trap 'kill $first $second $origin $held $client $server $peer 2>/dev/null; wait 2>/dev/null' EXIT
 start_hosts 10.79
-space
+add_namespace
 peer=$!
 wait_for is_apart $peer
 link peer $peer 10.79.3
-# The VIP of `direct` is on the server, which answers ARP for it at first.
+# The VIP of `direct` is on the server, which at first answers ARP requests for it.
 in_server ip address add 10.79.9.2/32 dev lo
 start_origin
 
 head -c 32 /dev/urandom | base64 >sync.key
 chmod 600 sync.key
-# config OWN PEER NODE
+# config OWN PEER NODE: prints a director's configuration with the keys NODE of [node].
 config() {
   cat <<END
 [node]
@@ -39,7 +40,7 @@ pool = "q"
 [sync]
 listen = "10.79.3.$1:8482"
 peers = ["10.79.3.$2:8482"]
-key = { file = "$room/sync.key" }
+key = { file = "$dir/sync.key" }
 END
 }
 config 1 2 'interfaces = ["to_client", "to_server"]
@@ -47,14 +48,14 @@ vip_interface = "to_client"' >first.toml
 config 2 1 'interfaces = ["eth0"]' >second.toml
 chmod 600 first.toml second.toml
 cd /
-at_first() { WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first "$@"; }
-at_second() { WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second nsenter -t $peer -n "$@"; }
-# Not by the functions, whose process would be another one.
-WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/first \
-  "$weir" run -c "$room/first.toml" >"$room/out/log" 2>&1 &
+at_first() { WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first "$@"; }
+at_second() { WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second nsenter -t $peer -n "$@"; }
+# Not started with the functions, because $! would be the process of the function.
+WEIR_TEST_ATTEMPTS=1 WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/first \
+  "$weir" run -c "$dir/first.toml" >"$dir/out/log" 2>&1 &
 first=$!
-WEIR_RUNTIME_DIR=$room/run2 WEIR_PIN_DIR=$room/bpf/second \
-  nsenter -t $peer -n "$weir" run -c "$room/second.toml" >"$room/out/log2" 2>&1 &
+WEIR_RUNTIME_DIR=$dir/run2 WEIR_PIN_DIR=$dir/bpf/second \
+  nsenter -t $peer -n "$weir" run -c "$dir/second.toml" >"$dir/out/log2" 2>&1 &
 second=$!
 
 page() { in_client curl -s --max-time 2 http://10.79.9.1/page | grep -q found; }
@@ -67,7 +68,7 @@ wait_for at_second "$weir" status
 echo "first daemon: $(rights $first)"
 echo "second daemon: $(rights $second)"
 
-# Flows.
+# Flow synchronization.
 nsenter -t $client -n python3 -c '
 import socket, time
 held = socket.create_connection(("10.79.9.1", 80))
@@ -99,7 +100,7 @@ in_server ip address add 10.79.9.2/32 dev lo
 wait_for path_is_up
 echo "path: up"
 
-# Without the process that has the engine, checks report nothing about servers.
+# While the engine process is absent, checks do not change the states of servers.
 engine=$(process $first 'helper --engine')
 kill -9 "$engine"
 wait_for is_new $first 'helper --engine' "$engine"
@@ -114,18 +115,18 @@ wait_for at_first "$weir" status
 wait_for is_established
 wait_for path_is_up
 echo "new daemon: $(rights $first)"
-at_first "$weir" upgrade "$weir" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
+at_first "$weir" upgrade "$weir" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
 wait_for is_established
 wait_for path_is_up
 page && echo "upgraded: served"
-grep -q 'server went down.*privileged process' "$room/out/log" || echo "no server went down while the engine was absent"
+grep -q 'server went down.*privileged process' "$dir/out/log" || echo "no server went down while the engine was absent"
 
-# A text cannot name another peer; the file can.
-sed 's/10.79.3.2:8482/10.79.3.9:8482/' "$room/first.toml" >"$room/text"
-chmod 600 "$room/text"
-at_first "$weir" reload -c "$room/text" >"$room/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
-cp "$room/text" "$room/first.toml"
-at_first "$weir" reload >"$room/out/reload" 2>&1 && echo "file: applied" || cat "$room/out/reload"
+# A submitted text cannot configure another peer; root's file can.
+sed 's/10.79.3.2:8482/10.79.3.9:8482/' "$dir/first.toml" >"$dir/text"
+chmod 600 "$dir/text"
+at_first "$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+cp "$dir/text" "$dir/first.toml"
+at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"
 has_peer() { at_first "$weir" status | grep -q '10.79.3.9:8482'; }
 wait_for has_peer
 echo "file: new peer"

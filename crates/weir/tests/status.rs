@@ -34,18 +34,18 @@ fn added_vips_are_removed_and_existing_ones_are_kept() {
     let line = "ping -n -c 1 -W 2 10.71.0.11";
     assert!(
         world.output("client", line).status.success(),
-        "the added VIP is there"
+        "the added VIP must be reachable"
     );
     world.kill_director(pid);
     world.run_weir(&["clean"]);
-    let left = addresses(&world);
+    let remaining = addresses(&world);
     assert!(
-        !left.contains("10.71.0.11"),
-        "the added one is gone: {left}"
+        !remaining.contains("10.71.0.11"),
+        "the added VIP must be removed: {remaining}"
     );
     assert!(
-        left.contains("10.71.0.10/32"),
-        "the one found there stays: {left}"
+        remaining.contains("10.71.0.10/32"),
+        "the existing VIP must be kept: {remaining}"
     );
 }
 
@@ -60,11 +60,13 @@ fn status_without_daemon_reads_pinned_data_plane() {
     let pid = world.start_director(&config(NODE));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
-        world.get(&url).expect("receive an answer");
+        world.get(&url).expect("receive a response");
     }
     world.kill_director(pid);
     for _ in 0..3 {
-        world.get(&url).expect("receive an answer without a daemon");
+        world
+            .get(&url)
+            .expect("receive a response without a daemon");
     }
     let output = world
         .weir("director")
@@ -94,14 +96,14 @@ fn api_is_served_on_socket_and_tcp() {
     world.start_director(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..2 {
-        world.get(&url).expect("receive an answer");
+        world.get(&url).expect("receive a response");
     }
-    let wanted = "weir_service_connections_total{service=\"web\",pool=\"web\"} 2";
-    assert!(world.metrics().contains(wanted), "{}", world.metrics());
-    let by_tcp = world.output("director", "curl -sS -f http://127.0.0.1:9900/metrics");
-    assert!(String::from_utf8_lossy(&by_tcp.stdout).contains(wanted));
-    let by_tcp = world.output("director", "curl -sS -f http://127.0.0.1:9900/v1/status");
-    for text in [world.api("/v1/status").into_bytes(), by_tcp.stdout] {
+    let expected = "weir_service_connections_total{service=\"web\",pool=\"web\"} 2";
+    assert!(world.metrics().contains(expected), "{}", world.metrics());
+    let output = world.output("director", "curl -sS -f http://127.0.0.1:9900/metrics");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(expected));
+    let output = world.output("director", "curl -sS -f http://127.0.0.1:9900/v1/status");
+    for text in [world.api("/v1/status").into_bytes(), output.stdout] {
         let status: serde_json::Value =
             serde_json::from_slice(&text).expect("output is valid JSON");
         assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
@@ -113,7 +115,7 @@ fn api_is_served_on_socket_and_tcp() {
     let code = String::from_utf8_lossy(&refused.stdout).into_owned();
     assert!(
         code.starts_with('4'),
-        "writing on TCP needs a token: {code}"
+        "a change over TCP must require a token: {code}"
     );
 }
 
@@ -139,11 +141,11 @@ fn explanation_matches_actual_packet() {
         let json: serde_json::Value = serde_json::from_str(&text).expect("output is valid JSON");
         let body = world
             .get("http://10.71.0.10/name")
-            .expect("receive an answer");
+            .expect("receive a response");
         let (chosen, _) = expected
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
-            .expect("one of the two matches");
+            .expect("find the server that responded");
         assert_eq!(json["server"], chosen, "{explained}{json:#}");
         assert!(
             explained.contains("web") && explained.contains(chosen),

@@ -28,6 +28,7 @@ const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0
 const SNAT: &str = "snat = { addresses = [\"10.0.0.100\"] }";
 const SNAT_ADDRESS: &str = "10.0.0.100";
 
+/// Two directors on one switch.
 struct Pair {
     world: World,
     forward: &'static str,
@@ -53,11 +54,11 @@ const DIRECT: Plan = Plan {
 
 impl Pair {
     fn new(forward: &'static str) -> Self {
-        Self::serving(Plan { forward, ..DIRECT }, 1024)
+        Self::with_plan(Plan { forward, ..DIRECT }, 1024)
     }
 
     /// Creates the hosts for a plan. Servers have a file of `bytes` bytes.
-    fn serving(plan: Plan, bytes: usize) -> Self {
+    fn with_plan(plan: Plan, bytes: usize) -> Self {
         let forward = plan.forward;
         let world = World::with_two_directors(SERVERS, bytes);
         world::sh(&format!(
@@ -106,7 +107,7 @@ impl Pair {
     }
 
     fn sync_section(&self, host: &str) -> String {
-        let own = ADDRESSES
+        let local = ADDRESSES
             .iter()
             .find(|(name, _)| *name == host)
             .expect("find the director")
@@ -117,7 +118,7 @@ impl Pair {
             .expect("find the director")
             .1;
         format!(
-            "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
+            "[sync]\nlisten = \"{local}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
             self.world.path("sync.key").display()
         )
     }
@@ -129,7 +130,7 @@ impl Pair {
 
     fn wait_until_up(&self, host: &str, servers: usize) {
         wait_for("servers to be up", TIMEOUT, || {
-            self.text(host, &["status"]).matches(" up ").count() == servers
+            self.weir_output(host, &["status"]).matches(" up ").count() == servers
         });
     }
 
@@ -139,7 +140,7 @@ impl Pair {
         self.world.start_daemon_on(host, &path);
     }
 
-    fn text(&self, host: &str, arguments: &[&str]) -> String {
+    fn weir_output(&self, host: &str, arguments: &[&str]) -> String {
         let output = self
             .world
             .weir(host)
@@ -150,7 +151,7 @@ impl Pair {
     }
 
     fn status(&self, host: &str) -> Value {
-        serde_json::from_str(&self.text(host, &["status", "--json"])).unwrap_or_default()
+        serde_json::from_str(&self.weir_output(host, &["status", "--json"])).unwrap_or_default()
     }
 
     fn peer(&self, host: &str) -> Value {
@@ -183,28 +184,29 @@ impl Pair {
             .sum()
     }
 
-    /// Moves the VIP and the other moving addresses to a director.
-    fn move_to(&self, host: &str, from: Option<&str>) {
-        if let Some(from) = from {
+    /// Moves the VIP, and the gateway and `snat` addresses if there are any, from one director to another.
+    fn move_to(&self, host: &str, previous: Option<&str>) {
+        if let Some(previous) = previous {
             // The links of the old director are cut: it neither sends nor receives.
-            self.world.ip("wire", &format!("link set {from} down"));
+            self.world.ip("wire", &format!("link set {previous} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
-        let learn = |who: &str, address: &str| self.learn(who, address, host);
-        learn("client", VIP);
+        let update_neighbour =
+            |neighbour: &str, address: &str| self.update_neighbour(neighbour, address, host);
+        update_neighbour("client", VIP);
         if self.forward == "nat" {
             self.world.ip(host, "addr add 10.0.0.1/24 dev eth0");
-            (0..SERVERS).for_each(|n| learn(&format!("server{n}"), "10.0.0.1"));
+            (0..SERVERS).for_each(|n| update_neighbour(&format!("server{n}"), "10.0.0.1"));
         }
         if self.snat {
             self.world
                 .ip(host, &format!("addr add {SNAT_ADDRESS}/32 dev eth0"));
-            (0..SERVERS).for_each(|n| learn(&format!("server{n}"), SNAT_ADDRESS));
+            (0..SERVERS).for_each(|n| update_neighbour(&format!("server{n}"), SNAT_ADDRESS));
         }
     }
 
-    /// Changes the neighbour entry of `who`, as a gratuitous ARP packet from `host` would.
-    fn learn(&self, who: &str, address: &str, host: &str) {
+    /// Changes the ARP table of `neighbour`, as a gratuitous ARP packet from `host` would.
+    fn update_neighbour(&self, neighbour: &str, address: &str, host: &str) {
         let shown = self.world.output(host, "ip -br link show dev eth0");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         let mac = shown
@@ -212,13 +214,13 @@ impl Pair {
             .nth(2)
             .expect("output contains the address");
         let entry = format!("neigh replace {address} lladdr {mac} dev eth0");
-        self.world.ip(who, &entry);
+        self.world.ip(neighbour, &entry);
     }
 
-    fn hold(&self, count: usize) -> Vec<Held> {
-        let opened = self.world.inside("client", move || {
+    fn open_connections(&self, count: usize) -> Vec<Connection> {
+        let opened = self.world.spawn_on("client", move || {
             (0..count)
-                .map(|_| Held::open().expect("open a connection"))
+                .map(|_| Connection::open().expect("open a connection"))
                 .collect()
         });
         opened.join().expect("thread panicked")
@@ -233,7 +235,7 @@ impl Drop for Pair {
                 eprintln!(
                     "{host}: {}\n{}",
                     log.unwrap_or_default(),
-                    self.text(host, &["status", "--json"])
+                    self.weir_output(host, &["status", "--json"])
                 );
             }
         }
@@ -247,12 +249,12 @@ impl Drop for Pair {
 }
 
 /// An open connection, and the name of its server.
-struct Held {
+struct Connection {
     stream: TcpStream,
     server: String,
 }
 
-impl Held {
+impl Connection {
     fn open() -> Option<Self> {
         Self::open_to(VIP)
     }
@@ -260,25 +262,25 @@ impl Held {
     fn open_to(vip: &str) -> Option<Self> {
         let mut stream = TcpStream::connect((vip, 80)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
-        let server = answer(&mut stream)?;
+        let server = request_server_name(&mut stream)?;
         Some(Self { stream, server })
     }
 
-    /// Sends another request. Returns whether the same server answers.
+    /// Sends another request. Returns whether the same server responds.
     fn is_still_served(&mut self) -> bool {
-        answer(&mut self.stream).is_some_and(|server| server == self.server)
+        request_server_name(&mut self.stream).is_some_and(|server| server == self.server)
     }
 }
 
 /// Sends a request and returns the response body, which is the server's name.
-fn answer(stream: &mut TcpStream) -> Option<String> {
+fn request_server_name(stream: &mut TcpStream) -> Option<String> {
     stream
         .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n")
         .ok()?;
-    let (mut text, mut part) = (Vec::new(), [0; 1024]);
+    let (mut text, mut buffer) = (Vec::new(), [0; 1024]);
     loop {
-        let length = stream.read(&mut part).ok().filter(|length| *length > 0)?;
-        text.extend_from_slice(&part[..length]);
+        let length = stream.read(&mut buffer).ok().filter(|length| *length > 0)?;
+        text.extend_from_slice(&buffer[..length]);
         let text = String::from_utf8_lossy(&text);
         if let Some((head, body)) = text.split_once("\r\n\r\n")
             && body.ends_with('\n')
@@ -292,11 +294,11 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
 
 /// Returns the number of connections that continue with their server after the failover. Asserts before the failover
 /// that both directors have the same counts.
-fn kept(plan: Plan) -> usize {
+fn count_surviving_connections(plan: Plan) -> usize {
     let mut pair = Pair::new(plan.forward);
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let mut held = pair.hold(HELD_CONNECTIONS);
+    let mut held = pair.open_connections(HELD_CONNECTIONS);
     if plan.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             pair.total("second") >= HELD_CONNECTIONS as u64
@@ -309,7 +311,7 @@ fn kept(plan: Plan) -> usize {
         .map(|it| usize::from(it.is_still_served()))
         .sum();
     // New connections must be served, so that failures of old ones are not caused by a broken network.
-    assert_eq!(pair.hold(4).len(), 4);
+    assert_eq!(pair.open_connections(4).len(), 4);
     continued
 }
 
@@ -318,12 +320,12 @@ fn direct_connections_continue_only_with_sync() {
     if !privileged() {
         return;
     }
-    assert_eq!(kept(DIRECT), HELD_CONNECTIONS);
-    let broken = kept(Plan {
+    assert_eq!(count_surviving_connections(DIRECT), HELD_CONNECTIONS);
+    let surviving = count_surviving_connections(Plan {
         sync: false,
         ..DIRECT
     });
-    assert_eq!(broken, 0, "without [sync]");
+    assert_eq!(surviving, 0, "without [sync]");
 }
 
 #[test]
@@ -333,7 +335,7 @@ fn nat_connections_continue_with_sync() {
             forward: "nat",
             ..DIRECT
         };
-        assert_eq!(kept(plan), HELD_CONNECTIONS);
+        assert_eq!(count_surviving_connections(plan), HELD_CONNECTIONS);
     }
 }
 
@@ -349,7 +351,7 @@ fn maglev_connections_continue_after_a_change_of_servers() {
     let mut pair = Pair::new("direct");
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let mut held = pair.hold(HELD_CONNECTIONS);
+    let mut held = pair.open_connections(HELD_CONNECTIONS);
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
     });
@@ -358,7 +360,7 @@ fn maglev_connections_continue_after_a_change_of_servers() {
     let drained = pair.counts("director")[0].0;
     assert!(drained > 0, "the first server must have connections");
     for host in ["director", "second"] {
-        pair.text(host, &["server", "web/10.0.0.5:80", "drain"]);
+        pair.weir_output(host, &["server", "web/10.0.0.5:80", "drain"]);
     }
     wait_for("the flows of the drained server", TIMEOUT, || {
         pair.total("second") >= drained
@@ -378,7 +380,7 @@ fn director_that_starts_later_receives_all_flows() {
     }
     let mut pair = Pair::new("direct");
     pair.start("director", &DIRECT);
-    let mut held = pair.hold(HELD_CONNECTIONS);
+    let mut held = pair.open_connections(HELD_CONNECTIONS);
     pair.start("second", &DIRECT);
     wait_for("the flows on the second director", TIMEOUT, || {
         pair.counts("second") == pair.counts("director") && pair.total("second") > 0
@@ -387,11 +389,11 @@ fn director_that_starts_later_receives_all_flows() {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
     pair.move_to("second", Some("director"));
-    assert!(held.iter_mut().all(Held::is_still_served));
+    assert!(held.iter_mut().all(Connection::is_still_served));
     wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });
-    let table = pair.text("second", &["status"]);
+    let table = pair.weir_output("second", &["status"]);
     assert!(
         table.contains("SYNC PEER") && table.contains("silent"),
         "{table}"
@@ -410,7 +412,7 @@ fn persistent_client_keeps_its_server() {
     let mut pair = Pair::new("direct");
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let held = pair.hold(3);
+    let held = pair.open_connections(3);
     let server = held[0].server.clone();
     assert!(
         held.iter().all(|it| it.server == server),
@@ -424,8 +426,10 @@ fn persistent_client_keeps_its_server() {
     // server.
     pair.move_to("second", Some("director"));
     assert!(
-        pair.hold(4).iter().all(|it| it.server == server),
-        "the client's server"
+        pair.open_connections(4)
+            .iter()
+            .all(|it| it.server == server),
+        "the client must reach its server"
     );
 }
 
@@ -435,12 +439,12 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         return;
     }
     let mut pair = Pair::new("direct");
-    // This test plays director 2: it sends only invalid or copied datagrams.
+    // This test acts as director 2: it sends only invalid or copied datagrams.
     pair.start("director", &DIRECT);
     let target: SocketAddr = "10.0.0.3:8482".parse().expect("parse the address");
-    let sent = pair.world.inside("second", move || {
-        let own: Ipv4Addr = "10.0.0.4".parse().expect("parse the address");
-        let socket = UdpSocket::bind((own, 8482)).expect("bind a UDP socket");
+    let sender = pair.world.spawn_on("second", move || {
+        let local: Ipv4Addr = "10.0.0.4".parse().expect("parse the address");
+        let socket = UdpSocket::bind((local, 8482)).expect("bind a UDP socket");
         socket
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("set the read timeout");
@@ -448,7 +452,9 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         let length = socket
             .recv(&mut hello)
             .expect("receive the director's hello");
-        socket.send_to(&hello[..length], target).expect("send back");
+        socket
+            .send_to(&hello[..length], target)
+            .expect("send the director's own datagram back");
         socket
             .send_to(&hello[..length - 1], target)
             .expect("send a truncated datagram");
@@ -459,12 +465,12 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         socket
             .send_to(b"no datagram", target)
             .expect("send an invalid datagram");
-        let stranger = UdpSocket::bind((own, 0)).expect("bind a UDP socket");
+        let stranger = UdpSocket::bind((local, 0)).expect("bind a UDP socket");
         stranger
             .send_to(&hello[..length], target)
             .expect("send from an unknown address");
     });
-    sent.join().expect("thread panicked");
+    sender.join().expect("thread panicked");
     wait_for("the counters", TIMEOUT, || {
         let status = pair.status("director");
         let ignored = &status["sync"]["peers"][0]["ignored"];
@@ -503,9 +509,9 @@ fn ipvsadm_stops_starts_and_lists_synchronization() {
         )
     };
     assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
-    let again = run("--start-daemon master --mcast-interface eth0");
+    let repeated = run("--start-daemon master --mcast-interface eth0");
     assert_eq!(
-        (again.0, again.2.as_str()),
+        (repeated.0, repeated.2.as_str()),
         (Some(255), "Daemon has already run\n")
     );
     assert_eq!(run("--stop-daemon master").0, Some(0));
@@ -513,7 +519,7 @@ fn ipvsadm_stops_starts_and_lists_synchronization() {
     assert_eq!(run("--stop-daemon master").2, "No daemon is running\n");
     assert_eq!(run("--start-daemon master").0, Some(0));
     assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
-    let doctor = pair.text("director", &["doctor"]);
+    let doctor = pair.weir_output("director", &["doctor"]);
     assert!(
         doctor.contains("the [sync] peer 10.0.0.4:8482 does not respond"),
         "{doctor}"

@@ -18,13 +18,13 @@ struct Tmux {
 }
 
 impl Tmux {
-    /// Runs a shell line in a window of 130 columns, which shows the exit code at the end.
+    /// Runs a shell line in a window of 130 columns. The window shows the exit code at the end.
     fn new(world: &World, line: &str) -> Self {
-        Self::sized(world, "tmux", ("130", "30"), line)
+        Self::with_size(world, "tmux", ("130", "30"), line)
     }
 
     /// Like [`Self::new`], with window size. `name` must be unique, because an old server's socket remains.
-    fn sized(world: &World, name: &str, (columns, rows): (&str, &str), line: &str) -> Self {
+    fn with_size(world: &World, name: &str, (columns, rows): (&str, &str), line: &str) -> Self {
         let tmux = Self {
             socket: world.path(&format!("{name}.sock")),
         };
@@ -48,7 +48,7 @@ impl Tmux {
         self.command(arguments).output().expect("run tmux")
     }
 
-    fn keys(&self, keys: &[&str]) {
+    fn send_keys(&self, keys: &[&str]) {
         for key in keys {
             assert!(self.run(&["send-keys", key]).status.success(), "{key}");
         }
@@ -59,7 +59,7 @@ impl Tmux {
     }
 
     /// Waits until the window contains `text`.
-    fn wait(&self, text: &str) {
+    fn wait_for_text(&self, text: &str) {
         let mut last = String::new();
         wait_for(
             &format!("{text:?} in the window"),
@@ -80,8 +80,11 @@ impl Drop for Tmux {
 }
 
 /// Returns the shell line of `weir top` for the network's director, run outside of its namespace.
-fn line(world: &World) -> String {
-    let (program, dir) = (world::program::present(), world.path("run-director"));
+fn top_command(world: &World) -> String {
+    let (program, dir) = (
+        world::program::program_under_test(),
+        world.path("run-director"),
+    );
     format!("{} top --runtime-dir {}", program.display(), dir.display())
 }
 
@@ -98,7 +101,7 @@ fn keys_filter_and_drain_servers() {
     }
     let mut world = World::new(2);
     world.start_director(CONFIG);
-    let tmux = Tmux::new(&world, &line(&world));
+    let tmux = Tmux::new(&world, &top_command(&world));
     for text in [
         "weir top",
         "1 service, 2 servers",
@@ -106,34 +109,34 @@ fn keys_filter_and_drain_servers() {
         "10.71.0.21",
         "q quit",
     ] {
-        tmux.wait(text);
+        tmux.wait_for_text(text);
     }
-    tmux.keys(&["s", "s"]);
-    tmux.wait("sort: state");
-    tmux.keys(&["/", ".", "2", "1", "Enter"]);
-    tmux.wait("filter: .21");
+    tmux.send_keys(&["s", "s"]);
+    tmux.wait_for_text("sort: state");
+    tmux.send_keys(&["/", ".", "2", "1", "Enter"]);
+    tmux.wait_for_text("filter: .21");
     assert!(!tmux.text().contains("10.71.0.20"), "{}", tmux.text());
-    tmux.keys(&["End", "d"]);
-    tmux.wait("drain web/10.71.0.21? y/n");
-    tmux.keys(&["n"]);
-    tmux.wait("drain cancelled");
+    tmux.send_keys(&["End", "d"]);
+    tmux.wait_for_text("drain web/10.71.0.21? y/n");
+    tmux.send_keys(&["n"]);
+    tmux.wait_for_text("drain cancelled");
     assert_ne!(
         state(&world, 1),
         "drain",
-        "the action must need a confirmation"
+        "the action must require a confirmation"
     );
-    tmux.keys(&["d"]);
-    tmux.wait("? y/n");
-    tmux.keys(&["y"]);
-    tmux.wait("drain done, now drain, effective weight 0");
+    tmux.send_keys(&["d"]);
+    tmux.wait_for_text("? y/n");
+    tmux.send_keys(&["y"]);
+    tmux.wait_for_text("drain done, now drain, effective weight 0");
     assert_eq!(state(&world, 1), "drain");
-    tmux.keys(&["r"]);
-    tmux.wait("ready web/10.71.0.21? y/n");
-    tmux.keys(&["y"]);
-    tmux.wait("ready done");
+    tmux.send_keys(&["r"]);
+    tmux.wait_for_text("ready web/10.71.0.21? y/n");
+    tmux.send_keys(&["y"]);
+    tmux.wait_for_text("ready done");
     assert_ne!(state(&world, 1), "drain");
-    tmux.keys(&["q"]);
-    tmux.wait("exit=0");
+    tmux.send_keys(&["q"]);
+    tmux.wait_for_text("exit=0");
     assert!(
         !tmux.text().contains("q quit"),
         "the screen must be restored"
@@ -147,13 +150,13 @@ fn lost_daemon_is_reported_and_last_numbers_are_kept() {
     }
     let mut world = World::new(2);
     let pid = world.start_director(CONFIG);
-    let tmux = Tmux::new(&world, &line(&world));
-    tmux.wait("10.71.0.20");
+    let tmux = Tmux::new(&world, &top_command(&world));
+    tmux.wait_for_text("10.71.0.20");
     world.kill_director(pid);
-    tmux.wait("no daemon answers at");
-    tmux.wait("10.71.0.20");
-    tmux.keys(&["C-c"]);
-    tmux.wait("exit=0");
+    tmux.wait_for_text("no daemon answers at");
+    tmux.wait_for_text("10.71.0.20");
+    tmux.send_keys(&["C-c"]);
+    tmux.wait_for_text("exit=0");
 }
 
 #[test]
@@ -162,8 +165,8 @@ fn missing_daemon_or_terminal_is_reported() {
         return;
     }
     let world = World::new(0);
-    let tmux = Tmux::new(&world, &line(&world));
-    tmux.wait("exit=3");
+    let tmux = Tmux::new(&world, &top_command(&world));
+    tmux.wait_for_text("exit=3");
     let text = tmux.text().replace('\n', "");
     assert!(text.contains("no daemon answers at"), "{text}");
     let output = world
@@ -178,14 +181,17 @@ fn missing_daemon_or_terminal_is_reported() {
 
 /// Runs `weir status` of a pool in a window of 80 columns. Returns the lines without wrapping.
 fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
-    let (program, dir) = (world::program::present(), world.path("run-director"));
+    let (program, dir) = (
+        world::program::program_under_test(),
+        world.path("run-director"),
+    );
     let line = format!(
         "env -u COLUMNS {} status {arguments} --runtime-dir {}",
         program.display(),
         dir.display()
     );
-    let tmux = Tmux::sized(world, name, ("80", "100"), &line);
-    tmux.wait("exit=0");
+    let tmux = Tmux::with_size(world, name, ("80", "100"), &line);
+    tmux.wait_for_text("exit=0");
     // With `-J`, tmux joins wrapped lines.
     let text = tmux.run(&["capture-pane", "-p", "-J", "-S", "-"]).stdout;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -236,15 +242,18 @@ fn status_fits_80_columns_with_2_and_2000_servers() {
 
 /// Asserts that `weir status --watch` keeps the first lines on the screen if there are more lines than rows.
 fn assert_head_stays_on_small_screen(world: &World) {
-    let (program, dir) = (world::program::present(), world.path("run-director"));
+    let (program, dir) = (
+        world::program::program_under_test(),
+        world.path("run-director"),
+    );
     let line = format!(
         "env -u COLUMNS {} status --watch --runtime-dir {}",
         program.display(),
         dir.display()
     );
-    let tmux = Tmux::sized(world, "watch", ("80", "8"), &line);
+    let tmux = Tmux::with_size(world, "watch", ("80", "8"), &line);
     // Rates are shown from the second page on.
-    tmux.wait("requests/s");
+    tmux.wait_for_text("requests/s");
     let text = tmux.text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 8, "{text}");

@@ -23,19 +23,19 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Asserts what every method must carry: both servers answer in turn, a large download and upload arrive intact, UDP
+/// Asserts what every method must carry: both servers respond in turn, a large download and upload arrive intact, UDP
 /// works in both directions, and a path with a small MTU works.
 fn assert_carries_traffic(world: &mut World, family: Family) {
     let vip = family.vip();
     let url = format!("http://{}", bracketed(vip));
-    let mut seen = std::collections::BTreeSet::new();
+    let mut servers = std::collections::BTreeSet::new();
     for _ in 0..6 {
         let body = world
             .get(&format!("{url}/name"))
-            .expect("receive an answer through the VIP");
-        seen.insert(String::from_utf8_lossy(&body).into_owned());
+            .expect("receive a response through the VIP");
+        servers.insert(String::from_utf8_lossy(&body).into_owned());
     }
-    assert_eq!(seen.len(), 2, "both servers must answer: {seen:?}");
+    assert_eq!(servers.len(), 2, "both servers must respond: {servers:?}");
 
     let big = world.get(&format!("{url}/big")).expect("download");
     let expected = std::fs::read(world.path("big")).expect("read the original");
@@ -55,11 +55,11 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
     let echo = SocketAddr::new(vip, 5300);
     for length in [1, 512, 1200] {
         let payload = vec![b'x'; length];
-        let answer = world
+        let reply = world
             .udp_exchange(echo, payload.clone())
-            .expect("receive echo");
+            .expect("receive the echo");
         assert_eq!(
-            &answer[1..],
+            &reply[1..],
             payload.as_slice(),
             "the echo of {length} bytes"
         );
@@ -80,11 +80,11 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
             ),
         );
     }
-    let refused = world.packets("drop_too_big");
+    let drops_before = world.packets("drop_too_big");
     wait_for("upload with small MTU", Duration::from_secs(15), || {
         let received = world.upload(sink, MIB).expect("upload");
         assert_eq!(received, upload_digest(MIB));
-        world.packets("drop_too_big") > refused
+        world.packets("drop_too_big") > drops_before
     });
 
     let status = world.status();
@@ -100,16 +100,21 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
     );
 }
 
-fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&str]) {
+fn assert_method_carries_traffic(
+    family: Family,
+    forward: &str,
+    extra: &str,
+    server_arguments: &[&str],
+) {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        test_method_in_mode(mode, family, forward, extra, server_arguments);
+        assert_method_carries_traffic_in_mode(mode, family, forward, extra, server_arguments);
     }
 }
 
-fn test_method_in_mode(
+fn assert_method_carries_traffic_in_mode(
     mode: Option<&'static str>,
     family: Family,
     forward: &str,
@@ -139,47 +144,47 @@ fn test_method_in_mode(
 
 #[test]
 fn traffic_passes_nat_v4() {
-    test_method(Family::V4, "nat", "", &[]);
+    assert_method_carries_traffic(Family::V4, "nat", "", &[]);
 }
 
 #[test]
 fn traffic_passes_nat_v6() {
-    test_method(Family::V6, "nat", "", &[]);
+    assert_method_carries_traffic(Family::V6, "nat", "", &[]);
 }
 
 #[test]
 fn traffic_passes_snat_v4() {
-    test_method(Family::V4, "nat", "snat = true\n", &[]);
+    assert_method_carries_traffic(Family::V4, "nat", "snat = true\n", &[]);
 }
 
 #[test]
 fn traffic_passes_snat_v6() {
-    test_method(Family::V6, "nat", "snat = true\n", &[]);
+    assert_method_carries_traffic(Family::V6, "nat", "snat = true\n", &[]);
 }
 
 #[test]
 fn traffic_passes_direct_v4() {
-    test_method(Family::V4, "direct", "", &[]);
+    assert_method_carries_traffic(Family::V4, "direct", "", &[]);
 }
 
 #[test]
 fn traffic_passes_direct_v6() {
-    test_method(Family::V6, "direct", "", &[]);
+    assert_method_carries_traffic(Family::V6, "direct", "", &[]);
 }
 
 #[test]
 fn traffic_passes_tunnel_ipip_v4() {
-    test_method(Family::V4, "tunnel", "", &["--tunnel", "ipip"]);
+    assert_method_carries_traffic(Family::V4, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
 fn traffic_passes_tunnel_ipip_v6() {
-    test_method(Family::V6, "tunnel", "", &["--tunnel", "ipip"]);
+    assert_method_carries_traffic(Family::V6, "tunnel", "", &["--tunnel", "ipip"]);
 }
 
 #[test]
 fn traffic_passes_tunnel_gue_v4() {
-    test_method(
+    assert_method_carries_traffic(
         Family::V4,
         "tunnel",
         "tunnel = \"gue\"\n",
@@ -189,7 +194,7 @@ fn traffic_passes_tunnel_gue_v4() {
 
 #[test]
 fn traffic_passes_tunnel_gre_v6() {
-    test_method(
+    assert_method_carries_traffic(
         Family::V6,
         "tunnel",
         "tunnel = \"gre\"\n",
@@ -199,10 +204,10 @@ fn traffic_passes_tunnel_gre_v6() {
 
 #[test]
 fn traffic_passes_l3dsr_v4() {
-    test_method(Family::V4, "l3dsr", "", &[]);
+    assert_method_carries_traffic(Family::V4, "l3dsr", "", &[]);
 }
 
 #[test]
 fn traffic_passes_l3dsr_v6() {
-    test_method(Family::V6, "l3dsr", "", &[]);
+    assert_method_carries_traffic(Family::V6, "l3dsr", "", &[]);
 }

@@ -58,21 +58,21 @@ const ATTEMPTS: &[(&str, &str)] = &[
 
 /// Runs a script of this directory in separate network and mount namespaces, with an empty directory.
 fn run_script(script: &str) -> (SharedDirectory, Output) {
-    let room = std::env::temp_dir().join(format!("weir-{script}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&room);
-    fs::create_dir(&room).expect("create a directory");
-    let room = SharedDirectory(room);
+    let directory = std::env::temp_dir().join(format!("weir-{script}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir(&directory).expect("create a directory");
+    let directory = SharedDirectory(directory);
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private", "sh"])
         .arg(format!("{CRATE}/tests/{script}"))
         .args([
             env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("path is valid UTF-8"),
+            directory.0.to_str().expect("path is valid UTF-8"),
             &format!("{CRATE}/../../docs/packaging"),
         ])
         .output()
         .expect("run unshare");
-    (room, output)
+    (directory, output)
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn unprivileged_keeper_and_daemon_serve() {
     if !privileged() {
         return;
     }
-    let (room, output) = run_script("units.sh");
+    let (directory, output) = run_script("units.sh");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let read = |name: &str| fs::read_to_string(room.0.join(name)).unwrap_or_default();
+    let read = |name: &str| fs::read_to_string(directory.0.join(name)).unwrap_or_default();
     let (log, helper) = (read("out/log"), read("out/helper"));
     let none = "CapEff 0000000000000000, NoNewPrivs 1";
     let expected = [
@@ -137,9 +137,9 @@ fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
     if !privileged() {
         return;
     }
-    let (room, output) = run_script("units_store.sh");
+    let (directory, output) = run_script("units_store.sh");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let log = fs::read_to_string(room.0.join("out/log")).unwrap_or_default();
+    let log = fs::read_to_string(directory.0.join("out/log")).unwrap_or_default();
     let expected = [
         "root: served",
         "root: keeper 0",
@@ -171,7 +171,7 @@ const UNITS: &[(&str, f64)] = &[
 #[test]
 fn exposure_levels_of_units_stay_below_limits() {
     let packaging = PathBuf::from(CRATE).join("../../docs/packaging");
-    for (unit, most) in UNITS {
+    for (unit, max_level) in UNITS {
         let output = Command::new("systemd-analyze")
             .args(["security", "--offline=true"])
             .arg(packaging.join(unit))
@@ -189,6 +189,9 @@ fn exposure_levels_of_units_stay_below_limits() {
             .find_map(|line| line.split_once("Overall exposure level for "));
         let level =
             overall.and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<f64>().ok());
-        assert!(level.is_some_and(|level| level <= *most), "{unit}: {text}");
+        assert!(
+            level.is_some_and(|level| level <= *max_level),
+            "{unit}: {text}"
+        );
     }
 }

@@ -1,14 +1,15 @@
-# Runs Weir as the units weir.service and weir-helper.service do: the keeper and its daemon as the account `weir` with
+# Runs Weir like the units weir.service and weir-helper.service: the keeper and its daemon as the account `weir` with
 # no capability, and the helper service as root with the capabilities of its unit. There is no service manager here. The
 # director is in the network namespace of this script, its client and its server are in others. $1 is the program, $2
-# an empty directory that everybody can enter, $3 the directory of the units. Prints what the test compares.
+# an empty directory that every account can enter, $3 the directory of the units. Prints the lines that the test
+# compares.
 set -u
-weir=$1 room=$2 units=$3
+weir=$1 dir=$2 units=$3
 . "$(dirname "$0")/separation_common.sh"
 echo 'lbadmin:x:992:' >>group
 mkdir certs log
 chmod 700 certs log
-# As on a machine with systemd: the account cannot see what is pinned.
+# As on a machine with systemd: the account cannot list the pins.
 chmod 700 bpf
 
 keeper= service= origin= load= client= server=
@@ -38,21 +39,21 @@ listen = ["10.77.1.1:443"]
 forward = "proxy"
 protocol = "http"
 pool = "p"
-access_log = "$room/log/access"
-tls = { certificates = "$room/certs" }
+access_log = "$dir/log/access"
+tls = { certificates = "$dir/certs" }
 [[route]]
 service = "proxied"
 path = "/files/*"
-files = { root = "$room/web", strip = "/files" }
+files = { root = "$dir/web", strip = "/files" }
 END
 chmod 600 weir.toml
-export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_HELPER_SOCKET=$room/helper/socket
-export WEIR_CONFIG=$room/weir.toml WEIR_TEST_ATTEMPTS=1
-# Only the daemon has this variable.
+export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/weir WEIR_HELPER_SOCKET=$dir/helper/socket
+export WEIR_CONFIG=$dir/weir.toml WEIR_TEST_ATTEMPTS=1
+# Only the daemon receives this address as WEIR_TEST_VIP.
 daemon_vip=10.77.9.5
 cd /
 
-# The capabilities of a unit, in the form that setpriv accepts.
+# Prints the capabilities of a unit in setpriv's syntax.
 bounding() {
   sed -n 's/^CapabilityBoundingSet=//p' "$units/$1" | tr ' ' '\n' | sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,'
 }
@@ -60,12 +61,12 @@ helper_set=$(bounding weir-helper.service)
 daemon_set=$(bounding weir.service)
 start_service() {
   setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all --no-new-privs \
-    "$weir" helper --service >>"$room/out/helper" 2>&1 &
+    "$weir" helper --service >>"$dir/out/helper" 2>&1 &
   service=$!
 }
 start_keeper() {
   setpriv --reuid weir --regid weir --clear-groups --bounding-set "-all${daemon_set:+,$daemon_set}" --inh-caps -all \
-    --no-new-privs env "WEIR_TEST_VIP=$daemon_vip" "$weir" run >>"$room/out/log" 2>&1 &
+    --no-new-privs env "WEIR_TEST_VIP=$daemon_vip" "$weir" run >>"$dir/out/log" 2>&1 &
   keeper=$!
 }
 
@@ -73,7 +74,7 @@ page() { in_client curl -sk --max-time 2 "$1/page" | grep -q found; }
 process() { pgrep -P "$1" -f "$2"; }
 is_new() { new=$(process "$1" "$2") && [ "$new" != "$3" ]; }
 served() { page "$2" && echo "$1: served"; }
-owner() { stat -c '%U %G %a' "$room/$1"; }
+owner() { stat -c '%U %G %a' "$dir/$1"; }
 nat=http://10.77.9.1 proxy=https://10.77.1.1
 all_served() {
   served "$1 nat" $nat
@@ -82,7 +83,7 @@ all_served() {
 field() { awk "/^$2:/ {print \$2}" "/proc/$1/status"; }
 rights() { echo "user $(field "$1" Uid), CapEff $(field "$1" CapEff), NoNewPrivs $(field "$1" NoNewPrivs)"; }
 
-# The keeper may be the first: it waits.
+# The keeper may start first: it waits for the service.
 start_keeper
 start_service
 wait_for page $nat
@@ -97,11 +98,11 @@ echo "directories: $(owner run), $(owner helper), $(owner helper/socket)"
 echo "socket: $(owner run/weir.sock)"
 setpriv --reuid daemon --regid 992 --clear-groups "$weir" status >/dev/null && echo "status of a member: ok"
 echo "files: lock $(owner run/lock), state $(owner run/state.json), log $(owner log/access)"
-"$weir" status >"$room/out/status" 2>&1 && echo "status: ok" || cat "$room/out/status"
+"$weir" status >"$dir/out/status" 2>&1 && echo "status: ok" || cat "$dir/out/status"
 
-# Others than the account and root are not served, and the account cannot name programs.
-ask() { python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" "$1"; }
-cat >"$room/ask.py" <<'END'
+# The service accepts only requests of the account and of root, and the account cannot permit programs.
+ask() { python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" "$1"; }
+cat >"$dir/ask.py" <<'END'
 import socket, sys
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.settimeout(5)
@@ -111,20 +112,20 @@ print(connection.recv(4096).decode())
 END
 as() { account=$1; shift; setpriv --reuid "$account" --regid 991 --clear-groups "$@"; }
 permit='{"permit":{"program":"/bin/sh"}}'
-as weir /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" "$permit"
-as daemon /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":1}}'
-as weir /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":99}}'
-cp /bin/true "$room/foreign"
-chown daemon "$room/foreign"
-ask "{\"permit\":{\"program\":\"$room/foreign\"}}" | grep -o 'must be owned by root'
+as weir /usr/bin/python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" "$permit"
+as daemon /usr/bin/python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":1}}'
+as weir /usr/bin/python3 "$dir/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":99}}'
+cp /bin/true "$dir/foreign"
+chown daemon "$dir/foreign"
+ask "{\"permit\":{\"program\":\"$dir/foreign\"}}" | grep -o 'must be owned by root'
 
 reload() {
-  sed -i "s/10.77.1.1:$1/10.77.1.1:$2/" "$room/weir.toml"
-  "$weir" reload >"$room/out/reload" 2>&1 && echo "$3: reloaded" || cat "$room/out/reload"
+  sed -i "s/10.77.1.1:$1/10.77.1.1:$2/" "$dir/weir.toml"
+  "$weir" reload >"$dir/out/reload" 2>&1 && echo "$3: reloaded" || cat "$dir/out/reload"
   wait_for page https://10.77.1.1:"$2"
   served "$3" https://10.77.1.1:"$2"
 }
-begin $nat
+start_requests $nat
 reload 443 444 reload
 
 kill -9 "$engine"
@@ -136,16 +137,16 @@ wait_for "$weir" status
 echo "edits: $(owner run/edits.sock)"
 
 # The service reads the same variables as the daemon, or rejects the configuration.
-cp "$room/weir.toml" "$room/kept"
+cp "$dir/weir.toml" "$dir/kept"
 for address in '${WEIR_TEST_VIP}' '${WEIR_TEST_VIP:-10.77.9.1}'; do
-  sed "s/10.77.9.1:80/$address:80/" "$room/kept" >"$room/weir.toml"
-  "$weir" reload >"$room/out/reload" 2>&1 && echo "variable: applied"
-  grep -o 'WEIR_TEST_VIP is not set\|have other values' "$room/out/reload"
+  sed "s/10.77.9.1:80/$address:80/" "$dir/kept" >"$dir/weir.toml"
+  "$weir" reload >"$dir/out/reload" 2>&1 && echo "variable: applied"
+  grep -o 'WEIR_TEST_VIP is not set\|have other values' "$dir/out/reload"
 done
-cp "$room/kept" "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
+cp "$dir/kept" "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"
 
-# The service, and with it every helper.
+# Kill the service, which ends every helper.
 engine=$(process $service 'helper --engine')
 kill -9 $service
 wait $service 2>/dev/null
@@ -170,17 +171,17 @@ wait_for is_new $keeper 'weir.* run' "$daemon"
 wait_for "$weir" status
 served "killed daemon" https://10.77.1.1:445
 
-"$weir" upgrade "$room/foreign" >/dev/null 2>&1 || echo "foreign program: refused"
+"$weir" upgrade "$dir/foreign" >/dev/null 2>&1 || echo "foreign program: refused"
 "$weir" upgrade /bin/false >/dev/null 2>&1 || echo "failed upgrade: refused"
-cp "$weir" "$room/next"
-setpriv --reuid weir --regid weir --clear-groups "$weir" upgrade "$room/next" >/dev/null 2>&1 ||
+cp "$weir" "$dir/next"
+setpriv --reuid weir --regid weir --clear-groups "$weir" upgrade "$dir/next" >/dev/null 2>&1 ||
   echo "program of the account: refused"
-"$weir" upgrade "$room/next" >"$room/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$room/out/upgrade"
-is_next() { [ "$(readlink "/proc/$(process "$1" "$2")/exe")" = "$room/next" ]; }
+"$weir" upgrade "$dir/next" >"$dir/out/upgrade" 2>&1 && echo "upgrade: ok" || cat "$dir/out/upgrade"
+is_next() { [ "$(readlink "/proc/$(process "$1" "$2")/exe")" = "$dir/next" ]; }
 wait_for is_next $service 'helper --engine'
 wait_for is_next $keeper 'next.* run'
 served upgraded https://10.77.1.1:445
-lost "all this"
+stop_requests "all this"
 
 # systemd would pass the sockets to the next keeper.
 kill -9 $keeper

@@ -1,14 +1,14 @@
-# Replaces a Weir that runs as root in one unit by the units weir.service and weir-helper.service, and back, with a
+# Replaces a Weir that runs as root in one unit with the units weir.service and weir-helper.service, and back, using a
 # service manager of the test that stores descriptors. The director is in the network namespace of this script, its
-# client and its server are in others. $1 is the program, $2 an empty directory that everybody can enter, $3 the
-# directory of the units. Prints what the test compares.
+# client and its server are in others. $1 is the program, $2 an empty directory that every account can enter, $3 the
+# directory of the units. Prints the lines that the test compares.
 set -u
-weir=$1 room=$2 units=$3 tests=$(cd "$(dirname "$0")" && pwd)
+weir=$1 dir=$2 units=$3 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/separation_common.sh"
 
-space
+add_namespace
 client=$!
-space
+add_namespace
 server=$!
 in_client() { nsenter -t $client -n "$@"; }
 manager= service= origin= load=
@@ -47,32 +47,33 @@ protocol = "http"
 pool = "p"
 END
 chmod 600 weir.toml
-mkfifo out/orders out/answers
-export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_CONFIG=$room/weir.toml
+mkfifo out/manager-requests out/manager-replies
+export WEIR_RUNTIME_DIR=$dir/run WEIR_PIN_DIR=$dir/bpf/weir WEIR_CONFIG=$dir/weir.toml
 cd /
-python3 "$tests/units_manager.py" "$room/out/notify" "$room/out/log" <"$room/out/orders" >"$room/out/answers" &
+python3 "$tests/units_manager.py" "$dir/out/notify" "$dir/out/log" \
+  <"$dir/out/manager-requests" >"$dir/out/manager-replies" &
 manager=$!
-exec 3>"$room/out/orders" 4<"$room/out/answers"
-order() {
+exec 3>"$dir/out/manager-requests" 4<"$dir/out/manager-replies"
+request() {
   echo "$*" >&3
-  read -r answer <&4
+  read -r reply <&4
 }
-# The capabilities of a unit, as setpriv wants them.
+# The capabilities of the unit in setpriv's syntax.
 helper_set=$(sed -n 's/^CapabilityBoundingSet=//p' "$units/weir-helper.service" | tr ' ' '\n' |
   sed -n 's/^CAP_\(.*\)/+\1/p' | tr 'A-Z\n' 'a-z,')
 start_service() {
-  WEIR_HELPER_SOCKET=$room/helper/socket setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all \
-    --no-new-privs "$weir" helper --service 3>&- 4<&- >>"$room/out/log.helper" 2>&1 &
+  WEIR_HELPER_SOCKET=$dir/helper/socket setpriv --bounding-set "-all,${helper_set%,}" --inh-caps -all \
+    --no-new-privs "$weir" helper --service 3>&- 4<&- >>"$dir/out/log.helper" 2>&1 &
   service=$!
 }
 start_units() {
-  order start env "WEIR_HELPER_SOCKET=$room/helper/socket" setpriv --reuid weir --regid weir --clear-groups \
+  request start env "WEIR_HELPER_SOCKET=$dir/helper/socket" setpriv --reuid weir --regid weir --clear-groups \
     --bounding-set -all --inh-caps -all --no-new-privs "$weir" run
-  keeper=$answer
+  keeper=$reply
 }
 start_root() {
-  order start "$weir" run
-  keeper=$answer
+  request start "$weir" run
+  keeper=$reply
 }
 
 page() { in_client curl -s --max-time 30 "http://$1/page" | grep -q found; }
@@ -85,35 +86,35 @@ wait_for is_up
 page 10.81.9.1 && page 10.81.1.1:81 && echo "root: served"
 echo "root: keeper $(awk '/^Uid/ {print $2}' "/proc/$keeper/status")"
 
-# systemctl restart weir, after the package was installed.
-begin 10.81.9.1 10.81.1.1:81
-order stop
+# As `systemctl restart weir` after the installation of the package.
+start_requests 10.81.9.1 10.81.1.1:81
+request stop
 start_service
 start_units
 wait_for is_up
-lost "root to units"
+stop_requests "root to units"
 echo "units: keeper $(rights "$keeper"), daemon $(rights "$(daemon)")"
-sed -i 's/10.81.9.1:80/10.81.9.2:80/' "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 && page 10.81.9.2 && echo "units: reloaded" || cat "$room/out/reload"
-sed -i 's/10.81.9.2:80/10.81.9.1:80/' "$room/weir.toml"
-"$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
+sed -i 's/10.81.9.1:80/10.81.9.2:80/' "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && page 10.81.9.2 && echo "units: reloaded" || cat "$dir/out/reload"
+sed -i 's/10.81.9.2:80/10.81.9.1:80/' "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"
 
-begin 10.81.9.1 10.81.1.1:81
-order kill
+start_requests 10.81.9.1 10.81.1.1:81
+request kill
 start_units
 wait_for is_up
-lost "killed keeper"
+stop_requests "killed keeper"
 
 # Back to the unit of an earlier version.
-begin 10.81.9.1 10.81.1.1:81
-order stop
+start_requests 10.81.9.1 10.81.1.1:81
+request stop
 kill $service
 wait $service
 service=
 start_root
 wait_for is_up
-lost "units to root"
+stop_requests "units to root"
 echo "root: keeper $(awk '/^Uid/ {print $2}' "/proc/$keeper/status")"
-order stop
-echo "stopped: $answer"
+request stop
+echo "stopped: $reply"
 "$weir" clean >/dev/null 2>&1 && echo "clean: done"

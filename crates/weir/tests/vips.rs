@@ -13,14 +13,14 @@ const V6: &str = "fd71::11";
 
 const POOL: &str = "[pool.web]\nservers = [\"10.71.0.20\"]\n";
 
-fn proxy() -> String {
+fn proxy_service() -> String {
     format!(
         "[service.www]\nlisten = [\"{V4}:80\", \"[{V6}]:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \
          \"web\"\n"
     )
 }
 
-fn other(address: &str) -> String {
+fn other_service(address: &str) -> String {
     format!(
         "[service.other]\nlisten = [\"{address}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n"
     )
@@ -30,7 +30,7 @@ fn config(services: &str) -> String {
     format!("[node]\nvip_interface = \"eth0\"\n{POOL}{services}")
 }
 
-fn has(world: &World, vip: &str) -> bool {
+fn has_address(world: &World, vip: &str) -> bool {
     let output = world.output("director", "ip -o addr show dev eth0");
     String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/"))
 }
@@ -60,12 +60,12 @@ fn proxy_vip_is_added_announced_and_removed() {
             &format!("neigh add {vip} lladdr 02:00:00:00:00:99 dev eth0 nud stale"),
         );
     }
-    let pid = world.start_director(&config(&proxy()));
+    let pid = world.start_director(&config(&proxy_service()));
     for vip in [V4, V6] {
-        assert!(has(&world, vip), "{vip} was not added");
+        assert!(has_address(&world, vip), "{vip} was not added");
         wait_for("the announcement", Duration::from_secs(10), || {
-            let known = world.output("client", &format!("ip neigh show {vip}"));
-            !String::from_utf8_lossy(&known.stdout).contains("02:00:00:00:00:99")
+            let neighbour = world.output("client", &format!("ip neigh show {vip}"));
+            !String::from_utf8_lossy(&neighbour.stdout).contains("02:00:00:00:00:99")
         });
         let url = format!(
             "http://{}/name",
@@ -78,28 +78,30 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(!pins.exists(), "a proxy must need no data plane");
     // An address that another program removes is restored.
     world.ip("director", &format!("addr del {V4}/32 dev eth0"));
-    wait_for("the address again", Duration::from_secs(10), || {
-        has(&world, V4)
-    });
+    wait_for(
+        "the address to be restored",
+        Duration::from_secs(10),
+        || has_address(&world, V4),
+    );
     // The address of a removed service is removed. An address that existed before is kept.
-    world.reload(&config(&other("10.71.0.10:80")));
+    world.reload(&config(&other_service("10.71.0.10:80")));
     assert!(
-        !has(&world, V4) && !has(&world, V6),
+        !has_address(&world, V4) && !has_address(&world, V6),
         "unused VIPs must be removed"
     );
     assert_eq!(vip_state(&world, "other"), "local");
-    world.reload(&config(&proxy()));
+    world.reload(&config(&proxy_service()));
     world.kill_director(pid);
     let printed = world.run_weir(&["clean"]);
     assert!(
-        !has(&world, V4) && !has(&world, V6),
+        !has_address(&world, V4) && !has_address(&world, V6),
         "clean must remove the VIPs"
     );
     assert!(
         printed.contains(&format!("{V4} removed from eth0\n")),
         "{printed}"
     );
-    assert!(has(&world, "10.71.0.10"));
+    assert!(has_address(&world, "10.71.0.10"));
 }
 
 /// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
@@ -113,7 +115,7 @@ fn clean_in_another_namespace_is_refused() {
     world.start_nginx(1024);
     let pid = world.start_director(&config(&format!(
         "{}[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"direct\"\npool = \"web\"\n",
-        proxy()
+        proxy_service()
     )));
     world.kill_director(pid);
     // The same address on an interface of the same name, which Weir has not added.
@@ -133,7 +135,7 @@ fn clean_in_another_namespace_is_refused() {
             String::from_utf8_lossy(&text).into_owned(),
         )
     };
-    let on_client = || {
+    let client_has_address = || {
         let output = world.output("client", "ip -o addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains("10.71.0.12/")
     };
@@ -150,12 +152,15 @@ fn clean_in_another_namespace_is_refused() {
 
     let (code, printed) = clean(&["--force"]);
     assert_eq!(code, Some(0), "{printed}");
-    let kept = format!(
+    let expected = format!(
         "10.71.0.12 on eth0 in /run/netns/{} is not removed",
         world.namespace("director")
     );
-    assert!(printed.contains(&kept), "{printed}");
-    assert!(on_client() && has(&world, "10.71.0.12"), "{printed}");
+    assert!(printed.contains(&expected), "{printed}");
+    assert!(
+        client_has_address() && has_address(&world, "10.71.0.12"),
+        "{printed}"
+    );
     assert!(!world.pin_dir("director").exists());
 }
 
@@ -166,8 +171,8 @@ fn open_connection_keeps_its_vip() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    world.start_director(&config(&proxy()));
-    let held = world.inside("client", || {
+    world.start_director(&config(&proxy_service()));
+    let client = world.spawn_on("client", || {
         let mut stream = TcpStream::connect((V4, 80)).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -177,17 +182,26 @@ fn open_connection_keeps_its_vip() {
             .expect("send");
         stream
     });
-    let mut held = held.join().expect("thread panicked");
+    let mut stream = client.join().expect("thread panicked");
     // A request is in progress: a reload does not abort it.
-    world.reload(&config(&other(&format!("[{V6}]:80"))));
-    assert!(has(&world, V4), "an open connection must keep its VIP");
-    held.write_all(b"Connection: close\r\n\r\n").expect("send");
-    let mut answer = String::new();
-    held.read_to_string(&mut answer).expect("read the response");
-    assert!(answer.contains("200 OK"), "{answer}");
-    drop(held);
-    wait_for("its end", Duration::from_secs(20), || !has(&world, V4));
-    assert!(has(&world, V6));
+    world.reload(&config(&other_service(&format!("[{V6}]:80"))));
+    assert!(
+        has_address(&world, V4),
+        "an open connection must keep its VIP"
+    );
+    stream
+        .write_all(b"Connection: close\r\n\r\n")
+        .expect("send");
+    let mut response = String::new();
+    stream
+        .read_to_string(&mut response)
+        .expect("read the response");
+    assert!(response.contains("200 OK"), "{response}");
+    drop(stream);
+    wait_for("the removal of the VIP", Duration::from_secs(20), || {
+        !has_address(&world, V4)
+    });
+    assert!(has_address(&world, V6));
 }
 
 #[test]
@@ -197,10 +211,10 @@ fn layer_4_engine_takes_over_vips() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    let pid = world.start_director(&config(&proxy()));
+    let pid = world.start_director(&config(&proxy_service()));
     let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
-    world.reload(&config(&format!("{}{layer_4}", proxy())));
-    assert!(has(&world, V4) && has(&world, "10.71.0.12"));
+    world.reload(&config(&format!("{}{layer_4}", proxy_service())));
+    assert!(has_address(&world, V4) && has_address(&world, "10.71.0.12"));
     assert_eq!(vip_state(&world, "www"), "added");
     let url = format!(
         "http://{}/name",
@@ -210,14 +224,19 @@ fn layer_4_engine_takes_over_vips() {
     // A restarted daemon still knows which VIPs were added.
     world.kill_director(pid);
     let pid = world.start_director(&config(layer_4));
-    wait_for("the proxy's address to go", Duration::from_secs(10), || {
-        !has(&world, V4)
-    });
+    wait_for(
+        "the removal of the proxy's address",
+        Duration::from_secs(10),
+        || !has_address(&world, V4),
+    );
     world.kill_director(pid);
     world.run_weir(&["clean"]);
-    assert!(!has(&world, "10.71.0.12"));
+    assert!(!has_address(&world, "10.71.0.12"));
     let vip = Family::V4.vip().to_string();
-    assert!(has(&world, &vip), "an existing address must be kept");
+    assert!(
+        has_address(&world, &vip),
+        "an existing address must be kept"
+    );
 }
 
 #[test]
@@ -226,8 +245,8 @@ fn missing_proxy_vip_is_reported() {
         return;
     }
     let mut world = World::new(1);
-    let without = format!("{POOL}{}", proxy());
-    let path = world.write_config(&without);
+    let text_without_interface = format!("{POOL}{}", proxy_service());
+    let path = world.write_config(&text_without_interface);
     let check = world
         .weir("director")
         .args(["check", "-c"])
@@ -244,7 +263,7 @@ fn missing_proxy_vip_is_reported() {
         text.contains("connections cannot reach the service"),
         "{text}"
     );
-    world.start_director(&without);
+    world.start_director(&text_without_interface);
     assert_eq!(vip_state(&world, "www"), "absent");
     let doctor = world
         .weir("director")
@@ -260,7 +279,7 @@ fn missing_proxy_vip_is_reported() {
 }
 
 /// Runs `weir ARGUMENTS`. Returns what it prints to both streams.
-fn printed(world: &World, arguments: &[&str]) -> String {
+fn weir_output(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
     let output = output.expect("run weir");
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -269,15 +288,15 @@ fn printed(world: &World, arguments: &[&str]) -> String {
 fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     let mut world = World::new(1);
     world.start_director(&config(services));
-    assert!(vips.iter().all(|vip| has(&world, vip)));
+    assert!(vips.iter().all(|vip| has_address(&world, vip)));
     let log = world.log();
     let running = log.lines().find(|line| line.contains(" running "));
     let running = running.unwrap_or_else(|| panic!("{log}"));
     let path = world.write_config(&format!("{POOL}{services}"));
     let path = path.to_str().expect("path is valid UTF-8");
-    let plan = printed(&world, &["plan", "-c", path]);
+    let plan = weir_output(&world, &["plan", "-c", path]);
     assert_eq!(plan.matches("warning: eth0 loses ").count(), 1, "{plan}");
-    let check = printed(&world, &["check", "-c", path]);
+    let check = weir_output(&world, &["check", "-c", path]);
     assert_eq!(check.matches("warning: ").count(), 1, "{check}");
     assert!(
         check.contains("help: set vip_interface = \"eth0\" in [node]"),
@@ -285,23 +304,25 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     );
     for vip in vips {
         assert!(running.contains(&format!("{vip} on eth0")), "{running}");
-        let gone = format!("- address {vip} on eth0\n");
-        assert!(plan.contains(&gone), "{plan}");
-        let removed = format!("{vip} of service");
-        assert!(check.contains(&removed), "{check}");
+        let change = format!("- address {vip} on eth0\n");
+        assert!(plan.contains(&change), "{plan}");
+        let address = format!("{vip} of service");
+        assert!(check.contains(&address), "{check}");
         assert!(check.contains("will be removed from eth0"), "{check}");
     }
     // The addresses are actually removed, as the warnings state.
     world.reload(&format!("{POOL}{services}"));
-    wait_for("the addresses to go", Duration::from_secs(10), || {
-        !vips.iter().any(|vip| has(&world, vip))
-    });
+    wait_for(
+        "the removal of the addresses",
+        Duration::from_secs(10),
+        || !vips.iter().any(|vip| has_address(&world, vip)),
+    );
 }
 
 #[test]
 fn reload_that_removes_vips_is_warned_about() {
     if privileged() {
-        assert_warned_about_removed_vips(&proxy(), &[V4, V6]);
+        assert_warned_about_removed_vips(&proxy_service(), &[V4, V6]);
     }
 }
 

@@ -22,6 +22,8 @@ mod pair;
 mod recorder;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
+#[path = "vrrp/steady.rs"]
+mod steady;
 #[path = "vrrp/upgrade.rs"]
 mod upgrade;
 
@@ -30,7 +32,7 @@ use serde_json::Value;
 use std::time::Duration;
 use world::privileged;
 
-/// A process that ends earlier after its start is not replaced immediately.
+/// A process that exits within this time of its start is not replaced immediately.
 const MIN_PROCESS_AGE: Duration = Duration::from_millis(1500);
 
 fn config(priority: u8, more: &str) -> String {
@@ -52,7 +54,7 @@ fn two_directors() -> Pair {
 }
 
 #[test]
-fn vip_moves_by_release_stop_and_link_failure() {
+fn vip_moves_on_release_stop_and_link_failure() {
     if !privileged() {
         return;
     }
@@ -81,7 +83,7 @@ fn vip_moves_by_release_stop_and_link_failure() {
         pair.world.output("client", &command);
         pair.uses("client", "second")
     });
-    pair.join("director");
+    pair.reconnect("director");
     pair.wait_for_holder("director");
     // This director was active all the time, but clients have the other one's MAC address.
     pair.wait_for("the client to use the director", || {
@@ -105,7 +107,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         return;
     }
     let pair = two_directors();
-    let agent = pair.process("director", "vrrp-agent");
+    let agent = pair.process_id("director", "vrrp-agent");
     let takeovers = || pair.router("second")["takeovers"].clone();
     assert_eq!(takeovers(), 0);
     pair.kill(pair.daemon("director"));
@@ -117,7 +119,7 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         pair.router("director")["priority"] == 140
     });
     assert_eq!(
-        (takeovers(), pair.process("director", "vrrp-agent")),
+        (takeovers(), pair.process_id("director", "vrrp-agent")),
         (Value::from(0), agent)
     );
     pair.wait_for("the daemon's status", || {
@@ -147,19 +149,19 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
         let log = std::fs::read_to_string(pair.path("second.log")).unwrap_or_default();
         log.matches("virtual routers are configured").count() > 1
     });
-    pair.wait_for("old processes", || {
+    pair.wait_for("the agent to be old enough", || {
         pair.age("director", "vrrp-agent") > MIN_PROCESS_AGE
     });
     let before = takeovers();
     for kill in [&["vrrp-agent"][..], &["helper"], &["vrrp-agent", "helper"]] {
         let killed: Vec<u32> = kill
             .iter()
-            .map(|name| pair.process("director", name))
+            .map(|name| pair.process_id("director", name))
             .collect();
         killed.iter().for_each(|pid| pair.kill(*pid));
         pair.wait_for("new processes", || {
             kill.iter().zip(&killed).all(|(name, pid)| {
-                pair.find("director", name)
+                pair.find_process("director", name)
                     .is_some_and(|found| found != *pid)
             })
         });
@@ -173,13 +175,17 @@ fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
                 .all(|name| pair.age("director", name) > MIN_PROCESS_AGE)
         });
     }
-    assert_eq!(takeovers(), before, "the other director became active");
+    assert_eq!(
+        takeovers(),
+        before,
+        "the other director must not become active"
+    );
 
     // Without virtual routers, both processes end.
     pair.reload("director", "");
     pair.wait_for_holder("second");
     pair.wait_for("the end of the agent", || {
-        pair.find("director", "vrrp-agent").is_none()
+        pair.find_process("director", "vrrp-agent").is_none()
     });
 }
 
@@ -191,9 +197,9 @@ fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
     let mut pair = Pair::new();
     let (flag, log) = (pair.path("flag"), pair.path("notified"));
     let notify = pair.path("notify");
-    pair.script(&notify, &format!("echo \"$@\" >> {log}"));
+    pair.write_script(&notify, &format!("echo \"$@\" >> {log}"));
     let check = pair.path("check");
-    pair.script(&check, &format!("test -e {flag}"));
+    pair.write_script(&check, &format!("test -e {flag}"));
     std::fs::write(&flag, "").expect("write the file");
     let more = format!(
         "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], user = \"root\", \
@@ -238,7 +244,7 @@ fn existing_address_is_kept_and_leftovers_are_removed() {
     pair.wait_for_holder("director");
     // No process of Weir remains that could remove the address.
     for name in ["vrrp-agent", "helper"] {
-        pair.suspend(pair.process("director", name));
+        pair.suspend(pair.process_id("director", name));
     }
     pair.kill_all("director");
     assert!(pair.holds("director", VIP));

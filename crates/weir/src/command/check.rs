@@ -27,30 +27,32 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
         }
     };
     let mut problems = configuration::doubtful_certificates(&loaded.desired);
-    problems.extend(occupied(global, &loaded)?);
+    problems.extend(occupied_listeners(global, &loaded)?);
     let rejected = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
     // If the addresses cannot be read, only the file is checked.
     let absent = block_on(configuration::absent_vips(&loaded.desired, &added))?.unwrap_or_default();
     let failovers = configuration::failovers(&loaded.desired);
-    let name = file.display().to_string();
-    let names = &loaded.desired;
+    let file_name = file.display().to_string();
+    let desired = &loaded.desired;
     let absent = absent
         .iter()
-        .map(|vip| Finding::of_absent_vip(vip, names.file_name(vip.source, &name)));
+        .map(|vip| Finding::of_absent_vip(vip, desired.file_name(vip.source, &file_name)));
     let failovers = failovers
         .iter()
-        .map(|it| Finding::of_failover(it, names.file_name(it.source, &name)));
+        .map(|it| Finding::of_failover(it, desired.file_name(it.source, &file_name)));
     let problems = problems
         .iter()
-        .map(|problem| Finding::of_doubt(problem, names.file_name(problem.source, &name)));
+        .map(|problem| Finding::of_doubt(problem, desired.file_name(problem.source, &file_name)));
     let host_findings = Finding::grouped(absent.chain(failovers).chain(problems));
     let is_warning = |finding: &Finding| finding.severity == "warning";
-    let warned = loaded.warnings > 0 || host_findings.iter().any(is_warning);
+    let has_warnings = loaded.warnings > 0 || host_findings.iter().any(is_warning);
     if json {
         let findings: Vec<Finding> = loaded.found.into_iter().chain(host_findings).collect();
         print(&findings)?;
-        return Ok(ExitCode::from(u8::from(rejected || (strict && warned))));
+        return Ok(ExitCode::from(u8::from(
+            rejected || (strict && has_warnings),
+        )));
     }
     terminal::eprint(&loaded.findings);
     for finding in &host_findings {
@@ -58,10 +60,10 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     }
     if rejected {
         return Err(Failure::Failed {
-            message: "files named in the configuration cannot be used".to_owned(),
+            message: "files that the configuration refers to cannot be used".to_owned(),
         });
     }
-    if strict && warned {
+    if strict && has_warnings {
         return Err(Failure::Failed {
             message: "--strict: there are warnings".to_owned(),
         });
@@ -78,7 +80,7 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
 
 /// Returns warnings about addresses on which another program listens. They are not errors, because that program may
 /// have exited before Weir starts. While a daemon runs, `weir plan` reports them.
-fn occupied(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
+fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Problem>, Failure> {
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);
     let reply = block_on(client.status())?;
     if !matches!(reply, Err(client::Error::NoDaemon { .. })) {
@@ -103,7 +105,7 @@ fn note_other_file(global: &GlobalOptions) {
         && checked != active
     {
         terminal::eprint(&format!(
-            "note: the daemon uses {}; `weir reload` reads that file, `weir reload -c {}` this one\n",
+            "note: the daemon uses {}; `weir reload` reads that file; `weir reload -c {}` reads this file\n",
             active.display(),
             checked.display()
         ));

@@ -12,8 +12,8 @@ use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
-    // While the lock is held, no daemon can start.
-    let held = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
+    // No daemon can start while this process holds the lock.
+    let lock = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
         runtime_dir::Error::Running { .. } => Failure::Failed {
             message: "a daemon is running: stop it first".to_owned(),
         },
@@ -27,14 +27,14 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
-    let other = held.other_namespace().map_err(Failure::failed)?;
+    let other = lock.other_namespace().map_err(Failure::failed)?;
     let mut text = String::new();
     if let Some(other) = &other {
         if !force {
             return Err(other_namespace_failure(other));
         }
-        let kept = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
-        for (interface, address) in kept {
+        let remaining = weir_engine::discard_changes(&paths).map_err(Failure::failed)?;
+        for (interface, address) in remaining {
             text.push_str(&format!(
                 "{address} on {interface} in {other} is not removed\n"
             ));
@@ -43,8 +43,8 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     let is_here = other.is_none();
     let undone = block_on(undo(&options, &paths, force, is_here))??;
     weir_protect::restore(&global.runtime_dir);
-    let forgotten = held.forget().map_err(Failure::failed)?;
-    text.push_str(&undone.list(global, forgotten));
+    let removed_files = lock.forget().map_err(Failure::failed)?;
+    text.push_str(&undone.list(global, removed_files));
     if text.is_empty() {
         text.push_str("nothing to remove\n");
     }
@@ -71,7 +71,7 @@ async fn undo(
     let steps = match weir_real_server::down(options, &DownRequest::default()).await {
         Err(error) if force => {
             terminal::eprint(&format!(
-                "weir: failed to undo changes by `real-server`: {error}\n"
+                "weir: failed to undo changes made by `real-server`: {error}\n"
             ));
             Vec::new()
         }
@@ -93,8 +93,8 @@ async fn undo(
 
 impl Undone {
     /// Returns one line for each setting of `real-server`, the data plane, each address, and each count of other
-    /// objects. `forgotten` = number of files removed from the runtime directory.
-    fn list(&self, global: &GlobalOptions, forgotten: usize) -> String {
+    /// objects. `removed_files` = number of files removed from the runtime directory.
+    fn list(&self, global: &GlobalOptions, removed_files: usize) -> String {
         let mut text: String = self.steps.iter().map(|step| format!("{step}\n")).collect();
         if self.cleaned.data_plane {
             let directory = global.pin_dir.display();
@@ -127,7 +127,7 @@ impl Undone {
                 "rules of firewall marks removed",
             ),
             (
-                forgotten,
+                removed_files,
                 "file removed from the runtime directory",
                 "files removed from the runtime directory",
             ),
@@ -136,20 +136,23 @@ impl Undone {
             match count {
                 0 => {}
                 1 => text.push_str(&format!("1 {singular}\n")),
-                more => text.push_str(&format!("{more} {plural}\n")),
+                _ => text.push_str(&format!("{count} {plural}\n")),
             }
         }
         text
     }
 }
 
-/// Returns the failure if the daemon ran in another network namespace: the recorded names mean other interfaces here.
+/// Returns the failure for a daemon that ran in another network namespace: in this namespace, the recorded names may be
+/// those of other interfaces.
 fn other_namespace_failure(other: &OtherNamespace) -> Failure {
-    let here = match other.path() {
+    let advice = match other.path() {
         Some(path) => format!("run `nsenter --net={} weir clean`", path.display()),
-        None => "run `weir clean` there, or with --force if it no longer exists".to_owned(),
+        None => {
+            "run `weir clean` there, or with --force if that namespace no longer exists".to_owned()
+        }
     };
     Failure::Failed {
-        message: format!("the daemon ran in another network namespace, {other}: {here}"),
+        message: format!("the daemon ran in another network namespace, {other}: {advice}"),
     }
 }

@@ -79,10 +79,10 @@ fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome
         loop {
             match client.cluster().await {
                 Ok(group) => {
-                    let step = step(&group);
-                    if step != shown && !json {
-                        terminal::eprint(&format!("{step}\n"));
-                        shown = step;
+                    let line = progress_line(&group);
+                    if line != shown && !json {
+                        terminal::eprint(&format!("{line}\n"));
+                        shown = line;
                     }
                     // A director that has not read the publication from etcd yet still reports the previous one.
                     let is_over = group.published == version && group.rollout != "running";
@@ -118,7 +118,7 @@ fn wait_for_rollout(global: &GlobalOptions, version: u64, json: bool) -> Outcome
 }
 
 /// Returns one line about the progress of the rollout.
-fn step(group: &Group) -> String {
+fn progress_line(group: &Group) -> String {
     let present = group.members.iter().filter(|it| it.state == "present");
     let (all, done) = (
         present.clone().count(),

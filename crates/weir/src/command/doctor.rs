@@ -29,13 +29,13 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
              missing: run as root to see everything\n",
         );
     }
-    let mut reported = Vec::new();
+    let mut daemon_findings = Vec::new();
     let mut findings = block_on(async {
         let daemon = match client.status().await {
             Ok(report) => {
-                reported = report.director_findings();
-                reported.extend(report.sync_findings());
-                reported.extend(report.group_findings());
+                daemon_findings = report.director_findings();
+                daemon_findings.extend(report.sync_findings());
+                daemon_findings.extend(report.group_findings());
                 Daemon::Running(report.doctor_services())
             }
             Err(client::Error::NoDaemon { .. }) => Daemon::NotRunning,
@@ -48,23 +48,23 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
         weir_doctor::director(&desired, &daemon, &configuration::moving_vips(&desired)).await
     })?
     .map_err(Failure::failed)?;
-    findings.extend(reported);
+    findings.extend(daemon_findings);
     if arguments.fix {
         terminal::eprint(
             "weir: --fix changes nothing on a director: the daemon maintains its own settings\n",
         );
     }
-    report(&findings, arguments)
+    print_findings(&findings, arguments)
 }
 
 pub(super) fn server(options: &Options, arguments: &Doctor) -> Outcome {
     let findings =
         block_on(weir_real_server::doctor(options, arguments.fix))?.map_err(Failure::failed)?;
-    report(&findings, arguments)
+    print_findings(&findings, arguments)
 }
 
 /// Prints the findings. Exit code: 0 = there are no problems, or all are fixed; 1 = there are problems.
-fn report(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
+fn print_findings(findings: &[Diagnosis], arguments: &Doctor) -> Outcome {
     let mut text = if arguments.json {
         serde_json::to_string_pretty(findings).map_err(Failure::failed)? + "\n"
     } else {

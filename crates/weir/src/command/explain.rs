@@ -23,11 +23,11 @@ const NOTHING_TO_EXPLAIN: &str = "explain: specify a code, a packet or a request
 
 pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
     if let Some(number) = &arguments.code {
-        return code(number, arguments.json);
+        return explain_code(number, arguments.json);
     }
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let what = "the explanation";
-    let answer = match (&arguments.packet, &arguments.request) {
+    let explanation = match (&arguments.packet, &arguments.request) {
         (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
             // The daemon parses the request again. An invalid request is a usage error, even without a daemon.
@@ -35,15 +35,15 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
             let parsed = parsed.map_err(|error| Failure::Usage {
                 message: format!("explain: {error}"),
             })?;
-            let named = global.named_config()?;
+            let specified = global.absolute_config()?;
             let active = daemon::last_configuration(&global.runtime_dir);
-            match named.filter(|named| active.as_ref() != Some(named)) {
-                Some(file) => of_file(&parsed, &file)?,
+            match specified.filter(|file| active.as_ref() != Some(file)) {
+                Some(file) => explain_from_file(&parsed, &file)?,
                 None => {
                     let reply = client.explain_request(request, &arguments.headers);
                     match (with_progress(what, reply)?, &global.config) {
                         (Err(client::Error::NoDaemon { .. }), Some(file)) => {
-                            of_file(&parsed, file)?
+                            explain_from_file(&parsed, file)?
                         }
                         (reply, _) => reply?,
                     }
@@ -57,16 +57,16 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
         }
     };
     let text = if arguments.json {
-        serde_json::to_string_pretty(&answer).map_err(Failure::failed)? + "\n"
+        serde_json::to_string_pretty(&explanation).map_err(Failure::failed)? + "\n"
     } else {
-        answer.to_string()
+        explanation.to_string()
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Explains what a configuration file does with a request. Requires no daemon.
-fn of_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
+fn explain_from_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
     let loaded = configuration::load(file, terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,
@@ -75,7 +75,7 @@ fn of_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
 }
 
 /// Explains the code of a diagnostic. Requires no daemon.
-fn code(number: &str, json: bool) -> Outcome {
+fn explain_code(number: &str, json: bool) -> Outcome {
     let Some(code) = Code::named(number) else {
         let message = format!(
             "explain: unknown code {}; docs/manual/codes.md lists all codes. Packets need --packet, requests --request",

@@ -22,25 +22,25 @@ pub(super) fn fmt(global: &GlobalOptions, file: Option<&Path>, check: bool) -> O
         return Err(failed(format!("{name}: only TOML has a canonical form")));
     }
     let mut bytes = Vec::new();
-    let read = match is_stdin {
+    let result = match is_stdin {
         true => io::stdin().read_to_end(&mut bytes).map(drop),
-        false => fs::read(file).map(|read| bytes = read),
+        false => fs::read(file).map(|content| bytes = content),
     };
-    read.map_err(|error| failed(format!("{name}: {error}")))?;
+    result.map_err(|error| failed(format!("{name}: {error}")))?;
     let text = weir_config::load(&bytes).map_err(|error| failed(format!("{name}: {error}")))?;
-    let form = weir_config::canonical(text).map_err(|finding| Failure::Findings {
+    let canonical = weir_config::canonical(text).map_err(|finding| Failure::Findings {
         findings: weir_config::render(&[*finding], text, &name.to_string(), terminal::color()),
     })?;
     if check {
-        if form == text {
+        if canonical == text {
             return Ok(ExitCode::SUCCESS);
         }
         return Err(failed(format!("{name} is not in canonical form")));
     }
     if is_stdin {
-        terminal::print(&form)?;
-    } else if form != text {
-        replace(file, &form).map_err(|error| failed(format!("{name}: {error}")))?;
+        terminal::print(&canonical)?;
+    } else if canonical != text {
+        replace(file, &canonical).map_err(|error| failed(format!("{name}: {error}")))?;
         terminal::print(&format!("changed {name}\n"))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -23,8 +23,8 @@ pub(super) fn generate(what: &Generate) -> Outcome {
             clap_complete::generate(*shell, &mut definition(), "weir", &mut script);
             terminal::print(&String::from_utf8_lossy(&script))?;
         }
-        Generate::Man { directory } => man(directory)?,
-        Generate::Commands => terminal::print(&page())?,
+        Generate::Man { directory } => write_man_pages(directory)?,
+        Generate::Commands => terminal::print(&commands_page())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -39,35 +39,35 @@ fn definition() -> Command {
     })
 }
 
-fn man(directory: &Path) -> std::io::Result<()> {
+fn write_man_pages(directory: &Path) -> std::io::Result<()> {
     clap_mangen::generate_to(definition(), directory)?;
     std::fs::write(directory.join(roff::FILE), roff::configuration())
 }
 
 /// Returns the subcommands that are not hidden, without nested ones.
-fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
 }
 
 /// Returns the manual's page of commands.
-fn page() -> String {
+fn commands_page() -> String {
     let mut root = definition();
     root.build();
     let mut out = String::from(
         "# Commands\n\nGenerated from the program's own definition; `weir COMMAND --help` prints the same. \
          [Exit codes](exit-codes.md).\n\n## Options of every command\n\n",
     );
-    table(
+    push_table(
         &mut out,
         root.get_arguments().filter(|it| it.is_global_set()),
     );
-    for command in visible(&root) {
-        describe(&mut out, command, "weir", 2);
+    for command in visible_subcommands(&root) {
+        push_command(&mut out, command, "weir", 2);
     }
     out
 }
 
-fn describe(out: &mut String, command: &Command, parent: &str, depth: usize) {
+fn push_command(out: &mut String, command: &Command, parent: &str, depth: usize) {
     let name = format!("{parent} {}", command.get_name());
     let about = command.get_about().map(ToString::to_string);
     let _ = writeln!(
@@ -83,10 +83,10 @@ fn describe(out: &mut String, command: &Command, parent: &str, depth: usize) {
         .peekable();
     if arguments.peek().is_some() {
         out.push('\n');
-        table(out, arguments);
+        push_table(out, arguments);
     }
-    for nested in visible(command) {
-        describe(out, nested, &name, depth + 1);
+    for nested in visible_subcommands(command) {
+        push_command(out, nested, &name, depth + 1);
     }
 }
 
@@ -96,7 +96,7 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").trim().to_owned()
 }
 
-fn table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
+fn push_table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     out.push_str("| option | meaning | default |\n|---|---|---|\n");
     for argument in arguments {
         let mut help = argument

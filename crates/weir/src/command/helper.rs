@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::terminal;
 
 pub(super) fn service(global: &GlobalOptions) -> Outcome {
-    terminal::log("info");
+    terminal::start_log("info");
     weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     let socket =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));

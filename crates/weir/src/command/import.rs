@@ -18,7 +18,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     let root = root.transpose()?;
     // Paths of included files are relative to the file.
     let name = import.file.to_string_lossy();
-    let (imported, late) = with_names(root.as_deref(), |machine| match import.from {
+    let (imported, unresolved_names) = with_names(root.as_deref(), |machine| match import.from {
         ImportFrom::Ipvsadm => {
             let imported = weir_ipvsadm::import(&text, machine);
             Imported {
@@ -38,11 +38,11 @@ pub(super) fn import(import: &Import) -> Outcome {
         print(&block_on(about_vips(&imported.toml))?)?;
     }
     print(&imported.toml)?;
-    report(&name, &imported, &late);
+    report(&name, &imported, &unresolved_names);
     if imported.losses.is_empty() || import.accept_losses {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("use --accept-losses to exit with 0 nevertheless");
+    eprintln!("use --accept-losses to exit with 0 anyway");
     Ok(ExitCode::FAILURE)
 }
 
@@ -57,7 +57,7 @@ fn print(text: &str) -> io::Result<()> {
 
 /// Reports each line that was not imported: harmless ones first, and those that may admit clients last, where an
 /// operator notices them.
-fn report(name: &str, imported: &Imported, late: &[String]) {
+fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
     let Imported {
         notes,
         losses,
@@ -67,16 +67,18 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
     for note in notes.iter().filter(|note| !losses.contains(note)) {
         eprintln!("{note}");
     }
-    if !late.is_empty() {
+    if !unresolved_names.is_empty() {
         let seconds = RESOLVING.as_secs();
-        let names = late.join(", ");
+        let names = unresolved_names.join(", ");
         eprintln!(
             "the name servers did not answer within {seconds} s for {names}; lines with these names are incomplete: \
              run the import again, or use addresses"
         );
     }
     if losses.len() > unguarded.len() {
-        eprintln!("\nBEHAVIOUR CHANGES: these lines of {name} are not imported, or not unchanged:");
+        eprintln!(
+            "\nBEHAVIOUR CHANGES: these lines of {name} are not imported, or imported with changes:"
+        );
     }
     for note in losses.iter().filter(|note| !unguarded.contains(note)) {
         eprintln!("  {note}");
@@ -86,7 +88,7 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
     }
     eprintln!(
         "\nBEHAVIOUR CHANGES: these lines of {name} reject, limit or authenticate clients, and are not imported, or \
-         not unchanged; weir.toml may admit clients that {name} rejects:"
+         imported with changes; weir.toml may admit clients that {name} rejects:"
     );
     for note in unguarded {
         eprintln!("  {note}");
@@ -95,17 +97,17 @@ fn report(name: &str, imported: &Imported, late: &[String]) {
 
 fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let most = MOST_BYTES + 1;
-    let done = if path == Path::new("-") {
-        io::stdin().take(most).read_to_end(&mut bytes)
+    let limit = MOST_BYTES + 1;
+    let result = if path == Path::new("-") {
+        io::stdin().take(limit).read_to_end(&mut bytes)
     } else {
-        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+        File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    let done = done.and_then(|read| match read as u64 > MOST_BYTES {
-        true => Err(io::Error::other("it is larger than 64 MiB")),
+    let result = result.and_then(|read| match read as u64 > MOST_BYTES {
+        true => Err(io::Error::other("the file is larger than 64 MiB")),
         false => Ok(()),
     });
-    done.map_err(|error| Failure::Failed {
+    result.map_err(|error| Failure::Failed {
         message: format!("{}: {}", path.display(), with_advice(&error)),
     })?;
     // The other programs do not require UTF-8, and comments in older encodings are common.

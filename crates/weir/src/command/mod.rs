@@ -82,15 +82,15 @@ pub(crate) fn execute(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Runs the program as `ipvsadm` if it was started under that name; `None` = it was started under another name.
-pub(crate) fn by_program_name() -> Option<ExitCode> {
-    let called: OsString = std::env::args_os().next()?;
-    let name = Path::new(&called).file_name()?;
+/// Runs the program as ipvsadm if it was started under that name; `None` = it was started under another name.
+pub(crate) fn run_as_ipvsadm() -> Option<ExitCode> {
+    let program_path: OsString = std::env::args_os().next()?;
+    let name = Path::new(&program_path).file_name()?;
     (name == "ipvsadm").then(|| {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-        let program = called.to_string_lossy();
-        let done = ipvsadm::ipvsadm(&ipvsadm::from_environment(), &program, &arguments);
-        done.unwrap_or_else(|failure| failure.report())
+        let program = program_path.to_string_lossy();
+        let outcome = ipvsadm::ipvsadm(&ipvsadm::from_environment(), &program, &arguments);
+        outcome.unwrap_or_else(|failure| failure.report())
     })
 }
 
@@ -102,8 +102,9 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     Ok(runtime.block_on(work))
 }
 
-/// Time without output before the first progress report, and the interval of further reports.
+/// Time without output before the first progress report.
 const FIRST_PROGRESS: Duration = Duration::from_secs(2);
+/// Interval of further progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a future like [`block_on`], with progress reports on stderr if it takes long.
@@ -139,7 +140,7 @@ async fn report_while<T>(
     let mut pause = first;
     loop {
         match tokio::time::timeout(pause, &mut work).await {
-            Ok(done) => return done,
+            Ok(result) => return result,
             Err(_) => report(),
         }
         pause = interval;

@@ -16,10 +16,10 @@ pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Ou
         NodeAction::Ready => NodeState::Ready,
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
-    let done = client.node(NodeOrder { state });
-    let now = with_progress("the change", done)??;
-    let text = match (json, now.state) {
-        (true, _) => serde_json::to_string(&now).map_err(Failure::failed)? + "\n",
+    let request = client.node(NodeOrder { state });
+    let reply = with_progress("the change", request)??;
+    let text = match (json, reply.state) {
+        (true, _) => serde_json::to_string(&reply).map_err(Failure::failed)? + "\n",
         (false, NodeState::Drain) => {
             "draining: withdrawing routes and releasing virtual routers; `weir node ready` reverts this\n".to_owned()
         }
@@ -30,7 +30,7 @@ pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Ou
 }
 
 pub(super) fn announcer(global: &GlobalOptions) -> Outcome {
-    terminal::log("info");
+    terminal::start_log("info");
     let configuration = std::path::absolute(global.config())?;
     block_on(weir_announce::run(&global.runtime_dir, &configuration))?.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)

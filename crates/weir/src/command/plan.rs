@@ -17,7 +17,7 @@ use crate::terminal;
 
 pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
     let request = FileRequest {
-        path: global.named_config()?,
+        path: global.absolute_config()?,
         text: None,
         color: terminal::color(),
         guard_ms: None,

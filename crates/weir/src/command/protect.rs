@@ -19,7 +19,7 @@ const NOT_FOUND: u8 = 127;
 const SIGNAL_BASE: i32 = 128;
 
 pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
-    terminal::log("warn");
+    terminal::start_log("warn");
     let options = Options {
         listen: arguments.listen.clone(),
         max: arguments.max,
@@ -35,13 +35,13 @@ pub(super) fn protect(global: &GlobalOptions, arguments: &Protect) -> Outcome {
         },
         message: with_advice(&error),
     })?;
-    Ok(code(status))
+    Ok(exit_code(status))
 }
 
-fn code(status: ExitStatus) -> ExitCode {
-    let number = status.code().and_then(|number| u8::try_from(number).ok());
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
     let by_signal = || status.signal().map(signal_code);
-    ExitCode::from(number.or_else(by_signal).unwrap_or(NOT_STARTED))
+    ExitCode::from(code.or_else(by_signal).unwrap_or(NOT_STARTED))
 }
 
 fn signal_code(signal: i32) -> u8 {

@@ -16,8 +16,10 @@ pub(super) fn real_server(global: &GlobalOptions, command: &RealServer) -> Outco
         pin_dir: global.pin_dir.clone(),
     };
     let steps = match command {
-        RealServer::Up(arguments) => block_on(weir_real_server::up(&options, &request(arguments)))?
-            .map_err(Failure::failed)?,
+        RealServer::Up(arguments) => {
+            block_on(weir_real_server::up(&options, &up_request(arguments)))?
+                .map_err(Failure::failed)?
+        }
         RealServer::Down { vips } => {
             let request = DownRequest { vips: vips.clone() };
             block_on(weir_real_server::down(&options, &request))?.map_err(Failure::failed)?
@@ -25,10 +27,10 @@ pub(super) fn real_server(global: &GlobalOptions, command: &RealServer) -> Outco
         RealServer::Show { json } => return show(&options, *json),
         RealServer::Doctor(arguments) => return super::doctor::server(&options, arguments),
     };
-    report(&steps)
+    print_steps(&steps)
 }
 
-fn request(arguments: &Up) -> UpRequest {
+fn up_request(arguments: &Up) -> UpRequest {
     UpRequest {
         forward: match arguments.forward {
             ServerForward::Direct => Forward::Direct,
@@ -54,7 +56,7 @@ fn show(options: &Options, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(steps: &[Step]) -> Outcome {
+fn print_steps(steps: &[Step]) -> Outcome {
     let mut text: String = steps.iter().map(|step| format!("{step}\n")).collect();
     if steps.is_empty() {
         text.push_str("nothing to do\n");

@@ -14,7 +14,7 @@ use crate::terminal;
 
 pub(super) fn reload(global: &GlobalOptions, guard: Option<Duration>, json: bool) -> Outcome {
     let request = FileRequest {
-        path: global.named_config()?,
+        path: global.absolute_config()?,
         text: None,
         color: terminal::color(),
         guard_ms: guard.map(|guard| u64::try_from(guard.as_millis()).unwrap_or(u64::MAX)),

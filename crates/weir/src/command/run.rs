@@ -17,16 +17,16 @@ use crate::terminal;
 const API_THREADS: usize = 1;
 
 pub(super) fn run(global: &GlobalOptions) -> Outcome {
-    terminal::log("info");
+    terminal::start_log("info");
     daemon::hide_memory();
     match Kept::from_environment()? {
-        Some(kept) => daemon(global, kept),
-        None => keeper(global),
+        Some(kept) => run_daemon(global, kept),
+        None => run_keeper(global),
     }
 }
 
 /// Runs the keeper on this thread: the daemon is tied to the life of the thread that started it (PR_SET_PDEATHSIG).
-fn keeper(global: &GlobalOptions) -> Outcome {
+fn run_keeper(global: &GlobalOptions) -> Outcome {
     // An unprivileged user's program may receive its capability for privileged ports from its file, at each start.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
@@ -52,7 +52,7 @@ pub(super) fn paths(global: &GlobalOptions) -> Paths {
     }
 }
 
-fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
+fn run_daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
     let options = Options {
         config: std::path::absolute(global.config())?,
         runtime_dir: global.runtime_dir.clone(),
@@ -70,11 +70,11 @@ fn daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
         .enable_all()
         .build()?;
     let keeper = kept.link.clone();
-    let opened = daemon::run(&options, kept, async |wanted, kept| {
+    let running = daemon::run(&options, kept, async |wanted, kept| {
         Traffic::open(&paths, wanted, kept).await
     });
-    let ended = runtime.block_on(opened);
-    ended.map_err(|error| {
+    let result = runtime.block_on(running);
+    result.map_err(|error| {
         keeper.fail(&error);
         match error {
             daemon::Error::Configuration(rejected) => Failure::Findings {

@@ -28,8 +28,8 @@ pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let name = &server.server;
-    let done = client.server(&name.pool, &name.address, request);
-    let mut now = with_progress("the change", done)??;
+    let change = client.server(&name.pool, &name.address, request);
+    let mut current = with_progress("the change", change)??;
     let mut timed_out_after = None;
     if let ServerAction::Drain {
         wait: true,
@@ -37,15 +37,15 @@ pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
     } = server.action
     {
         let started = Instant::now();
-        now = block_on(wait_until_drained(&client, name, timeout))??;
-        if now.open_connections > 0 {
+        current = block_on(wait_until_drained(&client, name, timeout))??;
+        if current.open_connections > 0 {
             timed_out_after = Some(started.elapsed());
         }
     }
     let text = if server.json {
-        serde_json::to_string_pretty(&now).map_err(Failure::failed)? + "\n"
+        serde_json::to_string_pretty(&current).map_err(Failure::failed)? + "\n"
     } else {
-        format!("{}\n", summary(name, &server.action, &now))
+        format!("{}\n", summary(name, &server.action, &current))
     };
     terminal::print(&text)?;
     match timed_out_after {
@@ -55,7 +55,7 @@ pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
                 "{}/{}: {} after {} s; the server stays drained",
                 name.pool,
                 name.address,
-                connections(now.open_connections),
+                connections(current.open_connections),
                 waited.as_secs()
             ),
         }),
@@ -71,19 +71,19 @@ async fn wait_until_drained(
     let started = Instant::now();
     let mut reported: Option<(u64, Instant)> = None;
     loop {
-        let now = client.server_now(&name.pool, &name.address).await?;
-        let open = now.open_connections;
+        let current = client.server_now(&name.pool, &name.address).await?;
+        let open = current.open_connections;
         let remaining = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
         if open == 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
-            return Ok(now);
+            return Ok(current);
         }
-        let is_due = reported.is_none_or(|(count, at)| {
+        let is_due = reported.is_none_or(|(count, reported_at)| {
             let pause = if count == open {
                 REPORT_INTERVAL
             } else {
                 MIN_REPORT_INTERVAL
             };
-            at.elapsed() >= pause
+            reported_at.elapsed() >= pause
         });
         if is_due {
             reported = Some((open, Instant::now()));
@@ -105,20 +105,20 @@ fn connections(count: u64) -> String {
     match count {
         0 => "no open connection".to_owned(),
         1 => "1 open connection".to_owned(),
-        more => format!("{more} open connections"),
+        _ => format!("{count} open connections"),
     }
 }
 
 /// Returns one line about the result of an action.
-fn summary(name: &ServerName, action: &ServerAction, now: &ServerNow) -> String {
+fn summary(name: &ServerName, action: &ServerAction, current: &ServerNow) -> String {
     let ServerName { pool, address } = name;
-    let open = connections(now.open_connections);
-    let state = match now.state.as_str() {
+    let open = connections(current.open_connections);
+    let state = match current.state.as_str() {
         "unused" => "no service uses its pool".to_owned(),
-        state => format!("{state}, effective weight {}", now.effective_weight),
+        state => format!("{state}, effective weight {}", current.effective_weight),
     };
     match action {
-        ServerAction::Drain { .. } if now.open_connections == 0 => {
+        ServerAction::Drain { .. } if current.open_connections == 0 => {
             format!("{pool}/{address} is drained: no new connections, {open}")
         }
         ServerAction::Drain { .. } => {
@@ -130,7 +130,7 @@ fn summary(name: &ServerName, action: &ServerAction, now: &ServerNow) -> String 
         ServerAction::Ready => format!("{pool}/{address} has no override: {state}"),
         ServerAction::Weight { weight } => format!(
             "{pool}/{address} has weight {weight} (configured: {}): {state}",
-            now.weight
+            current.weight
         ),
     }
 }
@@ -145,7 +145,7 @@ mod tests {
             pool: "app".to_owned(),
             address: "10.0.0.6:80".to_owned(),
         };
-        let now = ServerNow {
+        let current = ServerNow {
             state: "up".to_owned(),
             weight: 2,
             effective_weight: 5,
@@ -164,7 +164,7 @@ mod tests {
         ];
         let lines: Vec<String> = actions
             .iter()
-            .map(|action| summary(&name, action, &now))
+            .map(|action| summary(&name, action, &current))
             .collect();
         assert_eq!(
             lines,

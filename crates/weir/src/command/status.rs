@@ -26,7 +26,7 @@ const MIN_COLUMNS: usize = 80;
 const DEFAULT_ROWS: usize = 24;
 
 /// Returns the columns and rows of the terminal; `None` = unknown, or reported as 0, as by a pty without a window.
-fn size() -> Option<(u16, u16)> {
+fn terminal_size() -> Option<(u16, u16)> {
     let reported = reported_size().ok();
     reported.filter(|&(columns, rows)| columns > 0 && rows > 0)
 }
@@ -66,22 +66,23 @@ pub(super) fn status(global: &GlobalOptions, command: &Command) -> Outcome {
         }
         match client.status().await {
             Ok(report) => {
-                terminal::print(&text(report, &query)?)?;
+                terminal::print(&render(report, &query)?)?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(error @ (client::Error::NoDaemon { .. } | client::Error::Silent { .. })) => {
-                pinned(global, &query, error).await
+                print_pinned(global, &query, error).await
             }
             Err(error) => Err(error.into()),
         }
     })?
 }
 
-/// Returns `COLUMNS`, or the width of the terminal.
+/// Returns `COLUMNS`, or the width of the terminal; `MIN_COLUMNS` if both are unknown.
 fn columns() -> usize {
     let variable = std::env::var("COLUMNS").ok();
     let columns = variable.and_then(|text| text.parse().ok());
-    columns.unwrap_or_else(|| size().map_or(MIN_COLUMNS, |(columns, _)| usize::from(columns)))
+    columns
+        .unwrap_or_else(|| terminal_size().map_or(MIN_COLUMNS, |(columns, _)| usize::from(columns)))
 }
 
 fn view(query: &Query) -> View<'static> {
@@ -96,7 +97,7 @@ fn view(query: &Query) -> View<'static> {
     }
 }
 
-fn text(mut report: Report, query: &Query) -> Result<String, Failure> {
+fn render(mut report: Report, query: &Query) -> Result<String, Failure> {
     table::select(&mut report, query.pool.as_deref(), query.down).map_err(Failure::failed)?;
     if !query.json {
         return Ok(table::render(&report, &view(query)));
@@ -108,7 +109,7 @@ fn text(mut report: Report, query: &Query) -> Result<String, Failure> {
 /// Prints the status until the user interrupts the program or the daemon exits.
 async fn watch_status(client: &Client, query: &Query) -> Outcome {
     let is_terminal = io::stdout().is_terminal();
-    let mut before: Option<(Report, Instant)> = None;
+    let mut previous: Option<(Report, Instant)> = None;
     loop {
         let mut report = match client.status().await {
             // The daemon may reply later.
@@ -123,9 +124,9 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
         let page = if query.json {
             serde_json::to_string(&report).map_err(Failure::failed)? + "\n"
         } else {
-            let earlier = before.as_ref().map(|(report, at)| Earlier {
+            let earlier = previous.as_ref().map(|(report, read_at)| Earlier {
                 report,
-                elapsed: now - *at,
+                elapsed: now - *read_at,
             });
             let view = View {
                 earlier,
@@ -133,21 +134,21 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
             };
             let text = table::render(&report, &view);
             if is_terminal {
-                let rows = size().map_or(DEFAULT_ROWS, |(_, rows)| usize::from(rows));
-                page(&text, rows)
+                let rows = terminal_size().map_or(DEFAULT_ROWS, |(_, rows)| usize::from(rows));
+                format_page(&text, rows)
             } else {
                 text
             }
         };
         terminal::print(&page)?;
-        before = Some((report, now));
+        previous = Some((report, now));
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
 
 /// Positions each line at its row of a screen with `rows` rows, so that nothing scrolls and the header remains visible.
 /// The last row reports how many lines do not fit.
-fn page(text: &str, rows: usize) -> String {
+fn format_page(text: &str, rows: usize) -> String {
     let lines = text.lines().count();
     let shown = if lines > rows {
         rows.saturating_sub(1)
@@ -159,9 +160,9 @@ fn page(text: &str, rows: usize) -> String {
         page.push_str(&format!("\x1b[{};1H{line}\x1b[K", index + 1));
     }
     if shown < lines {
-        let rest = lines - shown;
+        let hidden = lines - shown;
         page.push_str(&format!(
-            "\x1b[{};1H… {rest} more lines; specify a pool, or use --down\x1b[K",
+            "\x1b[{};1H… {hidden} more lines; specify a pool, or use --down\x1b[K",
             shown + 1
         ));
     }
@@ -169,23 +170,23 @@ fn page(text: &str, rows: usize) -> String {
 }
 
 /// Prints the state of the pinned data plane if no daemon replies, and returns the failure that reports this.
-async fn pinned(global: &GlobalOptions, query: &Query, absent: client::Error) -> Outcome {
+async fn print_pinned(global: &GlobalOptions, query: &Query, error: client::Error) -> Outcome {
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
     let desired = configuration::load_with(file.unwrap_or(global.config()), false, Secrets::Unread)
         .map(|loaded| loaded.desired)
         .unwrap_or_default();
     let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, desired);
-    let starts = matches!(absent, client::Error::NoDaemon { .. })
+    let is_starting = matches!(error, client::Error::NoDaemon { .. })
         && runtime_dir::is_locked(&global.runtime_dir);
-    let absent = match starts {
-        true => format!("{absent} yet, but one is starting: its log reports when it is ready"),
-        false => absent.to_string(),
+    let absent = match is_starting {
+        true => format!("{error} yet, but one is starting: its log reports when it is ready"),
+        false => error.to_string(),
     };
     let read = pinned::read(&global.runtime_dir, &global.pin_dir, &desired).await;
     let message = match read {
         Ok(report) => {
-            terminal::print(&text(report, query)?)?;
+            terminal::print(&render(report, query)?)?;
             format!("{absent}: showing the pinned data plane")
         }
         Err(error) => format!("{absent}; {error}"),
@@ -195,18 +196,18 @@ async fn pinned(global: &GlobalOptions, query: &Query, absent: client::Error) ->
 
 #[cfg(test)]
 mod tests {
-    use super::page;
+    use super::format_page;
 
     #[test]
     fn page_does_not_scroll() {
-        let text = page("head\nrow\n", 2);
+        let text = format_page("head\nrow\n", 2);
         assert!(!text.contains('\n') && !text.contains("more lines"));
         assert!(text.contains("\x1b[1;1Hhead\x1b[K\x1b[2;1Hrow"), "{text:?}");
     }
 
     #[test]
     fn page_ends_at_the_last_row() {
-        let text = page(&"row\n".repeat(30), 24);
+        let text = format_page(&"row\n".repeat(30), 24);
         assert!(text.contains("\x1b[24;1H… 7 more lines"), "{text:?}");
         assert!(!text.contains("\x1b[25;"), "{text:?}");
     }

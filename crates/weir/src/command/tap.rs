@@ -7,7 +7,7 @@ use crate::arguments::{GlobalOptions, Tap};
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Shows exchanges until the user interrupts it.
+/// Shows exchanges until the user interrupts the program or the service is removed.
 pub(super) fn tap(global: &GlobalOptions, tap: &Tap) -> Outcome {
     let client = Client::new(&global.runtime_dir);
     block_on(async {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use weir_control::status::{Vrrp, vrrp as shown};
+use weir_control::status::{Vrrp, vrrp as vrrp_status};
 use weir_control::{daemon, keeper};
 use weir_sys::Channel;
 use weir_vrrp_agent::Order;
@@ -38,7 +38,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     } else if routers.is_empty() {
         terminal::print("no virtual routers are configured\n")?;
     } else {
-        terminal::print(&shown::table(&routers))?;
+        terminal::print(&vrrp_status::table(&routers))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,9 +56,9 @@ fn without_agent(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Fail
     }
 }
 
-/// Returns the channel to the other process, which is standard input.
-fn channel() -> Result<Channel, Failure> {
-    terminal::log("info");
+/// Returns the channel to the process that started this one. It is inherited as standard input.
+fn take_channel() -> Result<Channel, Failure> {
+    terminal::start_log("info");
     keeper::check_parent().map_err(|_| Failure::Failed {
         message: "only `weir run` can start this command".to_owned(),
     })?;
@@ -69,7 +69,7 @@ fn channel() -> Result<Channel, Failure> {
 }
 
 pub(super) fn agent(global: &GlobalOptions, standby: bool) -> Outcome {
-    let channel = channel()?;
+    let channel = take_channel()?;
     block_on(weir_vrrp_agent::run(channel, &global.runtime_dir, standby))?
         .map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
@@ -81,7 +81,7 @@ pub(super) fn helper(
     for_daemon: bool,
     engine: bool,
 ) -> Outcome {
-    let channel = channel()?;
+    let channel = take_channel()?;
     if engine {
         let configuration = std::path::absolute(global.config())?;
         let paths = super::run::paths(global);

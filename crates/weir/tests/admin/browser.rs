@@ -45,7 +45,7 @@ impl Browser {
             "--disable-dev-shm-usage",
             "--window-size=1280,900",
         ];
-        let made = browser.post(
+        let session = browser.post(
             "",
             &json!({"capabilities": {"alwaysMatch": {
                 "browserName": "chrome",
@@ -53,9 +53,9 @@ impl Browser {
                 "goog:loggingPrefs": {"browser": "ALL"},
             }}}),
         );
-        let id = made["sessionId"]
+        let id = session["sessionId"]
             .as_str()
-            .unwrap_or_else(|| panic!("no session: {made}"));
+            .unwrap_or_else(|| panic!("no session: {session}"));
         browser.url = format!("{}/{id}", browser.url);
         browser
     }
@@ -82,9 +82,9 @@ impl Browser {
             .args(arguments);
         let output = output_with_input(&mut curl, body.as_bytes());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let answer: Value =
+        let response: Value =
             serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}"));
-        let value = answer["value"].clone();
+        let value = response["value"].clone();
         assert!(value["error"].is_null(), "{path}: {value}");
         value
     }
@@ -99,8 +99,8 @@ impl Browser {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Runs a script repeatedly until it returns a true value, and returns the value.
-    pub fn until(&self, what: &str, script: &str) -> Value {
+    /// Runs a script repeatedly until its result is neither null nor false. Returns the result.
+    pub fn wait_for(&self, what: &str, script: &str) -> Value {
         let started = Instant::now();
         loop {
             let value = self.run(script);
@@ -118,7 +118,7 @@ impl Browser {
     }
 
     /// Types text and special keys, as a keyboard does.
-    pub fn keys(&self, text: &str) {
+    pub fn press_keys(&self, text: &str) {
         let strokes: Vec<Value> = text
             .chars()
             .flat_map(|key| {
@@ -143,7 +143,7 @@ impl Browser {
         );
     }
 
-    /// Returns a picture of the page, as PNG in base64.
+    /// Returns a screenshot of the page, as PNG in base64.
     pub fn screenshot(&self) -> String {
         let picture = self.curl("/screenshot", &[]);
         picture.as_str().expect("screenshot is a string").to_owned()
@@ -154,13 +154,13 @@ impl Browser {
         let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/axe.sh");
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("axe");
         let status = Command::new(tool).arg(&directory).status();
-        assert!(status.expect("run the command").success(), "axe is fetched");
+        assert!(status.expect("run the command").success(), "fetch axe");
         let script = directory.join("node_modules/axe-core/axe.min.js");
         self.run(&std::fs::read_to_string(script).expect("read axe's script"));
     }
 
     /// Returns the violations of the accessibility rules, with their impact and elements.
-    pub fn axe(&self) -> Vec<Value> {
+    pub fn accessibility_violations(&self) -> Vec<Value> {
         let script = "const done = arguments[arguments.length - 1]; axe.run(document, { resultTypes: ['violations'] })\
                       .then((it) => done(it.violations.map(({ id, impact, help, nodes }) => ({ id, impact, help, \
                       nodes: nodes.map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary) }))), \
@@ -173,12 +173,12 @@ impl Browser {
     pub fn console_errors(&self) -> Vec<Value> {
         let lines = self.post("/se/log", &json!({"type": "browser"}));
         let lines = lines.as_array().cloned().unwrap_or_default();
-        let is_complaint = |line: &Value| {
+        let is_problem = |line: &Value| {
             let text = line["message"].as_str().unwrap_or_default();
             matches!(line["level"].as_str(), Some("SEVERE" | "WARNING"))
                 && !text.contains("favicon.ico")
         };
-        lines.into_iter().filter(is_complaint).collect()
+        lines.into_iter().filter(is_problem).collect()
     }
 }
 

@@ -20,9 +20,9 @@ static DAEMONS: AtomicU32 = AtomicU32::new(0);
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A complete response.
-pub struct Answer(pub String);
+pub struct Response(pub String);
 
-impl Answer {
+impl Response {
     /// Returns the status code.
     pub fn code(&self) -> u16 {
         let code = self.0.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -64,21 +64,22 @@ pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
 
 fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    let socket_fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     // A small buffer, so that most of an unread response stays in the daemon.
-    rustix::net::sockopt::set_socket_recv_buffer_size(&made, 4096)?;
-    bind(&made, &from)?;
-    connect(&made, &to)?;
-    Ok(TcpStream::from(made))
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket_fd, 4096)?;
+    bind(&socket_fd, &from)?;
+    connect(&socket_fd, &to)?;
+    Ok(TcpStream::from(socket_fd))
 }
 
 impl AdminDaemon {
-    /// Starts a daemon. `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced by the path of the file
+    /// Starts a daemon. `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced with the path of the file
     /// `tokens`.
     pub fn start(more: &str) -> Self {
         Self::start_with(more, "\"127.0.0.1:1\"")
     }
 
+    /// Like [`Self::start`], with these servers in the pool.
     pub fn start_with(more: &str, servers: &str) -> Self {
         let number = DAEMONS.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
@@ -121,7 +122,7 @@ impl AdminDaemon {
             let waited = started.elapsed();
             assert!(
                 waited < Duration::from_secs(30),
-                "no daemon: {}",
+                "the daemon does not respond: {}",
                 daemon.log()
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -146,7 +147,7 @@ impl AdminDaemon {
     }
 
     /// Returns the token in the runtime directory.
-    pub fn own_token(&self) -> String {
+    pub fn runtime_token(&self) -> String {
         fs::read_to_string(self.directory.join("run/token")).expect("read the token")
     }
 
@@ -175,26 +176,26 @@ impl AdminDaemon {
     }
 
     /// Sends one request and returns everything up to the end of the connection.
-    pub fn raw(&self, request: &str) -> String {
+    pub fn send_raw(&self, request: &str) -> String {
         let mut stream = connect_from(1, self.admin);
         stream
             .set_read_timeout(Some(TIMEOUT))
             .expect("set the read timeout");
         stream.write_all(request.as_bytes()).expect("send");
-        let mut answer = Vec::new();
-        if let Err(error) = stream.read_to_end(&mut answer) {
-            answer.extend_from_slice(format!("<{error}>").as_bytes());
+        let mut response = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut response) {
+            response.extend_from_slice(format!("<{error}>").as_bytes());
         }
-        String::from_utf8_lossy(&answer).into_owned()
+        String::from_utf8_lossy(&response).into_owned()
     }
 
     /// Sends a request, with a token if given. Returns the response.
-    pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
+    pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Response {
         let token = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
         });
         let (host, length) = (self.admin, body.len());
-        Answer(self.raw(&format!(
+        Response(self.send_raw(&format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n\
              {body}"
         )))
@@ -257,7 +258,7 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// Creates `FILE.pem` with certificate chain and key for these names. Returns its path.
+    /// Creates `FILE.pem` with a certificate for these names and its key. Returns its path.
     pub fn sign(&self, file: &str, names: &str) -> String {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"

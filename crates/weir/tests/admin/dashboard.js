@@ -1,5 +1,5 @@
 "use strict";
-// Runs the dashboard's script with a document that only remembers, and prints what the script made of a status.
+// Runs the dashboard's script with a stub of the DOM, and prints what the script renders for a status document.
 
 const fs = require("fs");
 const vm = require("vm");
@@ -37,7 +37,7 @@ document.getElementById = (id) => {
 const storage = { getItem: () => null, setItem: () => {} };
 const now = Date.now();
 const past = { at_ms: now - 5000, connections: 1, requests: 1, failures: 0, bytes: 1, active: 1, response: [] };
-const answers = { "v1/status": JSON.parse(status), "v1/caller": { role: "operate" },
+const responses = { "v1/status": JSON.parse(status), "v1/caller": { role: "operate" },
   "v1/history": { now_ms: now, points: [past, { ...past, at_ms: now + 60_000 }] } };
 const page = { document, sessionStorage: storage, localStorage: storage, window: { addEventListener: () => {} },
   location: { hash: "", pathname: "/" }, history: { replaceState: () => {} }, Node: Element, performance, setTimeout: () => {}, console,
@@ -47,7 +47,7 @@ const page = { document, sessionStorage: storage, localStorage: storage, window:
   fetch: async (path, options) => {
     const token = options.headers.Authorization || "X-None";
     if (options.method === "POST") posted.push([path, options.body, token].join(" "));
-    return { ok: true, json: async () => answers[path] || {} };
+    return { ok: true, json: async () => responses[path] || {} };
   } };
 vm.createContext(page);
 vm.runInContext(fs.readFileSync(script, "utf8"), page);

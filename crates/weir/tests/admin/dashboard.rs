@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::daemon::AdminDaemon;
 
-/// Sends a request to the unix socket with these curl arguments. Returns the response, followed by its status.
-fn socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
+/// Sends a request to the unix socket with these curl arguments. Returns the response, followed by its status code.
+fn request_on_socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "-w", " code=%{http_code}", "--unix-socket"])
         .arg(daemon.directory.join("run/weir.sock"))
@@ -44,7 +44,7 @@ fn page_needs_no_token_but_its_data_does() {
         "GET / HTTP/1.1\r\nHost: evil.example:{}\r\nConnection: close\r\n\r\n",
         daemon.admin.port()
     );
-    assert!(daemon.raw(&rebound).starts_with("HTTP/1.1 421"));
+    assert!(daemon.send_raw(&rebound).starts_with("HTTP/1.1 421"));
     for role in ["read", "operate", "write"] {
         let token = daemon.token(role, role);
         assert!(daemon.weir(&["reload"]).0);
@@ -53,8 +53,8 @@ fn page_needs_no_token_but_its_data_does() {
             caller.contains(&format!("{{\"role\":\"{role}\"}}")),
             "{caller}"
         );
-        let diff = daemon.get("/v1/status", Some(&token));
-        assert!(diff.contains("\"reloads\":"), "{diff}");
+        let status = daemon.get("/v1/status", Some(&token));
+        assert!(status.contains("\"reloads\":"), "{status}");
     }
 }
 
@@ -63,13 +63,13 @@ fn requests_from_other_origins_are_rejected() {
     let daemon = AdminDaemon::start("");
     let path = "http://localhost/v1/servers/p/127.0.0.1:1";
     let order = ["-d", "{\"state\": \"drain\"}", path];
-    let with = |more: &[&str]| socket(&daemon, &[more, &order].concat());
+    let drain_with = |more: &[&str]| request_on_socket(&daemon, &[more, &order].concat());
     for (fields, code) in [
         (&["-H", "Origin: http://evil.example"][..], "code=403"),
         (&["-H", "Origin: null"], "code=403"),
         (&["-H", "Host: evil.example"], "code=421"),
     ] {
-        let text = with(fields);
+        let text = drain_with(fields);
         assert!(text.ends_with(code), "{fields:?}: {text}");
     }
     assert!(
@@ -79,7 +79,7 @@ fn requests_from_other_origins_are_rejected() {
             .contains("\"state\": \"unchecked\"")
     );
     // The page itself, opened through a forwarded port.
-    let text = with(&["-H", "Origin: http://localhost"]);
+    let text = drain_with(&["-H", "Origin: http://localhost"]);
     assert!(text.ends_with("code=200"), "{text}");
     assert!(
         daemon
@@ -88,12 +88,12 @@ fn requests_from_other_origins_are_rejected() {
             .contains("\"state\": \"drain\"")
     );
     // Over TCP, the page has no token.
-    let answer = daemon.raw(&format!(
+    let response = daemon.send_raw(&format!(
         "POST /v1/servers/p/127.0.0.1:1 HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nConnection: close\r\n\
          Content-Length: 18\r\n\r\n{{\"state\": \"ready\"}}",
         daemon.admin
     ));
-    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 401"), "{response}");
 }
 
 /// Runs the page's script without a browser, and returns what it shows for a status document.

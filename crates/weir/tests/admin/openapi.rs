@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::daemon::{AdminDaemon, Answer, connect_from};
+use super::daemon::{AdminDaemon, Response, connect_from};
 
-/// Maximum body sizes of the two kinds of requests, in bytes.
+/// Maximum body size of a request in bytes, and that of a request with a configuration.
 const MAX_BODY: usize = 64 * 1024;
 const MAX_TEXT_BODY: usize = 4 << 20;
 
 fn openapi() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/openapi.json");
     serde_json::from_str(&fs::read_to_string(path).expect("read the file"))
-        .expect("output is valid JSON")
+        .expect("document is valid JSON")
 }
 
 /// An operation of the document.
@@ -71,15 +71,15 @@ impl Operation {
     }
 
     /// Asserts that the document describes the response: status code, content type and body fields.
-    fn assert_described(&self, document: &Value, answer: &Answer, case: &str) {
-        let code = answer.code();
+    fn assert_described(&self, document: &Value, response: &Response, case: &str) {
+        let code = response.code();
         let described = &self.responses[code.to_string()];
-        let context = format!("{}, {case}: {}", self.name(), answer.0);
+        let context = format!("{}, {case}: {}", self.name(), response.0);
         assert!(
             described.is_object(),
             "status code is not described: {context}"
         );
-        let kind = answer.header("content-type").unwrap_or_default();
+        let kind = response.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default();
         let content = &described["content"][kind];
         assert!(
@@ -87,7 +87,7 @@ impl Operation {
             "content type is not described: {context}"
         );
         if kind == "application/json" {
-            let body: Value = serde_json::from_str(answer.body()).expect(&context);
+            let body: Value = serde_json::from_str(response.body()).expect(&context);
             assert_matches_schema(document, &content["schema"], &body, &context);
         }
     }
@@ -100,7 +100,7 @@ fn assert_matches_schema(document: &Value, schema: &Value, value: &Value, contex
         let schema = &document["components"]["schemas"][name];
         return assert_matches_schema(document, schema, value, context);
     }
-    let is_right = match schema["type"].as_str() {
+    let has_type = match schema["type"].as_str() {
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
         Some("string") => value.is_string(),
@@ -110,7 +110,7 @@ fn assert_matches_schema(document: &Value, schema: &Value, value: &Value, contex
         Some(other) => panic!("type {other} is not supported"),
     };
     assert!(
-        is_right,
+        has_type,
         "{value} is not of type {}: {context}",
         schema["type"]
     );
@@ -158,40 +158,44 @@ fn rejections_match_the_openapi_document() {
     };
     for operation in operations(&document) {
         let (method, path) = (operation.method.as_str(), operation.path());
-        let check = |answer: &Answer, code: u16, case: &str| {
+        let check = |response: &Response, code: u16, case: &str| {
             let name = operation.name();
-            assert_eq!(answer.code(), code, "{name}, {case}: {}", answer.0);
-            operation.assert_described(&document, answer, case);
+            assert_eq!(response.code(), code, "{name}, {case}: {}", response.0);
+            operation.assert_described(&document, response, case);
         };
         let unknown = Some("0123456789abcdef0123456789abcdef");
-        let answer = daemon.fetch(method, &path, unknown, "");
-        check(&answer, 401, "an unknown token");
+        let response = daemon.fetch(method, &path, unknown, "");
+        check(&response, 401, "an unknown token");
         if operation.role != "none" {
-            let answer = daemon.fetch(method, &path, None, "");
-            check(&answer, 401, "no token");
+            let response = daemon.fetch(method, &path, None, "");
+            check(&response, 401, "no token");
         }
         for (role, token) in &tokens {
             if rank(role) < rank(&operation.role) {
-                let answer = daemon.fetch(method, &path, Some(token), "");
-                check(&answer, 403, "a lower role");
+                let response = daemon.fetch(method, &path, Some(token), "");
+                check(&response, 403, "a lower role");
             }
         }
         let line = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         let host = format!("Host: {}\r\n", daemon.admin);
-        let raw = |fields: &str| Answer(daemon.raw(&format!("{line}{fields}\r\n")));
+        let raw = |fields: &str| Response(daemon.send_raw(&format!("{line}{fields}\r\n")));
         check(&raw("Host: evil.example\r\n"), 421, "another host");
         check(&raw(&format!("{host}{host}")), 400, "two hosts");
         let origin = format!("{host}Origin: http://evil.example\r\n");
         check(&raw(&origin), 403, "another origin");
         let large = "x".repeat(operation.max_body() + 1);
-        let answer = daemon.fetch(method, &path, write, &large);
-        check(&answer, 413, "a large body");
+        let response = daemon.fetch(method, &path, write, &large);
+        check(&response, 413, "a large body");
         if operation.has_body && operation.role != "owner" {
             for body in ["{", "[]", "{\"no_such_key\": 1}"] {
-                let answer = daemon.fetch(method, &path, write, body);
-                let code = answer.code();
-                assert!([400, 422].contains(&code), "{method} {path}: {}", answer.0);
-                operation.assert_described(&document, &answer, body);
+                let response = daemon.fetch(method, &path, write, body);
+                let code = response.code();
+                assert!(
+                    [400, 422].contains(&code),
+                    "{method} {path}: {}",
+                    response.0
+                );
+                operation.assert_described(&document, &response, body);
             }
         }
     }
@@ -333,10 +337,10 @@ fn responses_match_the_openapi_document() {
         let mut all = operations.iter();
         let operation = all.find(|it| it.method == method && it.template == template);
         let operation = operation.unwrap_or_else(|| panic!("{method} {template}"));
-        let answer = daemon.fetch(method, path, token, body);
+        let response = daemon.fetch(method, path, token, body);
         let case = format!("{path} {body}");
-        assert_eq!(answer.code(), code, "{method} {case}: {}", answer.0);
-        operation.assert_described(&document, &answer, &case);
+        assert_eq!(response.code(), code, "{method} {case}: {}", response.0);
+        operation.assert_described(&document, &response, &case);
         called.push(operation.name());
     }
     for operation in &operations {
@@ -366,14 +370,14 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
             if allowed.contains(&method) {
                 continue;
             }
-            let answer = daemon.fetch(method, &path, Some(write), "");
-            let context = format!("{method} {path}: {}", answer.0);
-            assert_eq!(answer.code(), 405, "{context}");
-            let shown = answer.header("allow").expect(&context);
+            let response = daemon.fetch(method, &path, Some(write), "");
+            let context = format!("{method} {path}: {}", response.0);
+            assert_eq!(response.code(), 405, "{context}");
+            let shown = response.header("allow").expect(&context);
             let mut shown: Vec<&str> = shown.split(',').map(str::trim).collect();
             shown.sort_unstable();
             assert_eq!(shown, allowed, "{context}");
-            let body = serde_json::from_str(answer.body()).expect(&context);
+            let body = serde_json::from_str(response.body()).expect(&context);
             assert_matches_schema(&document, &refusal, &body, &context);
         }
     }
@@ -386,10 +390,10 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
         "/v2/status",
         "/stats",
     ] {
-        let answer = daemon.fetch("GET", path, Some(write), "");
-        let context = format!("{path}: {}", answer.0);
-        assert_eq!(answer.code(), 404, "{context}");
-        let body: Value = serde_json::from_str(answer.body()).expect(&context);
+        let response = daemon.fetch("GET", path, Some(write), "");
+        let context = format!("{path}: {}", response.0);
+        assert_eq!(response.code(), 404, "{context}");
+        let body: Value = serde_json::from_str(response.body()).expect(&context);
         assert_matches_schema(&document, &refusal, &body, &context);
         assert!(
             body["error"]
@@ -402,8 +406,8 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
     // The HTTP library enforces these limits: the response has no body, but the right status code.
     let field = format!("X: {}\r\n", "x".repeat(500 * 1024));
     let line = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n", daemon.admin);
-    let answer = daemon.raw(&format!("{line}{field}\r\n"));
-    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let response = daemon.send_raw(&format!("{line}{field}\r\n"));
+    assert!(response.starts_with("HTTP/1.1 431"), "{response}");
 }
 
 #[test]
@@ -441,10 +445,10 @@ fn tap_response_has_the_requested_type() {
                 "{head}"
             );
         }
-        let answer = Answer(head);
-        assert_eq!(answer.code(), 200, "{query}: {}", answer.0);
-        operation.assert_described(&document, &answer, query);
-        let kind = answer
+        let response = Response(head);
+        assert_eq!(response.code(), 200, "{query}: {}", response.0);
+        operation.assert_described(&document, &response, query);
+        let kind = response
             .header("content-type")
             .expect("response has a content type");
         assert!(kind.starts_with(expected), "{query}: {kind}");

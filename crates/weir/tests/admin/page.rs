@@ -26,7 +26,7 @@ fn page_shows_status_and_drains_server_at_length() {
     let browser = Browser::start();
     let page = format!("http://{}/", daemon.admin);
     browser.open(&page);
-    browser.until(
+    browser.wait_for(
         "the rows",
         "return document.querySelectorAll('#list tbody tr[data-id]').length === 3",
     );
@@ -62,7 +62,7 @@ fn page_shows_status_and_drains_server_at_length() {
 
     // Without a token there are no actions.
     browser.run("document.querySelector('#list tbody tr[data-id]').click()");
-    let actions = browser.until(
+    let actions = browser.wait_for(
         "the panel",
         "return document.getElementById('panel-actions').textContent",
     );
@@ -74,39 +74,39 @@ fn page_shows_status_and_drains_server_at_length() {
         "{actions}"
     );
     // With a token, a server is drained after a confirmation.
-    let own = daemon.own_token();
+    let token = daemon.runtime_token();
     browser.run(&format!(
         "sessionStorage.setItem('weir-token', {}); location.hash = ''; location.reload()",
-        json!(own.trim())
+        json!(token.trim())
     ));
-    browser.until(
+    browser.wait_for(
         "the role",
         "return document.getElementById('role').textContent.includes('write') && \
          !!document.querySelector('#list tbody tr[data-id*=\"127.0.0.1:2\"]')",
     );
     browser.run("document.querySelector('#list tbody tr[data-id*=\"127.0.0.1:2\"]').click()");
-    browser.until(
+    browser.wait_for(
         "the button",
         "return !!document.querySelector('#panel-actions button')",
     );
     browser.run(
         "[...document.querySelectorAll('#panel-actions button')].find(it => it.textContent === 'drain').click()",
     );
-    browser.until(
+    browser.wait_for(
         "the question",
         "return document.getElementById('confirm').open",
     );
     browser.run("document.querySelector('#confirm button[value=yes]').click()");
     let shown = "return [...document.querySelectorAll('#list tbody tr[data-id*=\"127.0.0.1:2\"] td')].some(it => \
                  it.textContent === 'drain')";
-    browser.until("the state on the page", shown);
+    browser.wait_for("the state on the page", shown);
     let (_, status) = daemon.weir(&["status", "--json"]);
     let status: Value = serde_json::from_str(&status).expect("output is valid JSON");
     assert_eq!(status["services"][0]["servers"][1]["state"], "drain");
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Prints how long the page takes to update, and the daemon to serve the metrics, with 10 000 servers.
+/// Prints how long the page takes to update, and the daemon to serve the metrics, with up to 10 000 servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
         let spent = browser.run(&format!(
@@ -116,13 +116,13 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
         ));
         assert_eq!(spent[0], count);
         println!(
-            "{count} servers: the page is brought up to date within {} ms",
+            "{count} servers: the page is updated within {} ms",
             spent[1]
         );
     }
     let spent = browser.run(
-        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let at = 0; at < \
-         100; at++) { view.scrollTop = at * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - \
+        "const view = document.getElementById('viewport'); const begun = performance.now(); for (let i = 0; i < \
+         100; i++) { view.scrollTop = i * 3000; draw(); view.getBoundingClientRect(); } return (performance.now() - \
          begun) / 100",
     );
     println!("10000 servers: a scrolled list is drawn within {spent} ms");
@@ -162,7 +162,7 @@ fn page_of_10000_servers_contains_only_visible_rows_at_length() {
     assert!(is_done, "{output}");
     let browser = Browser::start();
     browser.open(&format!("http://{}/", daemon.admin));
-    browser.until(
+    browser.wait_for(
         "the summary",
         "return document.getElementById('summary').textContent.includes('10000 servers')",
     );
@@ -187,7 +187,7 @@ fn page_of_10000_servers_contains_only_visible_rows_at_length() {
         "const search = document.getElementById('search'); search.value = '127.1.3.7:'; \
          search.dispatchEvent(new Event('input'))",
     );
-    browser.until(
+    browser.wait_for(
         "the search",
         "return document.getElementById('count').textContent === '1 of 10000'",
     );

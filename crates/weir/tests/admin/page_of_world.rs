@@ -57,7 +57,7 @@ fn config() -> String {
 }
 
 /// Forwards TCP connections to the control socket, as `ssh -L` does, until the test program ends.
-fn forward(socket: PathBuf) -> SocketAddr {
+fn forward_to_socket(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("read the local address");
     std::thread::spawn(move || {
@@ -98,7 +98,7 @@ impl Scene {
         world.start_director(&config());
         world.reload(&config().replace("interval = \"1s\"", "interval = \"500ms\""));
         let family = Family::V4;
-        // The load varies, and some requests are for paths that do not exist.
+        // The load varies, and some requests ask for paths that do not exist.
         let script = format!(
             "n=0; while :; do n=$((n + 1)); curl -s -o /dev/null -m 2 http://{vip}/name; curl -s -o /dev/null -m 2 \
              http://{director}:8080/name http://{director}:8080/big http://{director}:8080/none$((n % 5)) \
@@ -118,11 +118,11 @@ impl Scene {
             status["services"][0]["servers"][2]["state"] == "down"
                 && status["services"][1]["requests"].as_u64() > Some(20)
         });
-        let address = forward(world.path("run-director").join("weir.sock"));
+        let address = forward_to_socket(world.path("run-director").join("weir.sock"));
         let browser = Browser::start();
         let page = format!("http://{address}/");
         browser.open(&page);
-        browser.until(
+        browser.wait_for(
             "the rows",
             "return document.querySelectorAll('#list tbody tr[data-id]').length === 8",
         );
@@ -148,13 +148,13 @@ impl Scene {
             "const table = document.getElementById('{id}'); const clean = (cell) => cell.textContent.replace(/ [↑↓]$/, \
              ''); const heads = [...table.tHead.rows[0].cells].map(clean); return \
              [...table.tBodies[0].rows].filter((row) => !row.ariaHidden).map((row) => \
-             Object.fromEntries([...row.cells].map((cell, at) => [heads[at], cell.textContent])))"
+             Object.fromEntries([...row.cells].map((cell, index) => [heads[index], cell.textContent])))"
         );
         serde_json::from_value(self.browser.run(&script)).expect("parse the rows")
     }
 
     fn press(&self, text: &str) {
-        self.browser.keys(text);
+        self.browser.press_keys(text);
     }
 
     /// Returns a server of a service from the status document.
@@ -182,25 +182,25 @@ fn every_part_of_page_matches_status_at_length() {
     }
     let mut scene = Scene::new();
     // The director recorded points before the page was opened.
-    scene.browser.until(
+    scene.browser.wait_for(
         "the history",
         "const points = series.get('all') || []; return points.length > 1 && points[0].time < performance.timeOrigin",
     );
     let charts = "return [...document.querySelectorAll('#charts canvas')].filter((it) => it.ariaLabel || \
                   it.getAttribute('aria-label')).length";
     assert_eq!(scene.browser.run(charts), 6);
-    scene.browser.until(
+    scene.browser.wait_for(
         "rates in the chart",
         "return rate('all', 'requests').some((it) => it[1] > 1) && latency('all', 0.5).length > 0",
     );
-    scene.browser.until(
+    scene.browser.wait_for(
         "rates of the servers",
         "return rows.some((it) => it.rate > 0)",
     );
     scene.end_load();
     // Counters stop when the last request has ended.
     let revision = scene.world.status()["revision"].clone();
-    let settled = || {
+    let counters = || {
         let mut status = scene.world.status();
         for service in status["services"]
             .as_array_mut()
@@ -220,10 +220,10 @@ fn every_part_of_page_matches_status_at_length() {
         // Probes are also counted as packets and flows.
         status["services"].clone()
     };
-    let mut before = settled();
+    let mut before = counters();
     wait_for("the end of all flows", Duration::from_secs(60), || {
-        let now = settled();
-        std::mem::replace(&mut before, now.clone()) == now
+        let current = counters();
+        std::mem::replace(&mut before, current.clone()) == current
     });
     scene.browser.run("return refresh()");
     let status = scene.world.status();
@@ -234,13 +234,13 @@ fn every_part_of_page_matches_status_at_length() {
         (shown.as_str(), &status["revision"]),
         (Some("2"), &revision)
     );
-    services(&scene, &status);
-    servers(&scene, &status);
-    others(&scene, &status);
+    assert_services_match(&scene, &status);
+    assert_servers_match(&scene, &status);
+    assert_other_parts_match(&scene, &status);
     assert_eq!(scene.browser.console_errors(), Vec::<Value>::new());
 }
 
-fn services(scene: &Scene, status: &Value) {
+fn assert_services_match(scene: &Scene, status: &Value) {
     let rows = scene.table("services");
     for service in status["services"].as_array().expect("services is an array") {
         let name = text(&service["name"]);
@@ -276,9 +276,9 @@ fn services(scene: &Scene, status: &Value) {
     );
 }
 
-fn servers(scene: &Scene, status: &Value) {
+fn assert_servers_match(scene: &Scene, status: &Value) {
     let rows = scene.table("list");
-    assert_eq!(rows[0]["State"], "down", "the worst is first");
+    assert_eq!(rows[0]["State"], "down", "the worst state must be first");
     let mut compared = 0;
     for service in status["services"].as_array().expect("services is an array") {
         for server in service["servers"].as_array().expect("servers is an array") {
@@ -291,8 +291,8 @@ fn servers(scene: &Scene, status: &Value) {
             let row = row.unwrap_or_else(|| panic!("{server}: {rows:#?}"));
             assert_eq!(row["State"], text(&server["state"]));
             let weight = match (&server["effective_weight"], &server["weight"]) {
-                (effective, own) if effective == own => own.to_string(),
-                (effective, own) => format!("{effective}/{own}"),
+                (effective, configured) if effective == configured => configured.to_string(),
+                (effective, configured) => format!("{effective}/{configured}"),
             };
             assert_eq!(row["Weight"], weight);
             assert_eq!(row["Active"], server["active_connections"].to_string());
@@ -315,16 +315,16 @@ fn servers(scene: &Scene, status: &Value) {
             let mark = marks.chars().last().expect("server has a probe result");
             let same = row["Probes"].chars().all(|it| it == mark);
             assert!(!row["Probes"].is_empty() && same, "{row:?} {marks}");
-            let words = |text: &str| text.split(" in ").next().map(str::to_owned);
+            let without_duration = |text: &str| text.split(" in ").next().map(str::to_owned);
             let reason = server["reason"].as_str().expect("reason is a string");
-            assert_eq!(words(&row["Reason"]), words(reason));
+            assert_eq!(without_duration(&row["Reason"]), without_duration(reason));
             compared += 1;
         }
     }
     assert_eq!(compared, 8);
 }
 
-fn others(scene: &Scene, status: &Value) {
+fn assert_other_parts_match(scene: &Scene, status: &Value) {
     let interfaces = scene.table("interfaces");
     assert_eq!(interfaces.len(), 1);
     for (column, field) in [
@@ -334,10 +334,10 @@ fn others(scene: &Scene, status: &Value) {
     ] {
         assert_eq!(interfaces[0][column], text(&status["xdp"][0][field]));
     }
-    let ways = scene
+    let paths = scene
         .browser
         .run("return document.getElementById('ways').textContent");
-    assert!(text(&ways).starts_with("fast path: "), "{ways}");
+    assert!(text(&paths).starts_with("fast path: "), "{paths}");
     let packets = scene.table("packets");
     let reasons = status["reasons"].as_array().expect("reasons is an array");
     assert_eq!(packets.len(), reasons.len());
@@ -381,7 +381,7 @@ fn keyboard_filters_and_actions_work_at_length() {
         "const state = document.getElementById('state'); state.value = ''; state.dispatchEvent(new Event('change'))",
     );
     scene.press("/images");
-    browser.until(
+    browser.wait_for(
         "the search",
         "return shown.length === 2 && shown.every((it) => it.pool === 'images')",
     );
@@ -402,50 +402,50 @@ fn keyboard_filters_and_actions_work_at_length() {
     browser.run("document.activeElement.blur()");
     // The keyboard selects, opens, closes and drains the first row.
     scene.press("j");
-    browser.until("the selection", "return selected === shown[0].id");
+    browser.wait_for("the selection", "return selected === shown[0].id");
     scene.press("\u{e007}");
-    browser.until("the server", "return document.getElementById('panel').open");
+    browser.wait_for("the server", "return document.getElementById('panel').open");
     let facts = browser.run("return document.getElementById('panel-facts').textContent");
     for part in ["configured 3", "Check http", "Bytes in, out"] {
         assert!(text(&facts).contains(part), "{part}: {facts}");
     }
     assert!(text(&browser.run("return location.hash")).contains("shop"));
     scene.press("\u{e00c}");
-    browser.until("the list", "return !document.getElementById('panel').open");
+    browser.wait_for("the list", "return !document.getElementById('panel').open");
     let confirm = "return document.getElementById('confirm').open";
     scene.press("d");
-    browser.until("the question", confirm);
+    browser.wait_for("the question", confirm);
     browser.run("document.querySelector('#confirm button[value=no]').click()");
     assert_eq!(scene.server(0, 1)["state"], "up");
     for (key, state) in [("d", "drain"), ("m", "maint"), ("r", "up")] {
         scene.press(key);
-        browser.until("the question", confirm);
+        browser.wait_for("the question", confirm);
         browser.run("document.querySelector('#confirm button[value=yes]').click()");
         let row =
             format!("return rows.find((it) => it.id === selected).server.state === '{state}'");
         wait_for("the state", Duration::from_secs(20), || {
             scene.server(0, 1)["state"] == state
         });
-        browser.until(state, &row);
+        browser.wait_for(state, &row);
     }
     open_server_by_link(&scene);
     assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Opens a server by a link, and sets its weight there.
+/// Opens a server's panel through a link, and sets the server's weight in it.
 fn open_server_by_link(scene: &Scene) {
     let browser = &scene.browser;
     browser.open("about:blank");
     let id = format!("shop web {}:80", Family::V4.server(0));
     browser.open(&format!("{}#{}", scene.page, id.replace(' ', "%20")));
-    browser.until("the server", "return document.getElementById('panel').open");
-    // A change of an open page's address also opens the server, and the browser's back button closes it.
+    browser.wait_for("the server", "return document.getElementById('panel').open");
+    // Changing the address of the open page also opens the panel, and the browser's back button closes it.
     browser.open("about:blank");
     browser.open(&scene.page);
-    browser.until("the rows", "return rows.length === 8");
+    browser.wait_for("the rows", "return rows.length === 8");
     browser.run(&format!("location.hash = {}", json!(id)));
-    browser.until("the server", "return document.getElementById('panel').open");
-    browser.until(
+    browser.wait_for("the server", "return document.getElementById('panel').open");
+    browser.wait_for(
         "the role",
         "return !!document.querySelector('#panel-actions input')",
     );
@@ -453,18 +453,18 @@ fn open_server_by_link(scene: &Scene) {
         "document.querySelector('#panel-actions input').value = 7; \
          [...document.querySelectorAll('#panel-actions button')].find((it) => it.textContent === 'weight').click()",
     );
-    browser.until(
+    browser.wait_for(
         "the question",
         "return document.getElementById('confirm').open",
     );
     browser.run("document.querySelector('#confirm button[value=yes]').click()");
-    browser.until(
+    browser.wait_for(
         "the layers of the weight",
         "return document.getElementById('panel-facts').textContent.includes('configured 1, override weight 7: 7')",
     );
     assert_eq!(scene.server(0, 0)["effective_weight"], 7);
     browser.run("history.back()");
-    browser.until("the list", "return !document.getElementById('panel').open");
+    browser.wait_for("the list", "return !document.getElementById('panel').open");
 }
 
 /// axe reports nothing serious or critical, on every view in light and dark, on wide and narrow screens.
@@ -477,7 +477,7 @@ fn page_is_accessible_at_length() {
     let browser = &scene.browser;
     browser.load_axe();
     browser.run("document.body.append(document.createElement('img'))");
-    let control = browser.axe();
+    let control = browser.accessibility_violations();
     let is_found = control.iter().any(|it| it["id"] == "image-alt");
     assert!(
         is_found,
@@ -498,7 +498,7 @@ fn page_is_accessible_at_length() {
                     }
                     script => browser.run(script),
                 };
-                for violation in browser.axe() {
+                for violation in browser.accessibility_violations() {
                     if matches!(violation["impact"].as_str(), Some("serious" | "critical")) {
                         found.push(format!("{width} {theme} {view:?}: {violation:#}"));
                     }
@@ -515,7 +515,7 @@ fn page_is_accessible_at_length() {
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert_eq!(views, 20);
-    println!("axe: nothing serious in {views} views");
+    println!("axe: no serious violation in {views} views");
 }
 
 /// Writes the pictures of the manual if a directory is set, and prints their sizes.
@@ -552,8 +552,8 @@ fn pictures_of_the_manual_are_small_at_length() {
         browser.resize(size.0, size.1);
         browser.run(&format!("theme('{theme}'); {script}; return refresh()"));
         if name == "server" {
-            browser.until(
-                "its charts",
+            browser.wait_for(
+                "the server's charts",
                 "return (series.get('server ' + opened) || []).length > 4",
             );
         }
@@ -563,12 +563,12 @@ fn pictures_of_the_manual_are_small_at_length() {
         println!("{name}: {} KB", bytes / 1000);
         assert!((5_000..200_000).contains(&bytes), "{name}: {bytes}");
         if let Some(directory) = &directory {
-            write(directory, name, &picture);
+            write_picture(directory, name, &picture);
         }
     }
 }
 
-fn write(directory: &Path, name: &str, picture: &str) {
+fn write_picture(directory: &Path, name: &str, picture: &str) {
     std::fs::create_dir_all(directory).expect("create a directory");
     let file =
         std::fs::File::create(directory.join(format!("{name}.png"))).expect("create the file");

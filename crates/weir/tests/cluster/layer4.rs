@@ -64,10 +64,10 @@ impl Group {
     }
 
     /// Waits until all directors choose the same servers and these satisfy a condition.
-    fn wait_for_agreement(&self, what: &str, port: u16, is_due: impl Fn(&[String]) -> bool) {
+    fn wait_for_agreement(&self, what: &str, port: u16, is_expected: impl Fn(&[String]) -> bool) {
         wait_for(what, TIMEOUT, || {
             let first = self.choices(0, port);
-            is_due(&first) && (1..self.directors.len()).all(|n| self.choices(n, port) == first)
+            is_expected(&first) && (1..self.directors.len()).all(|n| self.choices(n, port) == first)
         });
     }
 
@@ -80,15 +80,15 @@ impl Group {
     }
 
     /// Sends a request from a client port. Returns the name of the server that responds.
-    fn answered_by(&self, from: u16, port: u16) -> String {
+    fn responding_server(&self, client_port: u16, port: u16) -> String {
         let work = move || {
-            let mut stream = connect(from, port)?;
-            ask(&mut stream)
+            let mut stream = connect(client_port, port)?;
+            request_name(&mut stream)
         };
-        let answer = self.world.inside("client", work).join();
-        answer
+        let server_name = self.world.spawn_on("client", work).join();
+        server_name
             .expect("client thread panicked")
-            .expect("receive an answer")
+            .expect("receive a response")
     }
 }
 
@@ -145,15 +145,18 @@ impl Api {
     }
 }
 
-/// Connects to the VIP from this local port.
-fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
+/// Connects to the VIP from a local port.
+fn connect(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     // Programs that other tests start at the same time must not inherit the socket, or it would stay open.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
     // Closing the connection must not leave TIME_WAIT, which would block the next connection from the same port.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)))?;
+    rustix::net::bind(
+        &socket,
+        &SocketAddr::from((Ipv4Addr::UNSPECIFIED, local_port)),
+    )?;
     let vip: Ipv4Addr = VIP.parse().expect("parse the address");
     rustix::net::connect(&socket, &SocketAddr::from((vip, port)))?;
     let stream = TcpStream::from(socket);
@@ -162,25 +165,25 @@ fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// Requests the server's name on a connection that stays open.
-fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
+fn request_name(stream: &mut TcpStream) -> std::io::Result<String> {
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut buffer = [0; 1024];
-    while !answer.ends_with(b"\n")
-        || !answer.windows(4).any(|it| it == b"\r\n\r\n")
-        || answer.ends_with(b"\r\n\r\n")
+    while !response.ends_with(b"\n")
+        || !response.windows(4).any(|it| it == b"\r\n\r\n")
+        || response.ends_with(b"\r\n\r\n")
     {
         match stream.read(&mut buffer)? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            length => answer.extend_from_slice(&buffer[..length]),
+            length => response.extend_from_slice(&buffer[..length]),
         }
     }
-    let text = String::from_utf8_lossy(&answer);
+    let text = String::from_utf8_lossy(&response);
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
 /// Returns the name that nginx returns on the server with this address.
-fn name(address: &str) -> String {
+fn server_name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')
         .next()
@@ -200,21 +203,21 @@ fn all_directors_choose_same_server() {
     }
     let group = Group::layer4(1, 3, 3);
     group.world.prepare_direct_servers(&VIP);
-    let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
-    assert!(answer.status.success(), "{answer:?}");
-    let has = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
+    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    assert!(output.status.success(), "{output:?}");
+    let contains = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
     group.wait_for_agreement("the first servers", 80, |it| {
-        has(it, POOL[0]) && has(it, POOL[1]) && !has(it, "none")
+        contains(it, POOL[0]) && contains(it, POOL[1]) && !contains(it, "none")
     });
 
     // A publication adds a server. The choice under nat is the same.
-    let answer = group.publish(1, &published("direct", &POOL), "0s");
-    assert!(answer.status.success(), "{answer:?}");
+    let output = group.publish(1, &published("direct", &POOL), "0s");
+    assert!(output.status.success(), "{output:?}");
     group.wait_for_agreement("the third server", 80, |it| {
-        POOL.iter().all(|one| has(it, one))
+        POOL.iter().all(|server| contains(it, server))
     });
-    group.wait_for_agreement("the same under nat", 8080, |it| {
-        POOL.iter().all(|one| has(it, one))
+    group.wait_for_agreement("the same choice under nat", 8080, |it| {
+        POOL.iter().all(|server| contains(it, server))
     });
 
     // A flow's packets reach the same server, whichever director receives them.
@@ -222,10 +225,10 @@ fn all_directors_choose_same_server() {
     for n in 0..3 {
         group.route_to(n);
         for flow in (0..FLOWS).step_by(6) {
-            let server = group.answered_by(50_000 + flow, 80);
+            let server = group.responding_server(50_000 + flow, 80);
             assert_eq!(
                 server,
-                name(&chosen[usize::from(flow)]),
+                server_name(&chosen[usize::from(flow)]),
                 "director {n}, flow {flow}"
             );
         }
@@ -233,14 +236,14 @@ fn all_directors_choose_same_server() {
 
     // Weights and overrides reach the tables of all directors.
     group.succeed(2, &["server", "web/10.71.0.20", "weight", "20"]);
-    let of_first = |it: &[String]| it.iter().filter(|one| *one == POOL[0]).count();
+    let first_count = |it: &[String]| it.iter().filter(|server| *server == POOL[0]).count();
     group.wait_for_agreement("the weight", 8080, |it| {
-        of_first(it) > usize::from(FLOWS) * 3 / 4
+        first_count(it) > usize::from(FLOWS) * 3 / 4
     });
     group.succeed(0, &["server", "web/10.71.0.20", "drain"]);
-    group.wait_for_agreement("the drain", 8080, |it| of_first(it) == 0);
+    group.wait_for_agreement("the drain", 8080, |it| first_count(it) == 0);
     group.succeed(1, &["server", "web/10.71.0.20", "ready"]);
-    group.wait_for_agreement("the end of the override", 8080, |it| of_first(it) > 0);
+    group.wait_for_agreement("the end of the override", 8080, |it| first_count(it) > 0);
 
     // Only the director that cannot reach a server skips it. Its choices for other flows do not change.
     let before = group.choices(0, 8080);
@@ -250,8 +253,8 @@ fn all_directors_choose_same_server() {
     wait_for("the failed check", TIMEOUT, || {
         group.state(1, POOL[1]) == "down"
     });
-    wait_for("the skip", TIMEOUT, || {
-        !has(&group.choices(1, 8080), POOL[1])
+    wait_for("the director to skip the server", TIMEOUT, || {
+        !contains(&group.choices(1, 8080), POOL[1])
     });
     assert_eq!(
         (group.choices(0, 8080), group.choices(2, 8080)),
@@ -261,23 +264,27 @@ fn all_directors_choose_same_server() {
         .choices(1, 8080)
         .into_iter()
         .zip(&before)
-        .filter_map(|(here, there)| match there == POOL[1] {
-            true => Some(here),
+        .filter_map(|(choice, previous)| match previous == POOL[1] {
+            true => Some(choice),
             false => {
-                assert_eq!(&here, there);
+                assert_eq!(&choice, previous);
                 None
             }
         })
         .collect();
-    assert_eq!(others.len(), 2, "the others share its flows: {others:?}");
+    assert_eq!(
+        others.len(),
+        2,
+        "the other servers must share the flows of the skipped one: {others:?}"
+    );
     group
         .world
         .ip("second", "route del blackhole 10.71.0.21/32");
-    group.wait_for_agreement("its return", 8080, |it| *it == before);
+    group.wait_for_agreement("the server's return", 8080, |it| *it == before);
 
     // The server is down for all directors, and all of them skip it in the same way.
     group.world.kill_nginx(1);
-    group.wait_for_agreement("the loss of a server", 8080, |it| !has(it, POOL[1]));
+    group.wait_for_agreement("the loss of a server", 8080, |it| !contains(it, POOL[1]));
 }
 
 fn tunnelled(servers: &[&str]) -> String {
@@ -296,19 +303,19 @@ impl Group {
         let work = || {
             let open = |flow: u16| {
                 let mut stream = connect(50_000 + flow, 80).expect("connect");
-                let server = ask(&mut stream).expect("receive an answer");
+                let server = request_name(&mut stream).expect("receive a response");
                 (stream, server)
             };
             (0..FLOWS).map(open).collect()
         };
         self.world
-            .inside("client", work)
+            .spawn_on("client", work)
             .join()
             .expect("thread panicked")
     }
 
     /// Returns the number of packets that a server has sent to the second hop.
-    fn second_hops(&self, server: usize) -> u64 {
+    fn second_hop_packets(&self, server: usize) -> u64 {
         let mut command = self.world.weir(&format!("server{server}"));
         let output = command.args(["real-server", "show", "--json"]).output();
         let shown: Value = serde_json::from_slice(&output.expect("run the command").stdout)
@@ -328,26 +335,26 @@ fn connections_survive_new_server_and_director_failure() {
     let pool = ["10.71.0.20", "10.71.0.21", "10.71.0.22", "10.71.0.23"];
     let arguments = ["--forward", "tunnel", "--tunnel", "gue", "--vip", VIP];
     group.world.prepare_servers(&arguments);
-    let answer = group.publish(0, &tunnelled(&pool[..3]), "0s");
-    assert!(answer.status.success(), "{answer:?}");
-    let has = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
+    let output = group.publish(0, &tunnelled(&pool[..3]), "0s");
+    assert!(output.status.success(), "{output:?}");
+    let contains = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
     group.wait_for_agreement("the servers", 80, |it| {
-        pool[..3].iter().all(|one| has(it, one))
+        pool[..3].iter().all(|server| contains(it, server))
     });
     group.route_to(0);
     let mut connections = group.open();
 
     // Only the first director knows the connections. It fails right after a change of the servers.
-    let answer = group.publish(1, &tunnelled(&pool), "0s");
-    assert!(answer.status.success(), "{answer:?}");
+    let output = group.publish(1, &tunnelled(&pool), "0s");
+    assert!(output.status.success(), "{output:?}");
     wait_for("the new server", TIMEOUT, || {
-        has(&group.choices(1, 80), pool[3])
+        contains(&group.choices(1, 80), pool[3])
     });
     group.route_to(1);
     let chosen = group.choices(1, 80);
     let moved = chosen.iter().zip(&connections);
     let moved = moved
-        .filter(|(now, (_, server))| name(now) != *server)
+        .filter(|(choice, (_, server))| server_name(choice) != *server)
         .count();
     assert!(
         moved > 0,
@@ -355,8 +362,8 @@ fn connections_survive_new_server_and_director_failure() {
     );
     let mut broken = 0;
     for (stream, server) in &mut connections {
-        match ask(stream) {
-            Ok(answer) => assert_eq!(&answer, server),
+        match request_name(stream) {
+            Ok(server_name) => assert_eq!(&server_name, server),
             Err(error) => {
                 eprintln!("a connection to {server} broke: {error}");
                 broken += 1;
@@ -365,7 +372,7 @@ fn connections_survive_new_server_and_director_failure() {
     }
     println!("{moved} of {FLOWS} connections have another server in the new table, {broken} broke");
     assert_eq!(broken, 0);
-    let forwarded: u64 = (0..4).map(|n| group.second_hops(n)).sum();
+    let forwarded: u64 = (0..4).map(|n| group.second_hop_packets(n)).sum();
     assert!(
         forwarded >= moved as u64,
         "{forwarded} packets took the second hop"
@@ -378,5 +385,5 @@ fn connections_survive_new_server_and_director_failure() {
         .position(|it| it == pool[3])
         .expect("find a flow");
     let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
-    assert_eq!(group.answered_by(50_000 + flow, 80), "server3");
+    assert_eq!(group.responding_server(50_000 + flow, 80), "server3");
 }

@@ -17,19 +17,19 @@ const DATAGRAM_FLOWS: usize = 64;
 /// Duration of a round. One UDP flow sends a datagram per round.
 const ROUND: Duration = Duration::from_millis(5);
 /// Each connection sends a byte once in this number of rounds: every 10 s.
-const ROUNDS: usize = 2000;
+const ROUNDS_PER_BYTE: usize = 2000;
 /// A new connection is opened, used and closed once in this number of rounds.
 const ROUNDS_PER_NEW: usize = 40;
-/// Time limit for the last answers.
-const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for the last echoes.
+const LAST_ECHOES_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Size of the test.
 #[derive(Clone, Copy)]
 struct Scale {
     directors: usize,
     connections: usize,
-    /// How long etcd has no majority.
-    away: Duration,
+    /// Time for which etcd has no majority.
+    outage: Duration,
 }
 
 /// The client's counters.
@@ -38,18 +38,19 @@ struct Counts {
     /// Connections that were open during the whole test, and those of them that broke.
     connections: usize,
     broken: usize,
-    /// Bytes on them.
+    /// Bytes sent on them, and bytes whose echo is missing.
     bytes: u64,
-    unanswered: u64,
+    missing_bytes: u64,
+    /// Datagrams that were sent, and those whose echo is missing.
     datagrams: u64,
     lost: u64,
-    /// Connections that were opened during the faults.
-    new: u64,
+    /// Connections that were opened during the faults, and attempts that failed.
+    opened: u64,
     failed: u64,
 }
 
 /// Returns the address of the published service.
-fn to() -> SocketAddr {
+fn service_address() -> SocketAddr {
     SocketAddr::new(
         VIP.parse::<Ipv4Addr>().expect("parse the address").into(),
         PORT,
@@ -58,8 +59,8 @@ fn to() -> SocketAddr {
 
 /// Raises the limit of open files, because each connection needs a descriptor. Returns the possible number of
 /// connections.
-fn raise_connection_limit(wanted: usize) -> usize {
-    let needed = wanted as u64 + 1000;
+fn raise_connection_limit(requested: usize) -> usize {
+    let needed = requested as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX);
     let raised = Rlimit {
@@ -68,15 +69,15 @@ fn raise_connection_limit(wanted: usize) -> usize {
     };
     // Without the privilege to raise the maximum, there are fewer connections.
     if setrlimit(Resource::Nofile, raised).is_ok() {
-        return wanted;
+        return requested;
     }
-    let most = Rlimit {
+    let allowed = Rlimit {
         current: Some(maximum),
         maximum: Some(maximum),
     };
-    let _ = setrlimit(Resource::Nofile, most);
-    let possible = usize::try_from(maximum.saturating_sub(1000)).unwrap_or(wanted);
-    possible.min(wanted)
+    let _ = setrlimit(Resource::Nofile, allowed);
+    let possible = usize::try_from(maximum.saturating_sub(1000)).unwrap_or(requested);
+    possible.min(requested)
 }
 
 /// Program of an echo server. It runs in a separate process, because this one holds the client's descriptors.
@@ -124,10 +125,10 @@ struct Connection {
 }
 
 impl Connection {
-    /// Opens a connection and receives a first answer.
+    /// Opens a connection and receives a first echo.
     fn open() -> std::io::Result<Self> {
         let limit = Duration::from_secs(10);
-        let mut stream = TcpStream::connect_timeout(&to(), limit)?;
+        let mut stream = TcpStream::connect_timeout(&service_address(), limit)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
         stream.write_all(b"a")?;
@@ -175,7 +176,7 @@ impl Generator {
         let connections = (0..count).map(|_| Connection::open());
         let datagrams = (0..DATAGRAM_FLOWS).map(|_| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            socket.connect(to())?;
+            socket.connect(service_address())?;
             socket.set_nonblocking(true)?;
             Ok((socket, 0, 0))
         });
@@ -195,22 +196,22 @@ impl Generator {
     }
 
     /// Sends the messages of one round.
-    fn round(&mut self, number: usize) {
+    fn send_round(&mut self, number: usize) {
         let flow = number % DATAGRAM_FLOWS;
         let (socket, sent, _) = &mut self.datagrams[flow];
         // A datagram that the kernel does not send is also counted as lost.
         let _ = socket.send(b"a");
         *sent += 1;
         self.receive_datagrams();
-        let part = self.connections.iter_mut().skip(number % ROUNDS);
-        for connection in part.step_by(ROUNDS) {
+        let part = self.connections.iter_mut().skip(number % ROUNDS_PER_BYTE);
+        for connection in part.step_by(ROUNDS_PER_BYTE) {
             connection.receive();
             connection.send();
         }
         if number.is_multiple_of(ROUNDS_PER_NEW) {
-            self.counts.new += 1;
+            self.counts.opened += 1;
             if let Err(error) = Connection::open() {
-                eprintln!("a new connection: {error}");
+                eprintln!("failed to open a connection: {error}");
                 self.counts.failed += 1;
             }
         }
@@ -219,7 +220,7 @@ impl Generator {
     fn run(mut self, stop: &AtomicBool) -> Counts {
         let (mut next, mut number) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
-            self.round(number);
+            self.send_round(number);
             number += 1;
             // A late thread must not send the missed messages in a burst.
             next = (next + ROUND).max(Instant::now());
@@ -228,26 +229,29 @@ impl Generator {
         self.finish()
     }
 
-    /// Sends a last byte on each connection and waits for the answers. Returns the counters.
+    /// Sends a last byte on each connection and waits for the echoes. Returns the counters.
     fn finish(mut self) -> Counts {
         self.connections.iter_mut().for_each(Connection::send);
-        let end = Instant::now() + LAST_ANSWERS_TIMEOUT;
+        let end = Instant::now() + LAST_ECHOES_TIMEOUT;
         let mut is_complete = false;
         while !is_complete && Instant::now() < end {
             self.connections.iter_mut().for_each(Connection::receive);
             self.receive_datagrams();
-            let answered = self.connections.iter();
-            let answered = answered.filter(|it| it.is_open && it.received == it.sent);
-            let all = self.datagrams.iter().all(|(_, sent, got)| sent == got);
-            is_complete = all && answered.count() == self.connections.len();
+            let echoed = self.connections.iter();
+            let echoed = echoed.filter(|it| it.is_open && it.received == it.sent);
+            let all_echoed = self
+                .datagrams
+                .iter()
+                .all(|(_, sent, received)| sent == received);
+            is_complete = all_echoed && echoed.count() == self.connections.len();
             std::thread::sleep(ROUND);
         }
-        let of = |it: &Connection| it.sent - it.received;
+        let missing = |it: &Connection| it.sent - it.received;
         Counts {
             connections: self.connections.len(),
             broken: self.connections.iter().filter(|it| !it.is_open).count(),
             bytes: self.connections.iter().map(|it| it.sent).sum(),
-            unanswered: self.connections.iter().map(of).sum(),
+            missing_bytes: self.connections.iter().map(missing).sum(),
             datagrams: self.datagrams.iter().map(|it| it.1).sum(),
             lost: self.datagrams.iter().map(|it| it.1 - it.2).sum(),
             ..self.counts
@@ -277,7 +281,7 @@ impl Group {
     }
 
     /// Returns the daemon's status. Repeats `weir status`, which shows the kernel's state if the daemon is too slow.
-    fn answer(&self, n: usize) -> Value {
+    fn daemon_status(&self, n: usize) -> Value {
         let mut status = Value::Null;
         wait_for("the status", TIMEOUT, || {
             status = self.status(n);
@@ -287,13 +291,13 @@ impl Group {
     }
 
     /// Returns the number of connections and flows that each director has created.
-    fn begun(&self) -> Vec<u64> {
-        let of = |n: usize| {
-            let status = self.answer(n);
+    fn connection_counts(&self) -> Vec<u64> {
+        let count = |n: usize| {
+            let status = self.daemon_status(n);
             status["services"][0]["connections"].as_u64()
         };
-        let all = (0..self.directors.len()).map(of);
-        all.map(|it| it.expect("status has the count")).collect()
+        let counts = (0..self.directors.len()).map(count);
+        counts.map(|it| it.expect("status has the count")).collect()
     }
 
     /// Returns the number of segments that the client's kernel retransmitted.
@@ -316,15 +320,15 @@ impl Group {
 
     fn assert_no_server_is_removed(&self) {
         for n in 0..self.directors.len() {
-            let status = self.answer(n);
+            let status = self.daemon_status(n);
             let servers = status["services"][0]["servers"].as_array().map(Vec::len);
             assert_eq!(servers, Some(POOL.len()), "director {n}");
         }
     }
 }
 
-/// Causes the faults one after the other.
-fn cause_etcd_failures(group: &mut Group, away: Duration) {
+/// Causes the failures of etcd one after the other.
+fn cause_etcd_failures(group: &mut Group, outage: Duration) {
     for n in 0..3 {
         group.kill_etcd(n);
         std::thread::sleep(Duration::from_millis(500));
@@ -334,9 +338,9 @@ fn cause_etcd_failures(group: &mut Group, away: Duration) {
     }
     group.kill_etcd(0);
     group.kill_etcd(1);
-    let end = Instant::now() + away;
+    let end = Instant::now() + outage;
     // Querying the directors takes more CPU time than the load itself.
-    let pause = (away / 60).max(Duration::from_secs(1));
+    let pause = (outage / 60).max(Duration::from_secs(1));
     while Instant::now() < end {
         group.assert_no_server_is_removed();
         std::thread::sleep(pause);
@@ -346,18 +350,22 @@ fn cause_etcd_failures(group: &mut Group, away: Duration) {
         wait_for("the loss of etcd", TIMEOUT, || {
             group.group(n)["etcd"] == "away"
         });
-        let status = group.answer(n);
+        let status = group.daemon_status(n);
         let members = status["cluster"]["members"].as_array().map(Vec::len);
-        assert_eq!(members, Some(count), "no member is forgotten");
+        assert_eq!(
+            members,
+            Some(count),
+            "an outage of etcd must not remove members"
+        );
     }
     group.kill_etcd(2);
     for n in 0..3 {
-        fs::remove_dir_all(group.data(n)).expect("remove the data");
+        fs::remove_dir_all(group.data_dir(n)).expect("remove the data");
         group.start_etcd(n);
     }
     group.wait_for_etcd();
     for n in 0..count {
-        wait_for("the members", TIMEOUT, || group.present(n) == count);
+        wait_for("the members", TIMEOUT, || group.present_members(n) == count);
         wait_for("the configuration", TIMEOUT, || {
             group.group(n)["rollout"] == "complete"
         });
@@ -371,8 +379,8 @@ fn assert_flows_survive(scale: Scale) {
     let arguments = ["--forward", "direct", "--vip", VIP];
     group.world.prepare_servers(&arguments);
     start_servers(&mut group);
-    let answer = group.publish(0, &configuration(), "0s");
-    assert!(answer.status.success(), "{answer:?}");
+    let output = group.publish(0, &configuration(), "0s");
+    assert!(output.status.success(), "{output:?}");
     for n in 0..scale.directors {
         wait_for("the servers", TIMEOUT, || {
             POOL.iter().all(|it| group.state(n, it) == "up")
@@ -381,9 +389,9 @@ fn assert_flows_survive(scale: Scale) {
     group.route_to_all();
     let stop = Arc::new(AtomicBool::new(false));
     let (ready, opened) = mpsc::channel();
-    let running = {
+    let client = {
         let stop = Arc::clone(&stop);
-        group.world.inside("client", move || {
+        group.world.spawn_on("client", move || {
             let generator = Generator::open(connections).expect("all connections open");
             ready.send(()).expect("test receives the result");
             generator.run(&stop)
@@ -391,27 +399,30 @@ fn assert_flows_survive(scale: Scale) {
     };
     let limit = Duration::from_secs(120);
     opened.recv_timeout(limit).expect("all connections open");
-    let begun = group.begun();
+    let per_director = group.connection_counts();
     let share = connections as u64 / scale.directors as u64;
-    assert!(begun.iter().all(|it| *it > share / 3), "{begun:?}");
+    assert!(
+        per_director.iter().all(|it| *it > share / 3),
+        "{per_director:?}"
+    );
     let before = group.retransmitted();
     let begin = Instant::now();
-    cause_etcd_failures(&mut group, scale.away);
+    cause_etcd_failures(&mut group, scale.outage);
     stop.store(true, Ordering::Relaxed);
-    let counts = running.join().expect("load thread panicked");
+    let counts = client.join().expect("load thread panicked");
     println!(
-        "{} directors, connections per director {begun:?}, etcd without a majority for {:?}, all faults in {:?}: \
-         {counts:?}; {} segments sent again",
+        "{} directors, connections per director {per_director:?}, etcd without a majority for {:?}, all faults in \
+         {:?}: {counts:?}; {} segments retransmitted",
         scale.directors,
-        scale.away,
+        scale.outage,
         begin.elapsed(),
         group.retransmitted() - before,
     );
-    assert_eq!((counts.broken, counts.unanswered), (0, 0), "{counts:?}");
+    assert_eq!((counts.broken, counts.missing_bytes), (0, 0), "{counts:?}");
     assert_eq!((counts.lost, counts.failed), (0, 0), "{counts:?}");
     assert_eq!(counts.connections, connections, "{counts:?}");
     assert!(counts.bytes > connections as u64, "{counts:?}");
-    assert!(counts.datagrams > 500 && counts.new > 10, "{counts:?}");
+    assert!(counts.datagrams > 500 && counts.opened > 10, "{counts:?}");
 }
 
 #[test]
@@ -420,7 +431,7 @@ fn flows_survive_loss_of_etcd_and_its_data() {
         assert_flows_survive(Scale {
             directors: 2,
             connections: 300,
-            away: Duration::from_secs(2),
+            outage: Duration::from_secs(2),
         });
     }
 }
@@ -431,7 +442,7 @@ fn ten_thousand_flows_survive_ten_minutes_without_etcd_at_length() {
         assert_flows_survive(Scale {
             directors: 4,
             connections: 10_000,
-            away: Duration::from_secs(600),
+            outage: Duration::from_secs(600),
         });
     }
 }

@@ -11,18 +11,18 @@ fn is_soak() -> bool {
 }
 
 /// Returns the CPU time of a daemon and its child processes, in clock ticks of 10 ms (proc(5)).
-fn ticks(daemon: u32) -> u64 {
-    let of = |pid: u32| {
+fn cpu_ticks(daemon: u32) -> u64 {
+    let process_ticks = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let rest = stat.rsplit_once(')').map(|(_, rest)| rest.to_owned());
-        let rest = rest.unwrap_or_default();
-        let times = rest.split_whitespace().skip(11).take(2);
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields.to_owned());
+        let fields = fields.unwrap_or_default();
+        let times = fields.split_whitespace().skip(11).take(2);
         times.filter_map(|it| it.parse::<u64>().ok()).sum::<u64>()
     };
     let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children"));
     let children = children.unwrap_or_default();
     let children = children.split_whitespace().filter_map(|it| it.parse().ok());
-    of(daemon) + children.map(of).sum::<u64>()
+    process_ticks(daemon) + children.map(process_ticks).sum::<u64>()
 }
 
 impl Group {
@@ -39,9 +39,9 @@ impl Group {
         Some(line.split(' ').next()?.to_owned())
     }
 
-    fn ticks(&self) -> u64 {
+    fn cpu_ticks(&self) -> u64 {
         let daemons = self.directors.iter().flatten();
-        daemons.map(|it| ticks(it.id())).sum()
+        daemons.map(|it| cpu_ticks(it.id())).sum()
     }
 
     /// Changes a weight `rounds` times. Prints the time until the last director has applied it, and the CPU time. Reads
@@ -49,10 +49,10 @@ impl Group {
     fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
         let mut api = self.api(0);
         let count = self.directors.len();
-        let (idle, pause) = (self.ticks(), Duration::from_secs(3));
+        let (idle, pause) = (self.cpu_ticks(), Duration::from_secs(3));
         std::thread::sleep(pause);
-        let idle = (self.ticks() - idle) as f64 / pause.as_secs_f64();
-        let (mut times, before, begin) = (Vec::new(), self.ticks(), Instant::now());
+        let idle = (self.cpu_ticks() - idle) as f64 / pause.as_secs_f64();
+        let (mut times, before, begin) = (Vec::new(), self.cpu_ticks(), Instant::now());
         for weight in first..first + rounds {
             let ordered = SystemTime::now();
             let path = format!("/v1/servers/web/{}", POOL[0]);
@@ -66,15 +66,15 @@ impl Group {
                 applied.len() == count
             });
             let last = applied.iter().max().expect("group has directors");
-            times.push(since(ordered, last));
+            times.push(duration_until(ordered, last));
         }
-        let used = (self.ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
+        let used_ticks = (self.cpu_ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
         times.sort_unstable();
         println!(
             "{what}: a weight reaches {count} directors: median {:?}, worst {:?}; {:.1} ms of CPU time per director",
             times[times.len() / 2],
             times[times.len() - 1],
-            used.max(0.0) * 10.0 / f64::from(rounds) / count as f64,
+            used_ticks.max(0.0) * 10.0 / f64::from(rounds) / count as f64,
         );
     }
 }
@@ -85,10 +85,10 @@ impl Group {
         let path = self.world.path("measured.toml");
         fs::write(&path, text).expect("write the file");
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
-        let (before, begin) = (self.ticks(), Instant::now());
+        let (before, begin) = (self.cpu_ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
         self.succeed(3, &words);
-        let in_etcd = begin.elapsed();
+        let stored = begin.elapsed();
         let mut api = self.api(3);
         wait_for("the rollout", 10 * TIMEOUT, || {
             api.get("/v1/cluster");
@@ -98,41 +98,41 @@ impl Group {
         });
         let count = self.directors.len() as f64;
         println!(
-            "{what}: in etcd after {in_etcd:?}, on {count} directors after {:?}; {:.0} ms of CPU time per director",
+            "{what}: in etcd after {stored:?}, on {count} directors after {:?}; {:.0} ms of CPU time per director",
             begin.elapsed(),
-            (self.ticks() - before) as f64 * 10.0 / count,
+            (self.cpu_ticks() - before) as f64 * 10.0 / count,
         );
     }
 }
 
 /// Returns the time from `begin` to a log's timestamp of the form `2026-11-26T23:19:02.123456Z`.
-fn since(begin: SystemTime, moment: &str) -> Duration {
+fn duration_until(begin: SystemTime, timestamp: &str) -> Duration {
     const DAY: u64 = 86_400;
-    let clock = moment
+    let clock = timestamp
         .split('T')
         .nth(1)
         .expect("timestamp has a time")
         .trim_end_matches('Z');
     let mut parts = clock.split(':');
-    let mut number = || {
+    let mut next_number = || {
         parts
             .next()
             .and_then(|it| it.parse::<f64>().ok())
             .expect("parse the timestamp")
     };
-    let seconds = number() * 3600.0 + number() * 60.0 + number();
+    let seconds = next_number() * 3600.0 + next_number() * 60.0 + next_number();
     let epoch = begin
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("time is after the epoch");
-    let of_day = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
+    let begin_seconds = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
     // The interval includes midnight.
-    let passed = seconds - of_day;
-    let passed = if passed < -1.0 {
-        passed + DAY as f64
+    let elapsed = seconds - begin_seconds;
+    let elapsed = if elapsed < -1.0 {
+        elapsed + DAY as f64
     } else {
-        passed
+        elapsed
     };
-    Duration::from_secs_f64(passed.max(0.0))
+    Duration::from_secs_f64(elapsed.max(0.0))
 }
 
 /// Returns the effective weight of a server in the data plane of each director.
@@ -160,8 +160,8 @@ fn eight_directors_apply_changes_at_length() {
         return;
     }
     let group = Group::layer4(3, 8, 2);
-    let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
-    assert!(answer.status.success(), "{answer:?}");
+    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    assert!(output.status.success(), "{output:?}");
     group.measure_weights("2 services", 30, 2);
     assert_eq!(weights(&group), vec![Value::from(31); 8]);
     let text = many_services(10_000);
@@ -195,11 +195,15 @@ fn new_services(group: &Group, n: usize) -> Vec<bool> {
         let packet = format!("tcp 10.71.0.2:50000 {vip}:80");
         api.post("/v1/explain", &serde_json::json!({ "packet": packet }));
     }
-    let answers = vips.map(|_| api.receive());
-    answers.iter().map(|it| it["service"].is_string()).collect()
+    let responses = vips.map(|_| api.receive());
+    responses
+        .iter()
+        .map(|it| it["service"].is_string())
+        .collect()
 }
 
-/// Asserts that each director has either the old or the new services: a new service never precedes a missing one.
+/// Asserts that each director has either the old or the new services. If it switches between two queries, all services
+/// after the first present one are present.
 fn assert_atomic(group: &Group) {
     for n in 0..group.directors.len() {
         let found = new_services(group, n);
@@ -220,11 +224,12 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     if !privileged() || !is_soak() {
         return;
     }
+
     const SERVICES: usize = 10_000;
     let limit = Duration::from_secs(300);
     let mut group = Group::layer4(3, 3, 2);
-    let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
-    assert!(answer.status.success(), "{answer:?}");
+    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    assert!(output.status.success(), "{output:?}");
     let file = group.world.path("many.toml");
     fs::write(&file, many_services(SERVICES)).expect("write the file");
     let log = fs::File::create(group.world.path("publish.log")).expect("create the log file");
@@ -234,10 +239,10 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
         .args(["cluster", "publish", "--guard", "0s"])
         .arg(&file);
     command.stdout(Stdio::null()).stderr(log);
-    let mut publishing = command.spawn().expect("start weir");
+    let mut publisher = command.spawn().expect("start weir");
     // After the first chunks have arrived, etcd loses its majority, and later all its members are down.
     wait_for("a chunk", limit, || {
-        let ended = publishing.try_wait().expect("query the process state");
+        let ended = publisher.try_wait().expect("query the process state");
         let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");
         assert!(ended.is_none(), "publication ended too early: {log}");
         chunk_count(&group) > 1
@@ -263,7 +268,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     let mut ended = None;
     wait_for("the end of the publication", limit, || {
         assert_atomic(&group);
-        ended = publishing.try_wait().expect("query the process state");
+        ended = publisher.try_wait().expect("query the process state");
         ended.is_some()
     });
     let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");

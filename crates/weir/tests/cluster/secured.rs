@@ -19,7 +19,7 @@ impl Group {
         }
     }
 
-    fn file(&self, name: &str) -> String {
+    fn file_path(&self, name: &str) -> String {
         let path = self.world.path(name);
         path.to_str().expect("path is valid UTF-8").to_owned()
     }
@@ -64,9 +64,9 @@ impl Group {
         }
         vec![
             "--client-cert-auth".to_owned(),
-            format!("--trusted-ca-file={}", self.file("ca.pem")),
-            format!("--cert-file={}", self.file("etcd.pem")),
-            format!("--key-file={}", self.file("etcd.key")),
+            format!("--trusted-ca-file={}", self.file_path("ca.pem")),
+            format!("--cert-file={}", self.file_path("etcd.pem")),
+            format!("--key-file={}", self.file_path("etcd.key")),
         ]
     }
 
@@ -76,9 +76,9 @@ impl Group {
             return Vec::new();
         }
         vec![
-            format!("--cacert={}", self.file("ca.pem")),
-            format!("--cert={}", self.file("weir.pem")),
-            format!("--key={}", self.file("weir.key")),
+            format!("--cacert={}", self.file_path("ca.pem")),
+            format!("--cert={}", self.file_path("weir.pem")),
+            format!("--key={}", self.file_path("weir.key")),
         ]
     }
 
@@ -90,10 +90,10 @@ impl Group {
         format!(
             "ca = {:?}\ncertificate = {:?}\nkey = {:?}\nuser = \"weir\"\npassword = {{ file = {:?} }}\ngroup_key = \
              \"a key of sixteen bytes or more\"\n",
-            self.file("ca.pem"),
-            self.file("weir.pem"),
-            self.file("weir.key"),
-            self.file("password")
+            self.file_path("ca.pem"),
+            self.file_path("weir.pem"),
+            self.file_path("weir.key"),
+            self.file_path("password")
         )
     }
 
@@ -123,7 +123,7 @@ impl Group {
     }
 
     /// Returns the error of the group's connection to etcd, as reported by a director.
-    fn error(&self, n: usize) -> String {
+    fn etcd_error(&self, n: usize) -> String {
         let group = self.group(n);
         group["error"].as_str().unwrap_or_default().to_owned()
     }
@@ -139,15 +139,15 @@ fn group_works_with_tls_and_users_in_etcd() {
     group.enable_users();
     fs::write(group.world.path("password"), "wrong").expect("write the file");
     group.start(0);
-    wait_for("the refusal of the password", TIMEOUT, || {
-        group.error(0).contains("authentication failed")
+    wait_for("the rejection of the password", TIMEOUT, || {
+        group.etcd_error(0).contains("authentication failed")
     });
     group.stop(0);
     fs::write(group.world.path("password"), PASSWORD).expect("write the file");
     group.start_all();
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    assert!(group.get(0, 8080) && group.get(1, 8080));
+    assert!(group.serves(0, 8080) && group.serves(1, 8080));
     let as_root = |arguments: &[&str]| {
         let mut all = vec!["--user", "root:root"];
         all.extend(arguments);
@@ -160,11 +160,11 @@ fn group_works_with_tls_and_users_in_etcd() {
         "configuration must be encrypted: {stored}"
     );
 
-    let former = as_root(&["get", "--print-value-only", CURRENT]);
+    let previous = as_root(&["get", "--print-value-only", CURRENT]);
 
     // A client that can write to etcd but does not have the group key cannot change the configuration.
     let text = config(8081, &SERVERS);
-    let path = group.file("unsealed.toml");
+    let path = group.file_path("unsealed.toml");
     fs::write(&path, &text).expect("write the file");
     let sum = Command::new("sha256sum").arg(&path).output();
     let sum = String::from_utf8(sum.expect("run sha256sum").stdout).expect("text is valid UTF-8");
@@ -174,20 +174,20 @@ fn group_works_with_tls_and_users_in_etcd() {
     });
     as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
     as_root(&["put", CURRENT, &pointer.to_string()]);
-    wait_for("the refusal", TIMEOUT, || {
+    wait_for("the rejection of the configuration", TIMEOUT, || {
         group.group(0)["rollout"] == "stopped"
     });
     let reason = group.group(0)["rollout_reason"].to_string();
     assert!(reason.contains("not encrypted"), "{reason}");
-    assert!(group.get(0, 8080) && !group.get(0, 8081));
+    assert!(group.serves(0, 8080) && !group.serves(0, 8081));
 
     // Nor can it replay a previous configuration with a new version, or add a server.
     let published = group.publish(0, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    let mut former: Value = serde_json::from_str(&former).expect("output is valid JSON");
-    former["version"] = u64::MAX.into();
-    as_root(&["put", CURRENT, &former.to_string()]);
-    as_root(&["put", "/weir/edge/config/complete", &former.to_string()]);
+    let mut previous: Value = serde_json::from_str(&previous).expect("output is valid JSON");
+    previous["version"] = u64::MAX.into();
+    as_root(&["put", CURRENT, &previous.to_string()]);
+    as_root(&["put", "/weir/edge/config/complete", &previous.to_string()]);
     as_root(&[
         "put",
         "/weir/edge/server/web/10.71.0.99:80",
@@ -199,7 +199,7 @@ fn group_works_with_tls_and_users_in_etcd() {
         "{\"state\":\"maint\"}",
     ]);
     for n in 0..2 {
-        wait_for("the refusal", TIMEOUT, || {
+        wait_for("the rejection of the configuration", TIMEOUT, || {
             let reason = group.group(n)["rollout_reason"].to_string();
             reason.contains("changed in etcd")
         });
@@ -209,7 +209,7 @@ fn group_works_with_tls_and_users_in_etcd() {
         wait_for("the drain", TIMEOUT, || {
             group.state(n, SERVERS[1]) == "drain"
         });
-        assert!(group.get(n, 8083) && !group.get(n, 8080), "{n}");
+        assert!(group.serves(n, 8083) && !group.serves(n, 8080), "{n}");
         let servers = group.servers(n);
         assert_eq!(servers.len(), SERVERS.len(), "{servers:?}");
         assert_ne!(group.state(n, SERVERS[0]), "maint");
@@ -228,5 +228,5 @@ fn group_works_with_tls_and_users_in_etcd() {
     }
     let published = group.publish(1, &config(8082, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    assert!(group.get(0, 8082) && group.get(1, 8082));
+    assert!(group.serves(0, 8082) && group.serves(1, 8082));
 }

@@ -7,7 +7,7 @@ use super::TIMEOUT;
 use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_for};
 
 /// The VIP of a `direct` service with the same pool.
-const SECOND: &str = "10.71.0.11";
+const SECOND_VIP: &str = "10.71.0.11";
 
 /// Returns a configuration with a small flow table: the daemon reads the whole table to distinguish clients, and does
 /// so less often if it takes longer.
@@ -26,11 +26,11 @@ fn config(family: Family) -> String {
 const CHECK: &str = "[pool.web.check]\nkind = \"http\"\npath = \"/name\"\ninterval = \"200ms\"\ntimeout = \"500ms\"\n";
 
 /// Returns a configuration in which a `nat` and a `direct` service share a pool with this check.
-fn shared(check: &str) -> String {
+fn config_with_shared_pool(check: &str) -> String {
     let text = config(Family::V4).replace(CHECK, check);
     assert_eq!(text.contains(CHECK), check == CHECK);
     format!(
-        "{text}[service.second]\nlisten = [\"{SECOND}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+        "{text}[service.second]\nlisten = [\"{SECOND_VIP}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
     )
 }
 
@@ -39,12 +39,12 @@ fn shared_world(check: &str) -> World {
     let mut world = World::new(2);
     world.start_nginx(64);
     add_clients(&world, Family::V4);
-    world.ip("director", &format!("addr add {SECOND}/32 dev eth0"));
-    world.prepare_direct_servers(&SECOND);
+    world.ip("director", &format!("addr add {SECOND_VIP}/32 dev eth0"));
+    world.prepare_direct_servers(&SECOND_VIP);
     return_through_director(&world, 0, "add");
     return_through_director(&world, 1, "add");
     return_through_director(&world, 1, "del");
-    world.start_director(&shared(check));
+    world.start_director(&config_with_shared_pool(check));
     world
 }
 
@@ -106,7 +106,7 @@ fn add_clients(world: &World, family: Family) {
 /// Sends `times` requests from each client. Returns the number of responses.
 fn fetch(world: &World, family: Family, times: usize) -> usize {
     let url = format!("http://{}/name", bracketed(family.vip()));
-    let handles: Vec<_> = clients(family)
+    let children: Vec<_> = clients(family)
         .into_iter()
         .flat_map(|address| (0..times).map(move |_| address.clone()))
         .map(|address| {
@@ -127,7 +127,7 @@ fn fetch(world: &World, family: Family, times: usize) -> usize {
                 .expect("start curl")
         })
         .collect();
-    let ended = handles
+    let ended = children
         .into_iter()
         .map(|mut child| child.wait().expect("wait for curl"));
     ended.filter(std::process::ExitStatus::success).count()
@@ -138,7 +138,7 @@ fn warning(world: &World, family: Family, n: usize) -> Value {
 }
 
 /// Changes a server's routes to the clients through the director.
-fn route(world: &World, family: Family, n: usize, change: &str) {
+fn change_routes(world: &World, family: Family, n: usize, change: &str) {
     let flag = if family == Family::V6 { "-6 " } else { "" };
     for address in clients(family) {
         let (length, director) = (full_prefix(family), family.director());
@@ -201,8 +201,8 @@ fn assert_warned_until_reply(family: Family) {
         assert_eq!(logged.count(), 1, "{log}");
     }
 
-    // One server gets its route: its warning ends with the first replies, and the other server's warning stays.
-    route(&world, family, 0, "add");
+    // The route of one server is added: its warning ends with the first replies. The other server's warning remains.
+    change_routes(&world, family, 0, "add");
     wait_for("the end of one warning", TIMEOUT, || {
         fetch(&world, family, 1);
         warning(&world, family, 0).is_null()
@@ -231,7 +231,7 @@ fn dead_server_is_down_without_warning() {
     world.start_nginx(64);
     add_clients(&world, family);
     for n in 0..2 {
-        route(&world, family, n, "add");
+        change_routes(&world, family, n, "add");
     }
     world.start_director(&config(family));
     wait_for("both servers", TIMEOUT, || {
@@ -248,7 +248,7 @@ fn dead_server_is_down_without_warning() {
     assert!(!world.log().contains("get no reply"));
 }
 
-/// The other server answers clients, so this one would be an outlier. But its check shows that it is alive.
+/// The other server replies to clients, so this one would be an outlier. But its check shows that it is alive.
 #[test]
 fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     if !privileged() {
@@ -287,7 +287,7 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     }
     let world = shared_world(CHECK);
     return_through_director(&world, 1, "add");
-    wait_for("answers of both servers", TIMEOUT, || {
+    wait_for("replies of both servers", TIMEOUT, || {
         fetch(&world, Family::V4, 2);
         (0..2).all(|n| server_of(&world, "web", n)["handshakes"]["finished"].as_u64() > Some(2))
     });

@@ -27,7 +27,7 @@ fn config() -> String {
     )
 }
 
-fn all_are(world: &World, state: &str) -> bool {
+fn all_have_state(world: &World, state: &str) -> bool {
     let status = world.status();
     let services = status["services"].as_array().expect("services is an array");
     services.len() == 4
@@ -45,14 +45,16 @@ fn pool_change_is_logged_once() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("all servers to be up", TIMEOUT, || all_are(&world, "up"));
+    wait_for("all servers to be up", TIMEOUT, || {
+        all_have_state(&world, "up")
+    });
     world.kill_nginx(0);
     wait_for("all servers to be down", TIMEOUT, || {
-        all_are(&world, "down")
+        all_have_state(&world, "down")
     });
     world.start_nginx_on("server0", 0, "");
     wait_for("all servers to be up again", TIMEOUT, || {
-        all_are(&world, "up")
+        all_have_state(&world, "up")
     });
     let log = world.log();
     for pool in ["packets", "requests", "both"] {

@@ -1,4 +1,4 @@
-//! Tests that pools that are used only by routes of a proxy service are checked and shown like all others.
+//! Tests that pools used only by routes of a proxy service are checked and shown like all other pools.
 
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ fn routed_pool_without_check_is_a_warning() {
                 [[route]]\nservice = \"www\"\npath = \"/blue/*\"\npool = \"blue\"\n\
                 [[route]]\nservice = \"www\"\npath = \"/red/*\"\nsplit = [\"green:9\", \"red:1\"]\n";
     std::fs::write(&file, text).expect("write the file");
-    let output = std::process::Command::new(super::world::program::present())
+    let output = std::process::Command::new(super::world::program::program_under_test())
         .args(["check", "-c"])
         .arg(&file)
         .env("NO_COLOR", "1")

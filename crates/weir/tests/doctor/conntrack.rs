@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 
-use super::server::{DOCTOR, prepared};
+use super::server::{DOCTOR, prepared_world};
 use super::*;
 
 /// A connection is older than the rules, so conntrack has not seen its handshake.
@@ -12,23 +12,23 @@ fn untracked_connections_are_reported() {
     if !privileged() {
         return;
     }
-    let world = prepared();
-    let (asking, questions) = std::sync::mpsc::channel::<()>();
-    let (telling, answers) = std::sync::mpsc::channel();
-    let at = SocketAddr::new(Family::V4.vip(), 80);
-    let client = world.inside("client", move || {
-        let mut stream = TcpStream::connect(at).expect("connect through the director");
-        telling.send(0).expect("test receives the result");
-        questions.recv().expect("receive the test's request");
+    let world = prepared_world();
+    let (request_sender, request_receiver) = std::sync::mpsc::channel::<()>();
+    let (result_sender, result_receiver) = std::sync::mpsc::channel();
+    let vip = SocketAddr::new(Family::V4.vip(), 80);
+    let client = world.spawn_on("client", move || {
+        let mut stream = TcpStream::connect(vip).expect("connect through the director");
+        result_sender.send(0).expect("test receives the result");
+        request_receiver.recv().expect("receive the test's request");
         let request = "GET /name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         stream
             .write_all(request.as_bytes())
             .expect("send the request");
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
-        let _ = telling.send(text.len());
+        let _ = result_sender.send(text.len());
     });
-    assert_eq!(answers.recv_timeout(TIMEOUT), Ok(0));
+    assert_eq!(result_receiver.recv_timeout(TIMEOUT), Ok(0));
     run_shell(
         &world,
         "server0",
@@ -36,15 +36,17 @@ fn untracked_connections_are_reported() {
          add chain inet filter input { type filter hook input priority 0; }; add rule inet filter input ct state \
          invalid drop'",
     );
-    asking.send(()).expect("client thread is waiting");
+    request_sender.send(()).expect("client thread is waiting");
     assert!(
-        answers.recv_timeout(Duration::from_secs(2)).is_err(),
-        "its packets are dropped"
+        result_receiver
+            .recv_timeout(Duration::from_secs(2))
+            .is_err(),
+        "the rules must drop the client's packets"
     );
     assert_fixed_by_command(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
-    let length = answers
+    let length = result_receiver
         .recv_timeout(TIMEOUT)
-        .expect("request was not sent again");
+        .expect("client receives the response");
     assert!(length > 0);
     client.join().expect("client thread panicked");
 }
@@ -56,8 +58,8 @@ fn nearly_full_conntrack_table_is_reported() {
     if !privileged() {
         return;
     }
-    let world = prepared();
-    let number = |name: &str| -> u32 {
+    let world = prepared_world();
+    let read_number = |name: &str| -> u32 {
         let output = world.output("server0", &format!("sysctl -n net.netfilter.{name}"));
         let text = String::from_utf8_lossy(&output.stdout);
         text.trim()
@@ -73,15 +75,15 @@ fn nearly_full_conntrack_table_is_reported() {
          add chain inet filter out { type filter hook output priority 0; }; \
          add rule inet filter out ct state new accept'",
     );
-    let most = number("nf_conntrack_max");
+    let max_entries = read_number("nf_conntrack_max");
     assert_eq!(
         fix_of(&world, "server0", &DOCTOR, "the conntrack table contains"),
         None
     );
-    let wanted = most / 100 * 93;
-    let flood = world.inside("server0", move || {
+    let target = max_entries / 100 * 93;
+    let flood = world.spawn_on("server0", move || {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a UDP socket");
-        for n in 0..wanted {
+        for n in 0..target {
             let [_, a, b, c] = (n + 0x0100).to_be_bytes();
             let _ = socket.send_to(b"", (Ipv4Addr::new(127, 1 + a, b, c), 9));
         }
@@ -89,10 +91,14 @@ fn nearly_full_conntrack_table_is_reported() {
     flood.join().expect("flood thread panicked");
     let seen = "the conntrack table contains";
     let command = fix_of(&world, "server0", &DOCTOR, seen);
-    let command = command.unwrap_or_else(|| panic!("{} of {most}", number("nf_conntrack_count")));
+    let command =
+        command.unwrap_or_else(|| panic!("{} of {max_entries}", read_number("nf_conntrack_count")));
     assert_eq!(
         command,
-        format!("sysctl -w net.netfilter.nf_conntrack_max={}", most * 2)
+        format!(
+            "sysctl -w net.netfilter.nf_conntrack_max={}",
+            max_entries * 2
+        )
     );
     wait_for("entries to expire", Duration::from_secs(120), || {
         fix_of(&world, "server0", &DOCTOR, seen).is_none()

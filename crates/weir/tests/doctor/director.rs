@@ -12,7 +12,7 @@ fn load_rules(world: &World, text: &str) {
     run_shell(world, "director", &format!("nft -f {}", path.display()));
 }
 
-fn serves(world: &World) -> bool {
+fn is_reachable(world: &World) -> bool {
     let line = format!(
         "curl -s -f -o /dev/null -m 3 http://{}/name",
         Family::V4.vip()
@@ -42,7 +42,7 @@ fn director_firewall_rules_are_reported() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    wait_for("an answer", TIMEOUT, || serves(&world));
+    wait_for("a response", TIMEOUT, || is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
 
     let input = "chain input {\n type filter hook input priority 0; policy drop;\n";
@@ -51,14 +51,14 @@ fn director_firewall_rules_are_reported() {
         &world,
         &format!("table inet filter {{\n{input} {states} }}\n}}"),
     );
-    assert!(!serves(&world));
+    assert!(!is_reachable(&world));
     assert_fixed_by_command(
         &world,
         "director",
         &doctor,
         "drops clients' packets for 10.71.0.10:80, by its policy",
     );
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
 
     run_shell(&world, "director", "nft flush ruleset");
@@ -67,7 +67,7 @@ fn director_firewall_rules_are_reported() {
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
     let down = || fix_of(&world, "director", &doctor, "is down").is_some();
-    wait_for("a server that its check calls down", TIMEOUT, down);
+    wait_for("the check to mark the server as down", TIMEOUT, down);
     assert_fixed_by_command(
         &world,
         "director",
@@ -79,7 +79,7 @@ fn director_firewall_rules_are_reported() {
     run_shell(&world, "director", "nft flush ruleset");
     let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
     load_rules(&world, &format!("table inet filter {{\n{output}\n}}"));
-    wait_for("a server that its check calls down", TIMEOUT, down);
+    wait_for("the check to mark the server as down", TIMEOUT, down);
     assert_fixed_by_command(
         &world,
         "director",
@@ -87,7 +87,7 @@ fn director_firewall_rules_are_reported() {
         "drops packets to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
     );
     wait_for_no_findings(&world, &doctor);
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
 }
 
 /// XDP runs before firewall rules that would drop all packets.
@@ -110,7 +110,7 @@ fn layer_4_traffic_bypasses_the_firewall() {
         .concat();
     wait_for_no_findings(&world, &doctor);
     load_rules(&world, &format!("table ip filter {{\n{all}}}"));
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
 }
@@ -134,7 +134,7 @@ fn marked_packets_pass_forward_chains() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    wait_for("an answer", TIMEOUT, || serves(&world));
+    wait_for("a response", TIMEOUT, || is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
@@ -142,14 +142,14 @@ fn marked_packets_pass_forward_chains() {
         &world,
         &format!("table ip filter {{\n {forward} drop;\n }}\n}}\n"),
     );
-    assert!(!serves(&world));
+    assert!(!is_reachable(&world));
     assert_fixed_by_command(
         &world,
         "director",
         &doctor,
         "drops packets of fwmark/7, by its policy",
     );
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
 
     // Replies go directly to the client, so packets are invalid for conntrack, and the rules drop them.
     run_shell(&world, "director", "nft delete table ip filter");
@@ -157,10 +157,10 @@ fn marked_packets_pass_forward_chains() {
         &world,
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
-    assert!(!serves(&world));
+    assert!(!is_reachable(&world));
     let seen = "drops packets of fwmark/7 after the first packet of a connection, by its rule `ct state invalid drop`";
     assert_fixed_by_command(&world, "director", &doctor, seen);
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
 }
 
 #[test]
@@ -195,15 +195,15 @@ fn duplicate_ipv6_vip_is_reported() {
     wait_for("the duplicate", TIMEOUT, || {
         fix_of(&world, "director", &doctor, failed).is_some()
     });
-    let claims = "answers neighbour solicitations for the VIP";
+    let claim = "answers neighbour solicitations for the VIP";
     assert_finds(
         &world,
         "director",
         &doctor,
-        &[claims, "ip addr del fd71::a dev eth0"],
+        &[claim, "ip addr del fd71::a dev eth0"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
-    assert_eq!(fix_of(&world, "director", &doctor, claims), None);
+    assert_eq!(fix_of(&world, "director", &doctor, claim), None);
     assert_fixed_by_command(&world, "director", &doctor, failed);
     wait_for_no_findings(&world, &doctor);
 }
@@ -261,13 +261,13 @@ fn server_answering_arp_for_vip_is_reported() {
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
-    let claims = "server 10.71.0.21 (";
+    let claim = "server 10.71.0.21 (";
     assert_finds(
         &world,
         "director",
         &doctor,
         &[
-            claims,
+            claim,
             "answers ARP for the VIP 10.71.0.10",
             "on server 10.71.0.21: ip addr del 10.71.0.10 dev eth0",
             "weir real-server up --forward direct --vip 10.71.0.10",
@@ -367,9 +367,9 @@ fn missing_vip_on_keepalived_standby_is_not_reported() {
     run_shell(&world, "director", &format!("ip addr del {vip} dev eth0"));
     world.add_router("other", 77);
     world.ip("other", &format!("addr add {vip}/32 dev eth0"));
-    let claims = format!("answers ARP for the VIP {vip}");
+    let claim = format!("answers ARP for the VIP {vip}");
     let absent = format!("the VIP {vip} is on no interface");
-    assert_finds(&world, "director", &doctor, &[&claims, &absent]);
+    assert_finds(&world, "director", &doctor, &[&claim, &absent]);
     let keepalived = format!("vrrp_instance a {{\n virtual_ipaddress {{\n  {vip}/32\n }}\n}}\n");
     std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("write the file");
     wait_for_no_findings(&world, &doctor);
@@ -392,11 +392,11 @@ fn neighbours_are_resolved_before_they_are_reported() {
         return;
     }
     let world = World::new(1);
-    let (known, gone) = (Family::V4.server(0), Family::V4.host(99));
-    let text = config("nat").replace(&Family::V4.server(1).to_string(), &gone.to_string());
+    let (reachable, absent) = (Family::V4.server(0), Family::V4.host(99));
+    let text = config("nat").replace(&Family::V4.server(1).to_string(), &absent.to_string());
     let path = world.write_config(&text);
     world.ip("director", "neigh flush all");
     let (_, text) = run_on(&world, "director", &doctor_with(&path));
-    assert!(!text.contains(&format!("server {known}")), "{text}");
-    assert!(text.contains(&format!("server {gone}")), "{text}");
+    assert!(!text.contains(&format!("server {reachable}")), "{text}");
+    assert!(text.contains(&format!("server {absent}")), "{text}");
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use super::*;
 
 /// networkd in the director's network namespace, with separate files and a separate bus.
-struct Managed<'w> {
+struct Networkd<'w> {
     world: &'w World,
     process: Child,
 }
@@ -24,7 +24,7 @@ while ! test -S /run/dbus/system_bus_socket; do sleep 0.05; done
 trap 'kill $networkd $bus' EXIT
 read line";
 
-impl<'w> Managed<'w> {
+impl<'w> Networkd<'w> {
     fn new(world: &'w World) -> Self {
         let process = world
             .command("director", "unshare")
@@ -37,7 +37,7 @@ impl<'w> Managed<'w> {
         Self { world, process }
     }
 
-    /// Runs a shell command with these files.
+    /// Runs a shell command in networkd's mount and network namespaces.
     fn shell(&self, line: &str) -> std::process::Output {
         let weir = self.world.weir("director");
         let mut command = Command::new("nsenter");
@@ -64,19 +64,20 @@ impl<'w> Managed<'w> {
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {output:?}"));
         let mut found = found.as_array().expect("value is an array").iter();
-        let one = found.find(|one| one["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
-        Some(one["mend"].as_str().unwrap_or_default().to_owned())
+        let finding =
+            found.find(|finding| finding["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
+        Some(finding["mend"].as_str().unwrap_or_default().to_owned())
     }
 
     fn wait_until_configured(&self) {
-        wait_for("networkd has configured eth0", TIMEOUT, || {
+        wait_for("networkd to configure eth0", TIMEOUT, || {
             let output = self.shell("networkctl list --no-legend eth0");
             String::from_utf8_lossy(&output.stdout).contains("configured")
         });
     }
 }
 
-impl Drop for Managed<'_> {
+impl Drop for Networkd<'_> {
     fn drop(&mut self) {
         // networkd and its children exit at the end of their input.
         drop(self.process.stdin.take());
@@ -100,26 +101,26 @@ fn networkd_removing_foreign_addresses_is_reported() {
     wait_for("a report without findings", TIMEOUT, || {
         run_on(&world, "director", &doctor).0 == 0
     });
-    let managed = Managed::new(&world);
-    managed.wait_until_configured();
+    let networkd = Networkd::new(&world);
+    networkd.wait_until_configured();
     let seen = format!("systemd-networkd manages eth0, which has the VIP {vip}");
-    let there = || {
+    let has_vip = || {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
     };
-    assert!(there() && managed.fix(&doctor, &seen).is_some());
-    managed.run_shell("networkctl reconfigure eth0");
-    wait_for("the removal of the VIP", TIMEOUT, || !there());
+    assert!(has_vip() && networkd.fix(&doctor, &seen).is_some());
+    networkd.run_shell("networkctl reconfigure eth0");
+    wait_for("the removal of the VIP", TIMEOUT, || !has_vip());
 
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
-    managed.run_shell(
-        &managed
+    networkd.run_shell(
+        &networkd
             .fix(&doctor, &seen)
             .expect("finding is reported again"),
     );
-    assert_eq!(managed.fix(&doctor, &seen), None);
-    managed.wait_until_configured();
-    managed.run_shell("networkctl reconfigure eth0");
-    managed.wait_until_configured();
-    assert!(there(), "networkd must keep the VIP");
+    assert_eq!(networkd.fix(&doctor, &seen), None);
+    networkd.wait_until_configured();
+    networkd.run_shell("networkctl reconfigure eth0");
+    networkd.wait_until_configured();
+    assert!(has_vip(), "networkd must keep the VIP");
 }

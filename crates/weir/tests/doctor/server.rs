@@ -6,21 +6,21 @@ use super::*;
 pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
 /// Returns a network with one server behind a director, prepared for the VIP's port 80, without a fault.
-pub(super) fn prepared() -> World {
+pub(super) fn prepared_world() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&format!("{vip}:80"));
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
     assert_fixed_by_command(&world, "server0", &DOCTOR, "only until the next boot");
-    wait_for("a response of the server", TIMEOUT, || serves(&world));
+    wait_for("a response of the server", TIMEOUT, || is_reachable(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     world
 }
 
 /// Returns whether a client gets a response through the director.
-fn serves(world: &World) -> bool {
+fn is_reachable(world: &World) -> bool {
     let line = format!(
         "curl -s -f -o /dev/null -m 2 http://{}/name",
         Family::V4.vip()
@@ -39,10 +39,10 @@ fn assert_blocking_rules_reported(world: &World, rules: &str, seen: &str) {
 
 fn assert_blocking_command_reported(world: &World, line: &str, seen: &str) {
     run_shell(world, "server0", line);
-    assert!(!serves(world), "clients must be blocked: {line}");
+    assert!(!is_reachable(world), "clients must be blocked: {line}");
     assert_fixed_by_command(world, "server0", &DOCTOR, seen);
     assert!(
-        serves(world),
+        is_reachable(world),
         "clients must be served after the fix: {line}"
     );
 }
@@ -52,7 +52,7 @@ fn server_firewall_rules_are_reported() {
     if !privileged() {
         return;
     }
-    let world = prepared();
+    let world = prepared_world();
     assert_blocking_rules_reported(
         &world,
         "table inet filter {\n chain input {\n type filter hook input priority 0; policy drop;\n\
@@ -91,7 +91,7 @@ fn server_firewall_rules_are_reported() {
         "server0",
         &format!("nft -f {}", world.path("rules.nft").display()),
     );
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
 }
@@ -102,7 +102,7 @@ fn iptables_legacy_rules_are_reported() {
     if !privileged() {
         return;
     }
-    let world = prepared();
+    let world = prepared_world();
     assert_blocking_command_reported(
         &world,
         "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-legacy -P INPUT DROP",
@@ -122,11 +122,11 @@ fn iptables_legacy_rules_are_reported() {
         "iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP && iptables-legacy -A INPUT -m recent --rcheck -j DROP && \
          ip6tables-legacy -P INPUT DROP",
     );
-    assert!(serves(&world));
+    assert!(is_reachable(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     // Without the tool, the doctor reports what it cannot check.
-    let output = local(&world, "server0", "env")
+    let output = local_command(&world, "server0", "env")
         .args(["PATH=/nowhere", env!("CARGO_BIN_EXE_weir")])
         .args(DOCTOR)
         .output()

@@ -1,9 +1,10 @@
-"""The latency of a server as its own interface shows it: last packet of a request in, first payload of the answer out.
+"""Measures a server's latency at its own interface: from the last packet of a request to the first payload of the
+response.
 
-Arguments: the port; the least payload of an answer, so that session tickets do not count; how many exchanges at the
-start of a connection are left out; lengths of payloads that ask for nothing, as the SETTINGS acknowledgement of HTTP/2.
-Payload that arrived before is not part of a request. Prints JSON when its standard input ends. Times are those of the
-kernel.
+Arguments: the port; the minimum payload of a response in bytes, so that session tickets are not counted; the number of
+exchanges to skip at the start of a connection; payload lengths that are not requests, such as that of HTTP/2's SETTINGS
+acknowledgement. A retransmitted payload is not part of a request. Prints JSON when standard input ends. Uses the
+kernel's timestamps.
 """
 import json
 import select
@@ -11,15 +12,15 @@ import socket
 import struct
 import sys
 
-PORT, LEAST, SKIPPED = (int(word) for word in sys.argv[1:4])
+PORT, MIN_PAYLOAD, SKIPPED = (int(word) for word in sys.argv[1:4])
 IGNORED = {int(word) for word in sys.argv[4:]}
-TIMESTAMP = 35
-BUFFER_FORCE = 33
-OUTGOING = 4
+SO_TIMESTAMPNS = 35
+SO_RCVBUFFORCE = 33
+PACKET_OUTGOING = 4
 
 sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-sniffer.setsockopt(socket.SOL_SOCKET, BUFFER_FORCE, 256 << 20)
-sniffer.setsockopt(socket.SOL_SOCKET, TIMESTAMP, 1)
+sniffer.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
+sniffer.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 sniffer.bind(("eth0", 0))
 print("ready", flush=True)
 
@@ -28,13 +29,13 @@ samples = []
 
 
 def receive(ranges, start, end):
-    """Adds to the ranges of received sequence numbers; whether something is new."""
+    """Adds a range of received sequence numbers; returns whether it contains new ones."""
     if any(low <= start and end <= high for low, high in ranges):
         return False
-    near = [(low, high) for low, high in ranges if low <= end and start <= high]
-    for joined in near:
-        ranges.remove(joined)
-    ranges.append((min([start] + [low for low, _ in near]), max([end] + [high for _, high in near])))
+    adjacent = [(low, high) for low, high in ranges if low <= end and start <= high]
+    for old in adjacent:
+        ranges.remove(old)
+    ranges.append((min([start] + [low for low, _ in adjacent]), max([end] + [high for _, high in adjacent])))
     return True
 
 
@@ -51,7 +52,7 @@ def handle(frame, outgoing, now):
     key = frame[30:34] + frame[header + 2:header + 4] if outgoing else frame[26:30] + frame[header:header + 2]
     sequence = struct.unpack("!I", frame[header + 4:header + 8])[0]
     if flags & 2 and not outgoing:
-        # The request, the number of exchanges, what was received, the first sequence number.
+        # Time of the last request packet, number of exchanges, received ranges, first sequence number.
         flows[key] = [None, 0, [], sequence]
     flow = flows.get(key)
     if flow is None or payload <= 0:
@@ -60,7 +61,7 @@ def handle(frame, outgoing, now):
         start = (sequence - flow[3]) % 2**32
         if receive(flow[2], start, start + payload) and payload not in IGNORED:
             flow[0] = now
-    elif flow[0] is not None and payload >= LEAST:
+    elif flow[0] is not None and payload >= MIN_PAYLOAD:
         flow[1] += 1
         if flow[1] > SKIPPED:
             samples.append(now - flow[0])
@@ -70,14 +71,15 @@ def handle(frame, outgoing, now):
 while True:
     ready = select.select([sniffer, sys.stdin], [], [])[0]
     if sniffer in ready:
-        frame, extra, _, address = sniffer.recvmsg(128, 64)
-        for level, kind, data in extra:
-            if level == socket.SOL_SOCKET and kind == TIMESTAMP:
+        frame, ancillary, _, address = sniffer.recvmsg(128, 64)
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
                 seconds, nanoseconds = struct.unpack("qq", data[:16])
-                handle(frame, address[2] == OUTGOING, seconds * 10**9 + nanoseconds)
+                handle(frame, address[2] == PACKET_OUTGOING, seconds * 10**9 + nanoseconds)
     elif sys.stdin in ready:
         break
 samples.sort()
-at = lambda share: samples[min(len(samples) - 1, int(share * len(samples)))] / 1e6 if samples else 0
+percentile_ms = lambda share: samples[min(len(samples) - 1, int(share * len(samples)))] / 1e6 if samples else 0
 mean = sum(samples) / max(1, len(samples)) / 1e6
-print(json.dumps({"mean": mean, "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "samples": len(samples)}), flush=True)
+percentiles = {name: percentile_ms(share) for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
+print(json.dumps({"mean": mean, **percentiles, "samples": len(samples)}), flush=True)

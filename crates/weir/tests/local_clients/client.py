@@ -1,4 +1,7 @@
-"""A client in a cgroup: runs the orders of its standard input, one a line, and answers each with a line of JSON."""
+"""A client in a cgroup. Executes the commands on standard input, one per line, and replies to each with a line of JSON.
+
+Arguments: the cgroup, or `-` to stay in the current one; a file whose existence ends the command `load`.
+"""
 import errno
 import json
 import os
@@ -24,16 +27,16 @@ def tcp(address, port):
     return client
 
 
-def answer(order, address="", port=0):
+def execute(command, address="", port=0):
     port = int(port)
-    if order == "hold":
+    if command == "hold":
         client = tcp(address, port)
         held.append(client)
         return [client.recv(100).decode(), client.getpeername()[:2]]
-    if order == "get":
+    if command == "get":
         with tcp(address, port) as client:
             return [client.recv(100).decode(), client.getpeername()[:2]]
-    if order == "connected":
+    if command == "connected":
         client = socket.socket(family(address), socket.SOCK_DGRAM)
         client.settimeout(5)
         client.connect((address, port))
@@ -41,43 +44,43 @@ def answer(order, address="", port=0):
         held.append(client)
         data, source = client.recvfrom(100)
         return [data.decode(), source[:2], client.getpeername()[:2]]
-    if order == "unconnected":
+    if command == "unconnected":
         client = socket.socket(family(address), socket.SOCK_DGRAM)
         client.settimeout(5)
         held.append(client)
         client.sendto(b"x", (address, port))
         data, source = client.recvfrom(100)
         return [data.decode(), source[:2]]
-    if order == "again":
+    if command == "again":
         held[-1].sendto(b"x", (address, port))
         data, source = held[-1].recvfrom(100)
         return [data.decode(), source[:2]]
-    if order == "receive":
+    if command == "receive":
         return [held[-1].recv(100).decode()]
-    if order == "send":
+    if command == "send":
         held[-1].send(b"x")
         return [held[-1].recv(100).decode()]
-    if order == "close":
+    if command == "close":
         while held:
             held.pop().close()
         return []
-    if order == "load":
-        failed, done, names, end = 0, 0, {}, time.time() + 300
-        while time.time() < end and not os.path.exists(CGROUP_STOP):
+    if command == "load":
+        failed, total, names, end = 0, 0, {}, time.time() + 300
+        while time.time() < end and not os.path.exists(STOP_FILE):
             try:
-                name = answer("get", address, port)[0]
+                name = execute("get", address, port)[0]
                 names[name] = names.get(name, 0) + 1
             except OSError:
                 failed += 1
-            done += 1
-        return [failed, done, names]
-    raise ValueError(order)
+            total += 1
+        return [failed, total, names]
+    raise ValueError(command)
 
 
-CGROUP_STOP = sys.argv[2] if len(sys.argv) > 2 else "/nonexistent"
+STOP_FILE = sys.argv[2] if len(sys.argv) > 2 else "/nonexistent"
 for line in sys.stdin:
     try:
-        result = answer(*line.split())
+        result = execute(*line.split())
     except OSError as error:
         result = {"error": errno.errorcode.get(error.errno, str(error))}
     print(json.dumps(result), flush=True)

@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     /// Runs a shell command in the cgroup.
-    fn joined(&self, line: &str) -> Output {
+    fn run_in_cgroup(&self, line: &str) -> Output {
         let line = format!("echo $$ >{}/cgroup.procs; {line}", self.cgroup.display());
         let mut command = self.world.command("director", "sh");
         command.args(["-c", &line]).output().expect("run sh")
@@ -76,7 +76,7 @@ impl Fixture {
 
     /// Runs a shell command in the cgroup and asserts that it succeeds. Returns its output.
     fn output_of(&self, line: &str) -> String {
-        let output = self.joined(line);
+        let output = self.run_in_cgroup(line);
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
@@ -84,7 +84,7 @@ impl Fixture {
     fn wait_for_output(&self, line: &str, expected: &str) {
         let mut last = None;
         wait_for(line, TIMEOUT, || {
-            let output = self.joined(line);
+            let output = self.run_in_cgroup(line);
             let found = String::from_utf8_lossy(&output.stdout).trim() == expected;
             last = Some(output);
             found
@@ -152,9 +152,9 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
         sorted(&format!("{}\n{}", curl(VIP), curl(VIP))),
         ["server0", "server1"]
     );
-    let six = format!("'[{VIP6}]'");
+    let v6_host = format!("'[{VIP6}]'");
     assert_eq!(
-        sorted(&format!("{}\n{}", curl(&six), curl(&six))),
+        sorted(&format!("{}\n{}", curl(&v6_host), curl(&v6_host))),
         ["server0", "server1"]
     );
     // The name has addresses of both families.
@@ -165,7 +165,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
 
     fixture.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
     fixture.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
-    // With round robin, the next request reaches the other server, which does not have the key.
+    // With round robin, consecutive requests reach different servers, of which only one has the key.
     let keys = [(); 2].map(|()| fixture.output_of(&format!("redis-cli -h {VIP} dbsize")));
     assert_eq!(sorted(&keys.join("\n")), ["0", "1"]);
 
@@ -191,15 +191,15 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
     let names = fixture.output_of(&format!("{} {VIP}:53", program.display()));
     assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
 
-    nginx_is_balanced(&mut fixture);
-    wait_for("no counted socket", TIMEOUT, || {
+    assert_nginx_is_balanced(&mut fixture);
+    wait_for("all sockets to be uncounted", TIMEOUT, || {
         ["six", "redis", "dns"]
             .iter()
-            .all(|service| fixture.sum(service) == 0)
+            .all(|service| fixture.total_connections(service) == 0)
     });
 }
 
-/// Needs a JDK (default-jdk-headless), which is too large for the normal tests.
+/// Requires a JDK (default-jdk-headless), which is too large for the short form of the tests.
 #[test]
 fn java_is_balanced_at_length() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
@@ -227,7 +227,7 @@ fn java_is_balanced_at_length() {
 }
 
 /// Asserts that nginx is balanced when it runs in the cgroup as a proxy to the VIP.
-fn nginx_is_balanced(fixture: &mut Fixture) {
+fn assert_nginx_is_balanced(fixture: &mut Fixture) {
     let directory = fixture.world.path("nginx-client");
     fs::create_dir(&directory).expect("create a directory");
     let file = directory.join("nginx.conf");
@@ -253,7 +253,9 @@ fn nginx_is_balanced(fixture: &mut Fixture) {
     );
     fixture.spawn("director", &line);
     let fetch = "curl -sS -m 5 http://127.0.0.1:9000/";
-    wait_for("nginx", TIMEOUT, || fixture.joined(fetch).status.success());
+    wait_for("nginx", TIMEOUT, || {
+        fixture.run_in_cgroup(fetch).status.success()
+    });
     let names = [(); 4].map(|()| fixture.output_of(fetch));
     assert_eq!(
         sorted(&names.join("\n")),
@@ -300,7 +302,7 @@ fn psql_is_balanced() {
     fixture.world.start_director(&text);
     let psql = format!("psql -h {VIP} -U postgres -Atc 'show cluster_name'");
     wait_for("both servers", TIMEOUT * 3, || {
-        let names = [(); 2].map(|()| fixture.joined(&psql).stdout);
+        let names = [(); 2].map(|()| fixture.run_in_cgroup(&psql).stdout);
         let names = names.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
         sorted(&names.join("\n")) == ["server0", "server1"]
     });

@@ -1,4 +1,4 @@
-//! TCP connections through a VIP: bulk transfers in both directions, and a slow echo connection.
+//! TCP connections through a VIP: bulk transfers in both directions, and an echo connection with small messages.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -56,8 +56,8 @@ fn unspecified_address(family: Family) -> IpAddr {
 
 /// Returns the byte at an offset in a block; the stream repeats the block. Bytes depend on their offset, so that lost
 /// or reordered data is detected.
-fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+fn pattern(offset: usize) -> u8 {
+    (offset.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
 fn send(stream: &mut TcpStream, block: &[u8], bytes: usize) {
@@ -72,19 +72,19 @@ fn send(stream: &mut TcpStream, block: &[u8], bytes: usize) {
 }
 
 fn receive(stream: &mut TcpStream, block: &[u8], bytes: usize) {
-    let (mut arrived, mut buffer) = (0, vec![0; CHUNK]);
-    while arrived < bytes {
-        let most = (CHUNK - arrived % CHUNK).min(bytes - arrived);
+    let (mut received, mut buffer) = (0, vec![0; CHUNK]);
+    while received < bytes {
+        let limit = (CHUNK - received % CHUNK).min(bytes - received);
         let length = stream
-            .read(&mut buffer[..most])
-            .unwrap_or_else(|error| panic!("after {arrived} bytes received: {error}"));
-        assert!(length > 0, "the stream ended after {arrived} bytes");
-        let at = arrived % CHUNK;
+            .read(&mut buffer[..limit])
+            .unwrap_or_else(|error| panic!("after {received} bytes received: {error}"));
+        assert!(length > 0, "the stream ended after {received} bytes");
+        let offset = received % CHUNK;
         assert!(
-            buffer[..length] == block[at..at + length],
-            "wrong bytes after {arrived}"
+            buffer[..length] == block[offset..offset + length],
+            "wrong bytes after {received}"
         );
-        arrived += length;
+        received += length;
     }
 }
 
@@ -92,7 +92,7 @@ fn block() -> Vec<u8> {
     (0..CHUNK).map(pattern).collect()
 }
 
-fn prepare(stream: &TcpStream) {
+fn set_blocking_with_timeouts(stream: &TcpStream) {
     stream
         .set_nonblocking(false)
         .expect("set the socket to blocking mode");
@@ -104,14 +104,14 @@ fn prepare(stream: &TcpStream) {
         .expect("set the write timeout");
 }
 
-/// Accepts one connection on the first server and passes it to `work`. Returns when the server listens.
+/// Accepts one connection on the first server and passes it to `handler`. Returns when the server listens.
 fn serve(
     world: &World,
     family: Family,
     port: u16,
-    work: impl FnOnce(TcpStream) + Send + 'static,
+    handler: impl FnOnce(TcpStream) + Send + 'static,
 ) -> JoinHandle<()> {
-    let serving = world.inside("server0", move || {
+    let server = world.spawn_on("server0", move || {
         let listener = TcpListener::bind(SocketAddr::new(unspecified_address(family), port))
             .expect("bind a listener");
         listener
@@ -125,41 +125,38 @@ fn serve(
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        prepare(&stream);
-        work(stream);
+        set_blocking_with_timeouts(&stream);
+        handler(stream);
     });
-    wait_for("the server listens", TIMEOUT, || {
+    wait_for("the server to listen", TIMEOUT, || {
         let output = world.output("server0", &format!("ss -Hltn sport = :{port}"));
         !output.stdout.is_empty()
     });
-    serving
+    server
 }
 
 fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
-    let connecting = world.inside(from, move || TcpStream::connect_timeout(&address, TIMEOUT));
-    let stream = connecting
-        .join()
-        .expect("thread panicked")
-        .expect("connect");
-    prepare(&stream);
+    let thread = world.spawn_on(from, move || TcpStream::connect_timeout(&address, TIMEOUT));
+    let stream = thread.join().expect("thread panicked").expect("connect");
+    set_blocking_with_timeouts(&stream);
     stream
 }
 
-/// Sends `bytes` from a host to the server at this address, then the same number back.
+/// Sends `bytes` bytes from host `from` to the server, which sends the same number back.
 pub(crate) fn transfer(
     world: &World,
     family: Family,
     from: &str,
-    to: SocketAddr,
+    server_address: SocketAddr,
     bytes: usize,
 ) -> Transfer {
-    let serving = serve(world, family, to.port(), move |mut stream| {
+    let server = serve(world, family, server_address.port(), move |mut stream| {
         let block = block();
         receive(&mut stream, &block, bytes);
         stream.write_all(&[1]).expect("write the acknowledgement");
         send(&mut stream, &block, bytes);
     });
-    let mut stream = connect(world, from, to);
+    let mut stream = connect(world, from, server_address);
     let (block, started) = (block(), Instant::now());
     send(&mut stream, &block, bytes);
     stream
@@ -168,7 +165,7 @@ pub(crate) fn transfer(
     let up = started.elapsed();
     receive(&mut stream, &block, bytes);
     let down = started.elapsed() - up;
-    serving.join().expect("server thread panicked");
+    server.join().expect("server thread panicked");
     Transfer { bytes, up, down }
 }
 
@@ -176,7 +173,7 @@ pub(crate) fn transfer(
 pub(crate) struct EchoConnection(TcpStream);
 
 impl EchoConnection {
-    /// Connects to an echo server on the first server host.
+    /// Starts an echo server on the first server and connects to it through the VIP.
     pub(crate) fn connect(world: &World, family: Family, port: u16) -> Self {
         serve(world, family, port, |mut stream| {
             let mut buffer = [0; CHUNK];
@@ -193,16 +190,16 @@ impl EchoConnection {
         ))
     }
 
-    /// Sends a message and waits for the echo.
+    /// Sends a message and waits for the echo. `limit` applies to each read.
     pub(crate) fn exchange(&mut self, limit: Duration) {
-        let text = vec![7; 10_000];
+        let message = vec![7; 10_000];
         self.0
             .set_read_timeout(Some(limit))
             .expect("set the read timeout");
-        self.0.write_all(&text).expect("send the message");
-        let mut received = vec![0; text.len()];
+        self.0.write_all(&message).expect("send the message");
+        let mut received = vec![0; message.len()];
         self.0.read_exact(&mut received).expect("read the echo");
-        assert_eq!(text, received);
+        assert_eq!(message, received);
     }
 
     /// Exchanges messages until the connection ends. Returns `None` for a normal end of stream, or the error. `limit`

@@ -7,30 +7,30 @@ use super::{Offloads, assert_transfer, config, is_soak, set_mtu, set_offloads, s
 const CONTAINER: &str = "container";
 
 /// Adds a namespace behind the client's host, which routes for it or also translates its addresses.
-fn add_container(world: &mut World, mtu: usize, masquerades: bool) {
-    let (inside, host) = (world.namespace(CONTAINER), world.namespace("client"));
+fn add_container(world: &mut World, mtu: usize, masquerade: bool) {
+    let (container, host) = (world.namespace(CONTAINER), world.namespace("client"));
     sh(&format!(
-        "ip netns add {inside}; ip -n {inside} link set lo up
-         ip -n {host} link add c0 mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}
-         ip -n {host} link set c0 up; ip -n {inside} link set eth0 up
-         ip -n {host} addr add 172.30.0.1/24 dev c0; ip -n {inside} addr add 172.30.0.2/24 dev eth0
-         ip -n {host} addr add fd72::1/64 dev c0 nodad; ip -n {inside} addr add fd72::2/64 dev eth0 nodad
-         ip -n {inside} route add default via 172.30.0.1; ip -n {inside} -6 route add default via fd72::1
+        "ip netns add {container}; ip -n {container} link set lo up
+         ip -n {host} link add c0 mtu {mtu} type veth peer name eth0 mtu {mtu} netns {container}
+         ip -n {host} link set c0 up; ip -n {container} link set eth0 up
+         ip -n {host} addr add 172.30.0.1/24 dev c0; ip -n {container} addr add 172.30.0.2/24 dev eth0
+         ip -n {host} addr add fd72::1/64 dev c0 nodad; ip -n {container} addr add fd72::2/64 dev eth0 nodad
+         ip -n {container} route add default via 172.30.0.1; ip -n {container} -6 route add default via fd72::1
          ip netns exec {host} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
     ));
-    world.own_namespace(CONTAINER);
-    if masquerades {
+    world.register_namespace(CONTAINER);
+    if masquerade {
         sh(&format!(
             "ip netns exec {host} nft 'table inet container {{ chain out {{ type nat hook postrouting priority srcnat; \
              oifname eth0 masquerade; }}; }}'"
         ));
         return;
     }
-    for near in ["director", "server0"] {
-        let near = world.namespace(near);
+    for neighbour in ["director", "server0"] {
+        let neighbour = world.namespace(neighbour);
         let (v4, v6) = (Family::V4.client(), Family::V6.client());
         sh(&format!(
-            "ip -n {near} route add 172.30.0.0/24 via {v4}; ip -n {near} -6 route add fd72::/64 via {v6}"
+            "ip -n {neighbour} route add 172.30.0.0/24 via {v4}; ip -n {neighbour} -6 route add fd72::/64 via {v6}"
         ));
     }
 }

@@ -11,12 +11,12 @@ use weir_sys::FrameSocket;
 
 use super::world::{Family, World};
 
-const ETHERNET: usize = 14;
+const ETHERNET_HEADER: usize = 14;
 const TCP: u8 = 6;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// Counts of the received frames.
+/// Numbers of received frames, and of those with a wrong checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
     pub(crate) frames: u64,
@@ -26,14 +26,14 @@ pub(crate) struct FrameCounts {
 /// A running capture.
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
-    work: JoinHandle<FrameCounts>,
+    thread: JoinHandle<FrameCounts>,
 }
 
 impl Capture {
     /// Starts capturing the frames that a host receives from the director.
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
-        // Its device may be one of several and have an address; the other ones have one.
+        // A frame is the director's if neither other host has sent it: the director may send from several devices.
         let others = ["client", "server0"].map(|host| link(world, host).1);
         let ethertype = match family {
             Family::V4 => 0x0800,
@@ -41,28 +41,29 @@ impl Capture {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let work = world.inside(host, move || {
+        let thread = world.spawn_on(host, move || {
             let socket =
                 FrameSocket::listening(ifindex, ethertype).expect("open a packet socket as root");
-            let (mut seen, mut frame) = (FrameCounts::default(), vec![0; 1 << 16]);
+            let (mut counts, mut frame) = (FrameCounts::default(), vec![0; 1 << 16]);
             while !stopped.load(Ordering::Relaxed) {
                 let received = socket.receive_within(&mut frame, Duration::from_millis(50));
                 let Ok(Some(length @ 1..)) = received else {
                     continue;
                 };
                 if others.iter().all(|other| frame[6..12] != *other) {
-                    seen.frames += 1;
-                    seen.wrong += u64::from(!has_correct_checksums(&frame[ETHERNET..length]));
+                    counts.frames += 1;
+                    counts.wrong +=
+                        u64::from(!has_correct_checksums(&frame[ETHERNET_HEADER..length]));
                 }
             }
-            seen
+            counts
         });
-        Self { stop, work }
+        Self { stop, thread }
     }
 
     pub(crate) fn end(self) -> FrameCounts {
         self.stop.store(true, Ordering::Relaxed);
-        self.work.join().expect("capture thread panicked")
+        self.thread.join().expect("capture thread panicked")
     }
 }
 
@@ -97,18 +98,19 @@ fn sum(parts: &[&[u8]]) -> u16 {
 
 /// Returns whether all checksums of known kinds in an IP packet are correct.
 fn has_correct_checksums(packet: &[u8]) -> bool {
-    let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let field =
+        |offset: usize| usize::from(u16::from_be_bytes([packet[offset], packet[offset + 1]]));
     let (addresses, protocol, payload) = if packet[0] >> 4 == 4 {
         let header = usize::from(packet[0] & 15) * 4;
         if sum(&[&packet[..header]]) != 0xffff {
             return false;
         }
-        if number(6) & 0x3fff != 0 {
+        if field(6) & 0x3fff != 0 {
             return true;
         }
-        (&packet[12..20], packet[9], &packet[header..number(2)])
+        (&packet[12..20], packet[9], &packet[header..field(2)])
     } else {
-        (&packet[8..40], packet[6], &packet[40..40 + number(4)])
+        (&packet[8..40], packet[6], &packet[40..40 + field(4)])
     };
     match protocol {
         TCP => {
@@ -137,7 +139,7 @@ fn partial_checksum_is_not_valid() {
         "a checksum field with only the pseudo header's sum must be invalid"
     );
     packet[36..38].fill(0);
-    let whole = !sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP], &packet[20..]]);
-    packet[36..38].copy_from_slice(&whole.to_be_bytes());
+    let checksum = !sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP], &packet[20..]]);
+    packet[36..38].copy_from_slice(&checksum.to_be_bytes());
     assert!(has_correct_checksums(&packet));
 }

@@ -10,7 +10,7 @@ use super::{Offloads, PORT, config, set_offloads, tcp_counter};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn text(attach: &str, port: u16) -> String {
+fn attach_config(attach: &str, port: u16) -> String {
     let node = format!("attach = \"{attach}\"\n");
     config(Family::V4, &node, "nat").replace(&format!(":{PORT}\""), &format!(":{port}\""))
 }
@@ -32,18 +32,18 @@ fn attach_mode_change_breaks_no_connection() {
     }
     let mut world = World::new(1);
     set_offloads(&world, 1, Offloads::Defaults);
-    world.start_director(&text("auto", PORT));
-    let mut slow = EchoConnection::connect(&world, Family::V4, PORT);
+    world.start_director(&attach_config("auto", PORT));
+    let mut connection = EchoConnection::connect(&world, Family::V4, PORT);
     for (attach, mode) in [
         ("tc", "tc"),
         ("xdp", "native"),
         ("auto", "tc"),
         ("xdp", "native"),
     ] {
-        slow.exchange(TIMEOUT);
-        world.reload(&text(attach, PORT));
+        connection.exchange(TIMEOUT);
+        world.reload(&attach_config(attach, PORT));
         assert_mode(&world, mode);
-        slow.exchange(TIMEOUT);
+        connection.exchange(TIMEOUT);
     }
 }
 
@@ -57,15 +57,15 @@ fn attach_mode_change_under_load_loses_no_packet() {
     let mut world = World::new(1);
     world.start_nginx(1024);
     set_offloads(&world, 1, Offloads::Defaults);
-    let pid = world.start_director(&text("xdp", 80));
+    let pid = world.start_director(&attach_config("xdp", 80));
     let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
     load.wait_for_more(150);
     world.kill_director(pid);
-    world.start_director(&text("auto", 80));
+    world.start_director(&attach_config("auto", 80));
     assert_mode(&world, "tc");
     for (attach, mode) in [("xdp", "native"), ("auto", "tc"), ("xdp", "native")] {
         load.wait_for_more(150);
-        world.reload(&text(attach, 80));
+        world.reload(&attach_config(attach, 80));
         assert_mode(&world, mode);
     }
     load.wait_for_more(150);

@@ -18,14 +18,14 @@ fn without_servers(text: &str, family: Family) -> String {
     text.replace(&servers, "servers = []")
 }
 
-/// Returns the error of a connection to the VIP if no server accepts it.
-fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
+/// Returns the error of a connection to the VIP, which no server accepts.
+fn connection_error(world: &World, family: Family, limit: Duration) -> ErrorKind {
     let address = SocketAddr::new(family.vip(), PORT);
-    let connecting = world.inside("client", move || {
+    let client = world.spawn_on("client", move || {
         TcpStream::connect_timeout(&address, limit)
     });
-    let connected = connecting.join().expect("thread panicked");
-    connected.expect_err("there is no server").kind()
+    let result = client.join().expect("thread panicked");
+    result.expect_err("connection must fail").kind()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn service_without_servers_rejects_immediately() {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
             world.start_director(&without_servers(&config(family, node, "nat"), family));
-            let kind = refusal(&world, family, TIMEOUT);
+            let kind = connection_error(&world, family, TIMEOUT);
             assert_eq!(kind, ErrorKind::ConnectionRefused, "{node}{family:?}");
             assert!(world.packets("reject_no_server") > 0, "{}", world.status());
         }
@@ -56,10 +56,10 @@ fn removal_of_server_resets_its_clients() {
         let text = config(Family::V4, node, "nat");
         let text = text.replace("[pool.bulk]\n", "[pool.bulk]\non_remove = \"reset\"\n");
         world.start_director(&text);
-        let mut slow = EchoConnection::connect(&world, Family::V4, PORT);
-        slow.exchange(TIMEOUT);
+        let mut connection = EchoConnection::connect(&world, Family::V4, PORT);
+        connection.exchange(TIMEOUT);
         world.reload(&without_servers(&text, Family::V4));
-        let kind = slow.wait_until_closed(TIMEOUT);
+        let kind = connection.wait_until_closed(TIMEOUT);
         assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{node}");
     }
 }
@@ -77,12 +77,12 @@ fn dropped_packets_do_not_reach_the_local_stack() {
         world.start_director(&without_servers(&text, Family::V4));
         let address = SocketAddr::new(Family::V4.vip(), PORT);
         wait_for("dropped packets", TIMEOUT, || {
-            let many = world.inside("client", move || {
+            let clients = world.spawn_on("client", move || {
                 for _ in 0..1500 {
                     let _ = TcpStream::connect_timeout(&address, Duration::from_millis(1));
                 }
             });
-            many.join().expect("thread panicked");
+            clients.join().expect("thread panicked");
             world.packets("drop_no_server") > 0
         });
         assert_eq!(tcp_counter(&world, "director", "OutRsts"), 0, "{node}");

@@ -8,7 +8,7 @@ use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
 use super::{
     Offloads, PORT, assert_transfer, config, is_soak, set_mtu, set_offloads, size_and_mtus,
-    without_weir,
+    transfer_without_weir,
 };
 
 fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String {
@@ -16,7 +16,7 @@ fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String 
 }
 
 /// Tests bulk transfers without `attach`, with some forwarding methods of both families, or with all in `make soak`.
-fn transfer_on(device: &str, kind: &str, over: fn(&World)) {
+fn transfer_on(device: &str, kind: &str, move_director: fn(&World)) {
     if !privileged() {
         return;
     }
@@ -30,13 +30,13 @@ fn transfer_on(device: &str, kind: &str, over: fn(&World)) {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
             set_mtu(&world, 1, mtu);
-            over(&world);
-            let plain = without_weir(&world, family, "client", bytes);
+            move_director(&world);
+            let baseline = transfer_without_weir(&world, family, "client", bytes);
             if *forward != "nat" {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
             world.start_director(&config_on(device, family, "", forward));
-            assert_transfer(&world, family, forward, "client", plain);
+            assert_transfer(&world, family, forward, "client", baseline);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
             let reason = format!("{kind}: packets may carry partial checksums");
@@ -47,26 +47,26 @@ fn transfer_on(device: &str, kind: &str, over: fn(&World)) {
 
 #[test]
 fn bulk_transfer_works_with_director_on_bridge_at_length() {
-    transfer_on("br0", "bridge", World::bridge_in_director);
+    transfer_on("br0", "bridge", World::move_director_to_bridge);
 }
 
 #[test]
 fn bulk_transfer_works_with_director_on_macvlan_at_length() {
-    transfer_on("mv0", "macvlan", World::macvlan_in_director);
+    transfer_on("mv0", "macvlan", World::move_director_to_macvlan);
 }
 
-fn output(world: &World, line: &str) -> String {
+fn director_output(world: &World, line: &str) -> String {
     String::from_utf8_lossy(&world.output("director", line).stdout).into_owned()
 }
 
 /// Returns the pins of attachments to devices.
-fn pinned(world: &World) -> Vec<PathBuf> {
+fn device_pins(world: &World) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![world.pin_dir("director")];
-    while let Some(directory) = open.pop() {
+    let mut pending = vec![world.pin_dir("director")];
+    while let Some(directory) = pending.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
-                open.push(entry.path());
+                pending.push(entry.path());
             } else {
                 found.push(entry.path());
             }
@@ -78,11 +78,11 @@ fn pinned(world: &World) -> Vec<PathBuf> {
 }
 
 fn has_gro(world: &World) -> bool {
-    output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
+    director_output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
 }
 
-/// A restart under load replaces generic XDP on a bridge, the default of earlier versions, by tc, and leaves nothing of
-/// it behind.
+/// A restart under load replaces generic XDP on a bridge, the default of earlier versions, with tc, and removes
+/// everything that belonged to generic XDP.
 #[test]
 fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     if !privileged() {
@@ -90,7 +90,7 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    world.bridge_in_director();
+    world.move_director_to_bridge();
     world.output("director", "ethtool -K eth0 gro on");
     let text = |attach: &str| {
         let node = format!("attach = \"{attach}\"\n");
@@ -98,16 +98,16 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     };
     let pid = world.start_director(&text("xdp"));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
-    assert!(!has_gro(&world) && output(&world, "ip link show br0").contains("xdpgeneric"));
-    assert!(!pinned(&world).is_empty());
+    assert!(!has_gro(&world) && director_output(&world, "ip link show br0").contains("xdpgeneric"));
+    assert!(!device_pins(&world).is_empty());
     let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
     load.wait_for_more(150);
 
-    let at_tc = |world: &World| {
+    let assert_at_tc = |world: &World| {
         let status = world.status();
         assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
         assert_eq!(status["xdp"].as_array().map(Vec::len), Some(1));
-        assert!(!output(world, "ip link show br0").contains("xdp"));
+        assert!(!director_output(world, "ip link show br0").contains("xdp"));
         assert!(
             has_gro(world),
             "GRO must be enabled again when the generic program is removed"
@@ -115,15 +115,15 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     };
     world.kill_director(pid);
     let pid = world.start_director(&text("auto"));
-    at_tc(&world);
-    assert!(pinned(&world).is_empty(), "{:?}", pinned(&world));
+    assert_at_tc(&world);
+    assert!(device_pins(&world).is_empty(), "{:?}", device_pins(&world));
     load.wait_for_more(150);
 
     world.reload(&text("xdp"));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
     load.wait_for_more(150);
     world.reload(&text("auto"));
-    at_tc(&world);
+    assert_at_tc(&world);
     load.wait_for_more(150);
 
     assert_nothing_lost(&world, load.end());
@@ -131,5 +131,5 @@ fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     world.kill_director(pid);
     world.run_weir(&["clean"]);
     assert!(!world.pin_dir("director").exists());
-    assert!(!output(&world, "ip link show br0").contains("xdp"));
+    assert!(!director_output(&world, "ip link show br0").contains("xdp"));
 }

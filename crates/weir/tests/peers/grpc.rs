@@ -1,4 +1,4 @@
-//! Tests the check with gRPC's health checking protocol against gRPC's own library.
+//! Tests the check with gRPC's health checking protocol against a server built on the official library.
 
 use super::*;
 
@@ -8,23 +8,31 @@ fn grpc_check_reads_service_status() {
         return;
     }
     let mut world = World::new(1);
-    let at = |name: &str| world.path(name).display().to_string();
-    let (certificate, key, statuses) = (at("grpc.crt"), at("grpc.key"), at("statuses"));
-    std::fs::create_dir_all(&statuses).expect("create a directory");
-    let status = |service: &str, status: u8| {
-        let path = Path::new(&statuses).join(service);
+    let path = |name: &str| world.path(name).display().to_string();
+    let (certificate, key, status_directory) =
+        (path("grpc.crt"), path("grpc.key"), path("statuses"));
+    std::fs::create_dir_all(&status_directory).expect("create a directory");
+    let set_status = |service: &str, status: u8| {
+        let path = Path::new(&status_directory).join(service);
         std::fs::write(path, status.to_string()).expect("write the file");
     };
-    status("server", 1);
-    status("shop", 1);
-    status("cellar", 2);
+    set_status("server", 1);
+    set_status("shop", 1);
+    set_status("cellar", 2);
     sh(&format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=grpc.example \
          -addext subjectAltName=DNS:grpc.example -addext basicConstraints=critical,CA:FALSE -keyout {key} -out \
          {certificate} 2>/dev/null"
     ));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/health_server.py");
-    let arguments = [script, "50051", "50052", &certificate, &key, &statuses];
+    let arguments = [
+        script,
+        "50051",
+        "50052",
+        &certificate,
+        &key,
+        &status_directory,
+    ];
     start(&mut world, "/usr/bin/python3", &arguments);
     wait_for_port(&world, 50051);
     wait_for_port(&world, 50052);
@@ -55,13 +63,13 @@ fn grpc_check_reads_service_status() {
     for name in ["cellar", "stranger", "untrusted", "deaf"] {
         wait_for_state(&world, name, "down", "");
     }
-    status("shop", 2);
-    status("cellar", 1);
+    set_status("shop", 2);
+    set_status("cellar", 1);
     for name in ["shop", "unverified"] {
         wait_for_state(&world, name, "down", "");
     }
     wait_for_state(&world, "cellar", "up", "");
     wait_for_state(&world, "whole", "up", "");
-    status("server", 0);
+    set_status("server", 0);
     wait_for_state(&world, "whole", "down", "");
 }

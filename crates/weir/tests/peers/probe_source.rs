@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, channel};
 use super::*;
 
 /// A second address of the director.
-const OTHER: &str = "10.71.0.33";
+const SECOND_ADDRESS: &str = "10.71.0.33";
 /// The director's address on its second link to the server.
-const SIDE: &str = "10.72.0.3";
+const SECOND_LINK_ADDRESS: &str = "10.72.0.3";
 
 /// Starts recording the source and the first bytes of every connection to a port of server 0.
-fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
+fn start_recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     let (sender, receiver) = channel();
-    let listening = world.inside("server0", move || {
+    let starter = world.spawn_on("server0", move || {
         let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
         std::thread::spawn(move || {
             // If a client resets immediately, only its address is recorded.
@@ -30,12 +30,13 @@ fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
             }
         });
     });
-    listening.join().expect("listener thread panicked");
+    starter.join().expect("listener thread panicked");
     receiver
 }
 
-fn received(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
-    from.recv_timeout(TIMEOUT).expect("receive a probe")
+/// Waits for a recorded probe. Returns its source and its first bytes.
+fn receive_probe(recorder: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
+    recorder.recv_timeout(TIMEOUT).expect("receive a probe")
 }
 
 /// Adds a second address, and a second link over which the same server can be reached.
@@ -44,15 +45,24 @@ fn add_second_link(world: &World) {
     sh(&format!(
         "ip -n {director} link add eth1 type veth peer name eth1 netns {server}"
     ));
-    let at = Family::V4.server(0);
+    let server_address = Family::V4.server(0);
     for (host, line) in [
-        ("director", format!("addr add {OTHER}/24 dev eth0")),
+        ("director", format!("addr add {SECOND_ADDRESS}/24 dev eth0")),
         ("director", "link set eth1 up".to_owned()),
         ("server0", "link set eth1 up".to_owned()),
-        ("director", format!("addr add {SIDE}/24 dev eth1")),
+        (
+            "director",
+            format!("addr add {SECOND_LINK_ADDRESS}/24 dev eth1"),
+        ),
         ("server0", "addr add 10.72.0.20/24 dev eth1".to_owned()),
-        ("director", format!("route add {at}/32 dev eth0 metric 100")),
-        ("director", format!("route add {at}/32 dev eth1 metric 200")),
+        (
+            "director",
+            format!("route add {server_address}/32 dev eth0 metric 100"),
+        ),
+        (
+            "director",
+            format!("route add {server_address}/32 dev eth1 metric 200"),
+        ),
     ] {
         world.ip(host, &line);
     }
@@ -67,13 +77,13 @@ fn probes_use_configured_source_and_target() {
     let mut world = World::new(1);
     add_second_link(&world);
     let ports = 7001..=7003;
-    let recorders: Vec<_> = ports.map(|port| recorder(&world, port)).collect();
+    let recorders: Vec<_> = ports.map(|port| start_recorder(&world, port)).collect();
     // nft rules on the server count datagrams and echo requests.
     let rules = format!(
         "table inet seen {{\n chain in {{\n type filter hook input priority 0;\n\
-         ip saddr {OTHER} icmp type echo-request counter name echo_from_source\n\
-         ip saddr {OTHER} udp dport 7004 counter name udp_from_source\n\
-         iifname eth1 ip saddr {SIDE} icmp type echo-request counter name echo_on_link\n\
+         ip saddr {SECOND_ADDRESS} icmp type echo-request counter name echo_from_source\n\
+         ip saddr {SECOND_ADDRESS} udp dport 7004 counter name udp_from_source\n\
+         iifname eth1 ip saddr {SECOND_LINK_ADDRESS} icmp type echo-request counter name echo_on_link\n\
          iifname eth1 tcp dport 7003 counter name tcp_on_link\n\
          iifname eth1 tcp dport != 7003 counter name unexpected\n }}\n"
     );
@@ -95,7 +105,7 @@ fn probes_use_configured_source_and_target() {
     );
     assert!(output.status.success(), "{output:?}");
 
-    let source = format!("source = \"{OTHER}\"");
+    let source = format!("source = \"{SECOND_ADDRESS}\"");
     let checks = [
         ("plain", "kind = \"tcp\"\nport = 7001".to_owned()),
         ("other", format!("kind = \"tcp\"\nport = 7002\n{source}")),
@@ -116,19 +126,20 @@ fn probes_use_configured_source_and_target() {
         ),
     ];
     world.start_director(&config(&checks));
-    for (recorder, from) in recorders
-        .iter()
-        .zip([&Family::V4.director().to_string(), OTHER, SIDE])
-    {
+    for (recorder, from) in recorders.iter().zip([
+        &Family::V4.director().to_string(),
+        SECOND_ADDRESS,
+        SECOND_LINK_ADDRESS,
+    ]) {
         for _ in 0..3 {
-            assert_eq!(received(recorder).0, from);
+            assert_eq!(receive_probe(recorder).0, from);
         }
     }
     for name in ["plain", "other", "side", "ping", "echo"] {
         wait_for_state(&world, name, "up", "");
     }
     assert_eq!(server(&world, "absent")["state"], "starting");
-    let counted = |name: &str| {
+    let packets = |name: &str| {
         let output = world.output("server0", &format!("nft list counter inet seen {name}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut words = text
@@ -143,24 +154,30 @@ fn probes_use_configured_source_and_target() {
         "echo_on_link",
         "tcp_on_link",
     ] {
-        wait_for(name, TIMEOUT, || counted(name) > 1);
+        wait_for(name, TIMEOUT, || packets(name) > 1);
     }
     assert_eq!(
-        counted("unexpected"),
+        packets("unexpected"),
         0,
-        "only the configured probe uses the other link"
+        "only the probe with `interface` may use the second link"
     );
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn proxy_header_precedes_the_probe() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
-    world.ip("director", &format!("addr add {OTHER}/24 dev eth0"));
-    let (director, at) = (Family::V4.director(), Family::V4.server(0));
-    let recorders: Vec<_> = (7001..=7004).map(|port| recorder(&world, port)).collect();
+    world.ip(
+        "director",
+        &format!("addr add {SECOND_ADDRESS}/24 dev eth0"),
+    );
+    let (director, server) = (Family::V4.director(), Family::V4.server(0));
+    let recorders: Vec<_> = (7001..=7004)
+        .map(|port| start_recorder(&world, port))
+        .collect();
     // nginx trusts the header, and rejects clients that send none.
     let root = world.path("proxied").display().to_string();
     std::fs::create_dir_all(&root).expect("create a directory");
@@ -178,11 +195,11 @@ fn proxy_header_precedes_the_probe() {
         format!("kind = \"http\"\nport = 8080\nexpect = {{ body = \"from <{from}>\" }}\n{more}")
     };
     let (v1, v2) = ("proxy_protocol = \"v1\"", "proxy_protocol = \"v2\"");
-    let source = format!("{v1}\nsource = \"{OTHER}\"");
+    let source = format!("{v1}\nsource = \"{SECOND_ADDRESS}\"");
     let checks = [
         ("one", http(v1, &director.to_string())),
         ("two", http(v2, "")),
-        ("other", http(&source, OTHER)),
+        ("other", http(&source, SECOND_ADDRESS)),
         ("none", http("", &director.to_string())),
         ("tcp", format!("kind = \"tcp\"\nport = 7001\n{v1}")),
         (
@@ -201,27 +218,29 @@ fn proxy_header_precedes_the_probe() {
     }
     wait_for_state(&world, "none", "down", "");
 
-    let header = |from: &dyn std::fmt::Display| format!("PROXY TCP4 {from} {at} ");
-    let begins = |bytes: &[u8], with: &[u8]| bytes.starts_with(with);
-    let (_, tcp) = received(&recorders[0]);
-    assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
+    let header = |from: &dyn std::fmt::Display| format!("PROXY TCP4 {from} {server} ");
+    let (_, tcp) = receive_probe(&recorders[0]);
+    assert!(tcp.starts_with(header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
     // Version 2 with command LOCAL: a connection from the director itself.
-    let (_, agent) = received(&recorders[1]);
+    let (_, agent) = receive_probe(&recorders[1]);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
-    assert!(begins(&agent, local), "{agent:?}");
-    let (_, tls) = received(&recorders[2]);
+    assert!(agent.starts_with(local), "{agent:?}");
+    let (_, tls) = receive_probe(&recorders[2]);
     let end = tls
         .windows(2)
         .position(|pair| pair == b"\r\n")
-        .expect("find the line")
+        .expect("find the end of the header")
         + 2;
-    assert!(begins(&tls, header(&director).as_bytes()), "{tls:?}");
+    assert!(tls.starts_with(header(&director).as_bytes()), "{tls:?}");
     assert!(
         tls.get(end).is_none_or(|byte| *byte == 0x16),
-        "a handshake: {tls:?}"
+        "a handshake must follow the header: {tls:?}"
     );
-    let (from, redis) = received(&recorders[3]);
-    assert_eq!(from, OTHER);
-    assert!(begins(&redis, header(&OTHER).as_bytes()), "{redis:?}");
+    let (from, redis) = receive_probe(&recorders[3]);
+    assert_eq!(from, SECOND_ADDRESS);
+    assert!(
+        redis.starts_with(header(&SECOND_ADDRESS).as_bytes()),
+        "{redis:?}"
+    );
 }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::world::load::{Load, assert_nothing_lost};
-use super::world::program::present;
+use super::world::program::program_under_test;
 use super::world::{Family, World};
 
 const SERVERS: usize = 3;
 
 /// Returns the path of the older build's program.
-pub(crate) fn older() -> PathBuf {
-    std::env::var_os("WEIR_OLDER").map_or_else(|| present().to_owned(), PathBuf::from)
+pub(crate) fn older_program() -> PathBuf {
+    std::env::var_os("WEIR_OLDER").map_or_else(|| program_under_test().to_owned(), PathBuf::from)
 }
 
 /// Forwarding methods, each on a separate port, and one service with persistence.
@@ -80,20 +80,23 @@ impl Scene {
 }
 
 /// A director under load, and the state that must not change.
-pub(crate) struct Walk {
+pub(crate) struct DirectorUnderLoad {
     pub(crate) world: World,
     pub(crate) config: String,
     loads: Vec<Load>,
-    sticky: String,
-    server: String,
-    made: String,
+    sticky_url: String,
+    /// The server of the persistent client.
+    sticky_server: String,
+    /// The test's ipvsadm service, as `-S` prints it.
+    ipvsadm_lines: String,
+    /// Total connections of every server of every service.
     totals: Vec<u64>,
 }
 
-impl Walk {
+impl DirectorUnderLoad {
     pub(crate) fn start(scene: &Scene, program: &Path) -> (Self, u32) {
         let (mut world, config) = (scene.world(), scene.config());
-        let pid = world.start_director_by(program, &config);
+        let pid = world.start_director_with(program, &config);
         let vip = Family::V4.vip();
         // An ipvsadm service, and an override.
         let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
@@ -108,7 +111,7 @@ impl Walk {
                 "drain",
             ],
         ] {
-            let output = world.weir_by(program, "director").args(&line).output();
+            let output = world.weir_with(program, "director").args(&line).output();
             let output = output.expect("run weir");
             assert!(
                 output.status.success(),
@@ -118,26 +121,26 @@ impl Walk {
         }
         let load = |(port, _): &(u16, _)| Load::start(&world, SocketAddr::new(vip, *port));
         let loads: Vec<Load> = scene.forwards.iter().map(load).collect();
-        let sticky = format!("http://{vip}:{}/name", scene.sticky);
-        let mut walk = Self {
-            server: text(&world.get(&sticky).expect("receive an answer")),
-            made: String::new(),
+        let sticky_url = format!("http://{vip}:{}/name", scene.sticky);
+        let mut director = Self {
+            sticky_server: text(&world.get(&sticky_url).expect("receive a response")),
+            ipvsadm_lines: String::new(),
             totals: Vec::new(),
             world,
             config,
             loads,
-            sticky,
+            sticky_url,
         };
-        walk.made = walk.listing();
-        walk.totals = walk.counts("connections");
-        walk.assert_unchanged();
-        (walk, pid)
+        director.ipvsadm_lines = director.list_ipvsadm();
+        director.totals = director.counts("connections");
+        director.assert_unchanged();
+        (director, pid)
     }
 
-    fn listing(&self) -> String {
+    fn list_ipvsadm(&self) -> String {
         let all = self.world.run_weir(&["ipvsadm", "-S", "-n"]);
-        let made = all.lines().filter(|line| line.contains(":90"));
-        made.collect::<Vec<_>>().join("\n")
+        let lines = all.lines().filter(|line| line.contains(":90"));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the named count of every server of every service.
@@ -177,8 +180,11 @@ impl Walk {
             load.wait_for_more(150);
         }
         for _ in 0..4 {
-            let answer = self.world.get(&self.sticky);
-            assert_eq!(answer.map(|body| text(&body)), Ok(self.server.clone()));
+            let response = self.world.get(&self.sticky_url);
+            assert_eq!(
+                response.map(|body| text(&body)),
+                Ok(self.sticky_server.clone())
+            );
         }
         assert_eq!(
             self.counts("persistent_connections").iter().sum::<u64>(),
@@ -186,31 +192,31 @@ impl Walk {
             "{:#}",
             self.world.status()
         );
-        assert_eq!(self.listing(), self.made);
+        assert_eq!(self.list_ipvsadm(), self.ipvsadm_lines);
         let status = self.world.status();
-        let sticky = status["services"]
+        let services = status["services"]
             .as_array()
             .expect("services is an array")
             .iter();
-        let drained = sticky
+        let drained = services
             .filter(|service| service["name"] == "sticky")
             .flat_map(|service| service["servers"].as_array().expect("servers is an array"))
             .filter(|server| server["state"] == "drain");
         assert_eq!(drained.count(), 1, "{status:#}");
         let totals = self.counts("connections");
         assert_eq!(totals.len(), self.totals.len(), "{status:#}");
-        let kept = totals
+        let have_not_decreased = totals
             .iter()
             .zip(&self.totals)
-            .all(|(now, then)| now >= then);
-        assert!(kept, "{totals:?} after {:?}", self.totals);
+            .all(|(current, previous)| current >= previous);
+        assert!(have_not_decreased, "{totals:?} after {:?}", self.totals);
         self.totals = totals;
     }
 
-    /// Runs `weir upgrade TO` with program `by`. Returns whether it succeeded, and its output.
-    pub(crate) fn upgrade(&mut self, by: &Path, to: &Path) -> (bool, String) {
-        let mut command = self.world.weir_by(by, "director");
-        let output = command.arg("upgrade").arg(to).output().expect("run weir");
+    /// Runs `weir upgrade TARGET` with program `command`. Returns whether it succeeded, and its output.
+    pub(crate) fn upgrade(&mut self, command: &Path, target: &Path) -> (bool, String) {
+        let mut weir = self.world.weir_with(command, "director");
+        let output = weir.arg("upgrade").arg(target).output().expect("run weir");
         let printed = [output.stdout, output.stderr].concat();
         (output.status.success(), text(&printed))
     }

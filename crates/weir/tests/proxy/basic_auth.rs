@@ -7,13 +7,13 @@ use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs, keeper};
 
 /// Starts a daemon with these lines in its service, and these routes to its pool.
-fn proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
-    proxy.reload(&text(&proxy, origin, service, routes));
-    proxy
+fn start_proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
+    daemon.reload(&configuration_with(&daemon, origin, service, routes));
+    daemon
 }
 
-fn text(proxy: &Proxy, origin: &Origin, service: &str, routes: &[String]) -> String {
+fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, routes: &[String]) -> String {
     let (server, listen) = (origin.address(), proxy.listen);
     let routes: Vec<String> = routes
         .iter()
@@ -46,9 +46,9 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
 }
 
 fn htpasswd(arguments: &[&str]) {
-    let done = Command::new("htpasswd").args(arguments).output();
-    let done = done.expect("run htpasswd (see tools/install-deps.sh)");
-    assert!(done.status.success(), "{done:?}");
+    let output = Command::new("htpasswd").args(arguments).output();
+    let output = output.expect("run htpasswd (see tools/install-deps.sh)");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn htpasswd_users_are_admitted_and_others_get_401() {
         ),
         "path = \"/text\"\nstatus = 200\nbasic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }".to_owned(),
     ];
-    let proxy = proxy(&origin, "", &routes);
+    let proxy = start_proxy(&origin, "", &routes);
     let admin = |user: &str| curl(&proxy, "/admin/x", &["-u", user]);
     for user in [
         "bcrypt:secret one",
@@ -107,13 +107,13 @@ fn htpasswd_users_are_admitted_and_others_get_401() {
     client.send(&[good, bad, good].concat());
     let statuses = [0; 3].map(|_| {
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         head.split(' ').nth(1).unwrap_or_default().to_owned()
     });
     assert_eq!(statuses, ["200", "401", "200"]);
-    // A server could interpret two fields differently.
+    // Two Authorization fields are rejected: a server could use the other one.
     let (head, _) = client.fetch(&good.replace(
         "\r\n\r\n",
         "\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n",
@@ -130,39 +130,41 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
     fs::write(&file, "a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("write file");
     let service = format!("basic_auth = {{ file = {file:?} }}");
     let open = "path = \"/open\"\nstatus = 204\nbasic_auth = false".to_owned();
-    let configuration = text(&proxy, &origin, &service, &[open]);
+    let configuration = configuration_with(&proxy, &origin, &service, &[open]);
     proxy.reload(&configuration);
     assert_eq!(curl(&proxy, "/open", &[]), "204");
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "401");
-    let until = |what: &str, is: &dyn Fn() -> bool| {
+    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while !is() {
-            assert!(Instant::now() < deadline, "{what}");
+        while !condition() {
+            assert!(Instant::now() < deadline, "timed out: {what}");
             std::thread::sleep(Duration::from_millis(100));
         }
     };
     // The file is read again without a reload.
     fs::write(&file, "# new\nb:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("write file");
-    until("the new user", &|| {
+    wait_until("the new user is admitted", &|| {
         curl(&proxy, "/", &["-u", "b:password"]) == "200"
     });
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "401");
     fs::write(&file, "b:plain text\n").expect("write file");
-    until("the error", &|| proxy.status()["list_error"].is_string());
+    wait_until("the status reports the invalid file", &|| {
+        proxy.status()["list_error"].is_string()
+    });
     assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "200");
     assert_eq!(curl(&proxy, "/", &[]), "401");
-    let (done, output) = proxy.weir(&["reload"]);
+    let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(
-        !done && output.contains("users:1: unknown format of the password hash"),
+        !succeeded && output.contains("users:1: unknown format of the password hash"),
         "{output}"
     );
     assert!(!output.contains("plain text"), "{output}");
     fs::remove_file(&file).expect("remove file");
     let path = proxy.directory.join("weir.toml");
-    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
+    let (succeeded, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
     assert!(
-        !done && output.contains("cannot read the users"),
+        !succeeded && output.contains("cannot read the users"),
         "{output}"
     );
 }
@@ -172,19 +174,20 @@ fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
 fn password_is_verified_even_for_unknown_users() {
     let origin = Origin::start("o");
     let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
-    let proxy = proxy(&origin, users, &[]);
+    let proxy = start_proxy(&origin, users, &[]);
     let daemon = keeper::daemon(proxy.child.id());
-    let verifies = || {
+    let has_password_thread = || {
         let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("read /proc");
-        let mut names = threads
-            .map(|it| fs::read_to_string(it.expect("read directory entry").path().join("comm")));
+        let mut names = threads.map(|entry| {
+            fs::read_to_string(entry.expect("read directory entry").path().join("comm"))
+        });
         names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
     };
     assert_eq!(curl(&proxy, "/", &[]), "401");
-    assert!(!verifies());
+    assert!(!has_password_thread());
     // The password belongs to another user.
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
-    assert!(verifies());
+    assert!(has_password_thread());
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
 }
@@ -198,28 +201,37 @@ fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
         format!("path = \"{path}\"\npool = \"p\"\nlimits = {{ rate = \"1/m\", burst = 2 }}")
     };
     let routes = [limited("/one"), limited("/two")];
-    let proxy = proxy(&origin, users, &routes);
+    let proxy = start_proxy(&origin, users, &routes);
     let daemon = keeper::daemon(proxy.child.id());
-    let verifies = || {
+    let has_password_thread = || {
         let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("read /proc");
-        let mut names = threads
-            .map(|it| fs::read_to_string(it.expect("read directory entry").path().join("comm")));
+        let mut names = threads.map(|entry| {
+            fs::read_to_string(entry.expect("read directory entry").path().join("comm"))
+        });
         names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
     };
     // Rejected requests count.
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &["-u", "a:password"]), "429");
-    assert!(!verifies(), "the limit is checked before the password");
-    // The first request waits for the verification of its password, the second one finds the result in the cache.
+    assert!(
+        !has_password_thread(),
+        "the limit must be checked before the password"
+    );
+    // The first request waits until its password is verified, and the second one finds the result in the cache.
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
-    assert!(verifies());
+    assert!(has_password_thread());
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "429");
     // Requests that waited for password verification release their slots.
     let concurrent =
         "path = \"/three\"\npool = \"p\"\nmax_connections = 1\nlimits = { concurrent = 1 }";
-    proxy.reload(&text(&proxy, &origin, users, &[concurrent.to_owned()]));
+    proxy.reload(&configuration_with(
+        &proxy,
+        &origin,
+        users,
+        &[concurrent.to_owned()],
+    ));
     for user in ["a:wrong", "a:other", "a:password", "a:password"] {
         let expected = if user == "a:password" { "200" } else { "401" };
         assert_eq!(curl(&proxy, "/three", &["-u", user]), expected, "{user}");

@@ -26,7 +26,7 @@ fn requests_on_one_connection_are_balanced_and_server_connections_reused() {
     assert_eq!(
         one.connections() + two.connections(),
         2,
-        "all requests to a server use one connection"
+        "expected one connection to each server"
     );
     let status = proxy.status();
     let service = &status["services"][0];
@@ -44,7 +44,7 @@ fn requests_on_one_connection_are_balanced_and_server_connections_reused() {
     );
     assert!(
         !proxy.directory.join("pins").exists(),
-        "no BPF object is pinned for a proxy service"
+        "a proxy service must not pin BPF objects"
     );
 }
 
@@ -58,17 +58,18 @@ fn client_address_headers_cannot_be_spoofed() {
          192.0.2.9\r\n\
          X-Real-IP: 192.0.2.9\r\nKeep-Alive: 5\r\nAccept: */*\r\n\r\n",
     );
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert!(
-        seen.contains("GET /x HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n"),
-        "{seen}"
+        forwarded.contains("GET /x HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n"),
+        "{forwarded}"
     );
     assert!(
-        seen.contains("X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nVia: 1.1 weir\r\n"),
-        "{seen}"
+        forwarded
+            .contains("X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nVia: 1.1 weir\r\n"),
+        "{forwarded}"
     );
-    for gone in ["X-Secret", "192.0.2.9", "Keep-Alive"] {
-        assert!(!seen.contains(gone), "{gone} in {seen}");
+    for removed in ["X-Secret", "192.0.2.9", "Keep-Alive"] {
+        assert!(!forwarded.contains(removed), "{removed} in {forwarded}");
     }
     proxy.reload(&configuration(
         proxy.listen,
@@ -80,10 +81,10 @@ fn client_address_headers_cannot_be_spoofed() {
         "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\n\
      \r\n",
     );
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert!(
-        seen.contains("X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
-        "{seen}"
+        forwarded.contains("X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
+        "{forwarded}"
     );
 }
 
@@ -104,22 +105,22 @@ fn bodies_are_forwarded_in_every_framing() {
     assert_eq!(body, b"11");
     // Two and a half requests in one segment, then the rest.
     client.send(&format!("{chunked}{GET}GET /sum HT"));
-    assert_eq!(client.response().unwrap().unwrap().1, b"11");
-    assert!(client.response().unwrap().is_some());
+    assert_eq!(client.read_response().unwrap().unwrap().1, b"11");
+    assert!(client.read_response().unwrap().is_some());
     assert_eq!(client.fetch("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
     // The response ends with the server's connection.
     client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut rest = String::new();
-    client.0.read_to_string(&mut rest).unwrap();
+    let mut response = String::new();
+    client.0.read_to_string(&mut response).unwrap();
     assert!(
-        rest.contains("Connection: close\r\n") && rest.ends_with("\r\n\r\nuntil the end"),
-        "{rest}"
+        response.contains("Connection: close\r\n") && response.ends_with("\r\n\r\nuntil the end"),
+        "{response}"
     );
     // HTTP/1.0 has no chunked transfer coding.
-    let mut old = Client::connect(proxy.listen);
-    old.send("GET /chunked HTTP/1.0\r\n\r\n");
+    let mut http10_client = Client::connect(proxy.listen);
+    http10_client.send("GET /chunked HTTP/1.0\r\n\r\n");
     let mut text = String::new();
-    old.0.read_to_string(&mut text).unwrap();
+    http10_client.0.read_to_string(&mut text).unwrap();
     assert!(
         text.ends_with("\r\n\r\nin two parts") && !text.contains("chunked"),
         "{text}"
@@ -130,7 +131,7 @@ fn bodies_are_forwarded_in_every_framing() {
 fn ambiguous_requests_are_rejected_without_contacting_a_server() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    for (bad, status) in [
+    for (request, status) in [
         (
             "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
             400,
@@ -146,15 +147,15 @@ fn ambiguous_requests_are_rejected_without_contacting_a_server() {
         ("CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     ] {
         let mut client = Client::connect(proxy.listen);
-        let (head, _) = client.fetch(bad);
+        let (head, _) = client.fetch(request);
         assert!(
             head.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{bad:?}: {head}"
+            "{request:?}: {head}"
         );
         assert!(head.contains("Connection: close"), "{head}");
         assert!(
-            matches!(client.response(), Ok(None)),
-            "{bad:?}: the connection is closed"
+            matches!(client.read_response(), Ok(None)),
+            "{request:?}: the connection must be closed"
         );
     }
     assert_eq!(origin.connections(), 0);
@@ -172,13 +173,13 @@ fn upgraded_connection_is_tunneled() {
         "{head}"
     );
     client.send("what is said\n");
-    let mut printed = [0; 13];
-    client.0.read_exact(&mut printed).unwrap();
-    assert_eq!(&printed, b"what is said\n");
+    let mut echo = [0; 13];
+    client.0.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"what is said\n");
 }
 
 #[test]
-fn missing_server_is_502_or_503_and_drain_works() {
+fn unreachable_server_is_502_and_drained_server_is_503() {
     let origin = Origin::start("o");
     let dead = free_address();
     let proxy = Proxy::start("http", &[dead], "");
@@ -192,7 +193,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     ));
     assert!(
         client.fetch(GET).0.starts_with("HTTP/1.1 200 "),
-        "the client's connection stays open"
+        "the client's connection must stay open"
     );
     let name = format!("p/{}", origin.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
@@ -210,7 +211,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     proxy.reload(&silent);
     client.send(GET);
     assert!(
-        matches!(client.response(), Ok(None)),
+        matches!(client.read_response(), Ok(None)),
         "expected end of stream without a response"
     );
     let mut client = Client::connect(proxy.listen);
@@ -249,17 +250,17 @@ fn tcp_directions_close_independently() {
     let mut client = Client::connect(proxy.listen);
     let large = vec![7u8; 5_000_000];
     let (mut sender, data) = (client.0.try_clone().unwrap(), large.clone());
-    let sending = std::thread::spawn(move || {
+    let writer = std::thread::spawn(move || {
         sender.write_all(&data).unwrap();
         sender.shutdown(std::net::Shutdown::Write).unwrap();
     });
-    let mut back = Vec::new();
-    client.0.read_to_end(&mut back).unwrap();
-    sending.join().unwrap();
+    let mut received = Vec::new();
+    client.0.read_to_end(&mut received).unwrap();
+    writer.join().unwrap();
     assert!(
-        back == large,
+        received == large,
         "{} of {} bytes received",
-        back.len(),
+        received.len(),
         large.len()
     );
 }
@@ -273,12 +274,12 @@ fn sigterm_finishes_open_requests() {
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_for_slow();
     let listen = proxy.listen;
-    let waiting = std::thread::spawn(move || {
-        let response = client.response();
+    let reader = std::thread::spawn(move || {
+        let response = client.read_response();
         (response, client)
     });
     let status = proxy.terminate();
-    let (response, _client) = waiting.join().unwrap();
+    let (response, _client) = reader.join().unwrap();
     let (head, body) = response.unwrap().unwrap();
     assert!(
         head.contains("Connection: close") && body == b"slow",
@@ -296,7 +297,7 @@ fn counters_continue_over_restart_and_crash() {
         let mut client = Client::connect(proxy.listen);
         (0..times).for_each(|_| drop(client.fetch(GET)));
     };
-    let counted = |proxy: &Proxy| {
+    let counters = |proxy: &Proxy| {
         let service = &proxy.status()["services"][0];
         let server = &service["servers"][0];
         let number = |value: &serde_json::Value| value.as_u64().expect("not a number");
@@ -307,13 +308,13 @@ fn counters_continue_over_restart_and_crash() {
         )
     };
     fetch(&proxy, 5);
-    let before = counted(&proxy);
+    let before = counters(&proxy);
     assert_eq!((before.0, before.1), (5, 5));
     assert!(proxy.terminate().success());
     proxy.start_again();
-    assert_eq!(counted(&proxy), before);
+    assert_eq!(counters(&proxy), before);
     fetch(&proxy, 2);
-    let before = counted(&proxy);
+    let before = counters(&proxy);
     assert_eq!(before.0, 7);
     let file = proxy.directory.join("run/proxy-left.json");
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -324,7 +325,7 @@ fn counters_continue_over_restart_and_crash() {
     proxy.child.kill().expect("send signal");
     proxy.child.wait().expect("wait for the process");
     proxy.start_again();
-    assert_eq!(counted(&proxy), before);
+    assert_eq!(counters(&proxy), before);
 }
 
 #[test]
@@ -346,11 +347,11 @@ fn proxy_runs_without_privileges() {
     // otherwise a child of this process, started by another test, could inherit the file open for writing, and then the
     // file cannot be executed (ETXTBSY).
     let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
-    let copied = Command::new("sh")
+    let copy_status = Command::new("sh")
         .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])
         .arg(&directory)
         .status();
-    assert!(copied.unwrap().success());
+    assert!(copy_status.unwrap().success());
     let mut child = Command::new("setpriv")
         .args([
             "--reuid=65534",
@@ -434,7 +435,7 @@ fn routes_select_pools_redirects_or_responses() {
     );
     assert!(
         fetch("GET", "b.example", "/").1.starts_with("web\n"),
-        "the connection stays open"
+        "the connection must stay open"
     );
     let port = proxy.listen.port();
     let explain = |url: &str| {
@@ -442,28 +443,28 @@ fn routes_select_pools_redirects_or_responses() {
             .weir(&["explain", "--request", &format!("GET http://{url}")])
             .1
     };
-    let printed = explain(&format!("a.static.example:{port}/img/x"));
-    let sent = format!(
+    let output = explain(&format!("a.static.example:{port}/img/x"));
+    let selection = format!(
         "service s forwards it to {}, the only usable server of pool images\n",
         images.address()
     );
     assert!(
-        printed.contains("-> pool images) matches\n") && printed.ends_with(&sent),
-        "{printed}"
+        output.contains("-> pool images) matches\n") && output.ends_with(&selection),
+        "{output}"
     );
-    let printed = explain(&format!("b.example:{port}/old/x"));
+    let output = explain(&format!("b.example:{port}/old/x"));
     assert!(
-        printed.ends_with("redirect 308 to https://b.example/old/x\n"),
-        "{printed}"
+        output.ends_with("redirect 308 to https://b.example/old/x\n"),
+        "{output}"
     );
     let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array().unwrap();
-    let asked: Vec<Option<&str>> = servers
+    let addresses: Vec<Option<&str>> = servers
         .iter()
         .map(|server| server["address"].as_str())
         .collect();
     assert_eq!(
-        asked,
+        addresses,
         [
             Some(web.address().to_string().as_str()),
             Some(images.address().to_string().as_str())

@@ -21,13 +21,13 @@ fn certificates_of_a_list_are_selected_by_sni() {
     // Each handshake uses a new client configuration: a resumed session has no certificate.
     let certificate = |name: &str| {
         let mut stream = connect(&authority.client(None), proxy.listen, name);
-        let answer = fetch(&mut stream, GET).expect("fetch");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let response = fetch(&mut stream, GET).expect("fetch");
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
         peer_certificate(&stream)
     };
     let (first, second) = (certificate("a.example"), certificate("b.example"));
     assert_ne!(first, second);
-    // The list contains a file that is also in one of its directories. Later, a file is no longer in the list.
+    // The list contains a file that is also in the directory of the list. The next list lacks one of the files.
     let text = |list: &str| configuration(proxy.listen, "http", &[origin.address()], &tls(list));
     proxy.reload(&text(&format!(
         "{}, \"{}\"",
@@ -39,11 +39,11 @@ fn certificates_of_a_list_are_selected_by_sni() {
         (first, second)
     );
     proxy.reload(&text(&quoted(&one)));
-    let mut other = connect(&authority.client(None), proxy.listen, "b.example");
-    let refused = fetch(&mut other, GET)
+    let mut rejected = connect(&authority.client(None), proxy.listen, "b.example");
+    let error = fetch(&mut rejected, GET)
         .expect_err("certificate for another name was accepted")
         .to_string();
-    assert!(refused.contains("not valid for name"), "{refused}");
+    assert!(error.contains("not valid for name"), "{error}");
     // Errors are reported at the position of the list entry.
     let file = proxy.directory.join("wrong.toml");
     for (list, message) in [
@@ -58,7 +58,7 @@ fn certificates_of_a_list_are_selected_by_sni() {
         ),
     ] {
         fs::write(&file, text(list)).expect("write file");
-        let (done, answer) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
-        assert!(!done && answer.contains(message), "{answer}");
+        let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+        assert!(!succeeded && output.contains(message), "{output}");
     }
 }

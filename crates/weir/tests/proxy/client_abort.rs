@@ -13,65 +13,74 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that holds its responses until the test releases them, and counts the open requests.
-pub(super) struct Slow {
+pub(super) struct SlowServer {
     pub(super) address: SocketAddr,
-    seen: Arc<Seen>,
+    shared: Arc<Shared>,
 }
 
+/// State that the connections of a server share.
 #[derive(Default)]
-struct Seen {
+struct Shared {
     requests: AtomicU64,
     /// Number of open connections that have sent a request.
-    open: AtomicI64,
-    held: Mutex<Vec<TcpStream>>,
-    /// Whether requests get their response immediately.
-    quick: AtomicBool,
+    open_connections: AtomicI64,
+    held_streams: Mutex<Vec<TcpStream>>,
+    /// Whether responses are sent immediately.
+    responds_immediately: AtomicBool,
 }
 
-impl Slow {
-    /// Starts the server. It holds all responses until `answer` is called.
+impl SlowServer {
+    /// Starts the server. It holds all responses until `respond` is called.
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let seen = Arc::new(Seen::default());
-        let shared = Arc::clone(&seen);
+        let shared = Arc::new(Shared::default());
+        let state = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let seen = Arc::clone(&shared);
-                let thread = std::thread::Builder::new().stack_size(128 << 10);
-                let served = thread.spawn(move || serve(stream, &seen));
-                served.expect("spawn a thread");
+                let state = Arc::clone(&state);
+                let builder = std::thread::Builder::new().stack_size(128 << 10);
+                let thread = builder.spawn(move || serve(stream, &state));
+                thread.expect("spawn a thread");
             }
         });
-        Self { address, seen }
+        Self { address, shared }
     }
 
     /// Returns the number of requests since the start.
     fn requests(&self) -> u64 {
-        self.seen.requests.load(Ordering::Relaxed)
+        self.shared.requests.load(Ordering::Relaxed)
     }
 
     /// Returns the number of open connections that have sent a request.
-    pub(super) fn open(&self) -> i64 {
-        self.seen.open.load(Ordering::Relaxed)
+    pub(super) fn open_connections(&self) -> i64 {
+        self.shared.open_connections.load(Ordering::Relaxed)
     }
 
     /// Responds to all held requests and to all later ones.
-    pub(super) fn answer(&self) {
-        self.seen.quick.store(true, Ordering::Relaxed);
-        for mut stream in self.seen.held.lock().expect("lock poisoned").drain(..) {
-            let _ = stream.write_all(ANSWER);
+    pub(super) fn respond(&self) {
+        self.shared
+            .responds_immediately
+            .store(true, Ordering::Relaxed);
+        for mut stream in self
+            .shared
+            .held_streams
+            .lock()
+            .expect("lock poisoned")
+            .drain(..)
+        {
+            let _ = stream.write_all(RESPONSE);
         }
     }
 }
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
 
 /// Serves a connection until the client closes it.
-fn serve(mut stream: TcpStream, seen: &Seen) {
+fn serve(mut stream: TcpStream, shared: &Shared) {
     let mut buffer = [0u8; 4096];
     let mut head = Vec::new();
-    let mut request_count = false;
+    let mut has_sent_request = false;
     loop {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,
@@ -81,35 +90,35 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
             continue;
         }
         head.clear();
-        seen.requests.fetch_add(1, Ordering::Relaxed);
-        if !request_count {
-            seen.open.fetch_add(1, Ordering::Relaxed);
+        shared.requests.fetch_add(1, Ordering::Relaxed);
+        if !has_sent_request {
+            shared.open_connections.fetch_add(1, Ordering::Relaxed);
         }
-        request_count = true;
-        let mut held = seen.held.lock().expect("lock poisoned");
-        if seen.quick.load(Ordering::Relaxed) {
-            let _ = stream.write_all(ANSWER);
+        has_sent_request = true;
+        let mut held_streams = shared.held_streams.lock().expect("lock poisoned");
+        if shared.responds_immediately.load(Ordering::Relaxed) {
+            let _ = stream.write_all(RESPONSE);
         } else {
-            held.push(stream.try_clone().expect("duplicate descriptor"));
+            held_streams.push(stream.try_clone().expect("duplicate descriptor"));
         }
     }
-    if request_count {
-        seen.open.fetch_sub(1, Ordering::Relaxed);
+    if has_sent_request {
+        shared.open_connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Waits until the condition holds. Returns the time that it took.
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+/// Waits until the condition returns true. Returns the time that passed.
+pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
-    while !holds() {
+    while !condition() {
         assert!(began.elapsed() < TIMEOUT, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     began.elapsed()
 }
 
-/// Makes the connection close with a reset.
-fn reset(client: &Client) {
+/// Configures the socket so that closing it sends a reset.
+fn reset_on_close(client: &Client) {
     rustix::net::sockopt::set_socket_linger(&client.0, Some(Duration::ZERO))
         .expect("set SO_LINGER");
 }
@@ -127,24 +136,24 @@ fn descriptors(proxy: &Proxy) -> usize {
         .count()
 }
 
-/// Configures a pool with one server that accepts `most` concurrent requests.
-fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
-    let text = configuration(proxy.listen, "http", &[server], more).replace(
+/// Configures a pool with one server that accepts `max_connections` concurrent requests.
+fn limit_server(proxy: &Proxy, server: SocketAddr, max_connections: u32, service_lines: &str) {
+    let text = configuration(proxy.listen, "http", &[server], service_lines).replace(
         &format!("servers = [\"{server}\"]"),
         &format!(
-            "servers = [{{ address = \"{server}\", max_connections = {most} }}]\nqueue_timeout = \"1m\""
+            "servers = [{{ address = \"{server}\", max_connections = {max_connections} }}]\nqueue_timeout = \"1m\""
         ),
     );
     proxy.reload(&text);
 }
 
-/// 2 × 2 000 requests whose clients disconnect, by FIN and by a reset, while the server works, and as many that
-/// disconnect immediately.
+/// 1 000 clients disconnect while their requests are at the server, and another 1 000 immediately after sending them;
+/// first by FIN, then by a reset.
 #[test]
 fn abandoned_requests_are_aborted_at_the_server() {
     const CLIENTS: usize = 1_000;
     weir_sys::raise_nofile().expect("raise the file descriptor limit");
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let log = std::env::temp_dir().join(format!("weir-abandoned-{}", std::process::id()));
     let _ = fs::remove_file(&log);
     let more = format!(
@@ -153,68 +162,77 @@ fn abandoned_requests_are_aborted_at_the_server() {
     );
     let proxy = Proxy::start("http", &[origin.address], &more);
     let before = descriptors(&proxy);
-    for resets in [false, true] {
-        let earlier = origin.requests();
+    for by_reset in [false, true] {
+        let requests_before = origin.requests();
         let fetch = || {
             let mut client = Client::connect(proxy.listen);
             client.send(GET);
-            if resets {
-                reset(&client);
+            if by_reset {
+                reset_on_close(&client);
             }
             client
         };
         let clients: Vec<Client> = (0..CLIENTS).map(|_| fetch()).collect();
-        until("all requests are at the server", || {
-            origin.requests() == earlier + CLIENTS as u64
+        wait_until("all requests are at the server", || {
+            origin.requests() == requests_before + CLIENTS as u64
         });
         drop(clients);
-        until("no request is left at the server", || origin.open() == 0);
+        wait_until("no request is open at the server", || {
+            origin.open_connections() == 0
+        });
         (0..CLIENTS).for_each(|_| drop(fetch()));
-        until("no request is left, active or queued", || {
+        wait_until("no request is open, active or queued", || {
             let service = service(&proxy);
-            origin.open() == 0
+            origin.open_connections() == 0
                 && service["clients"] == 0
                 && service["servers"][0]["active_connections"] == 0
         });
     }
-    until("the descriptors are given back", || {
+    wait_until("the daemon has closed its descriptors", || {
         descriptors(&proxy) <= before + 16
     });
     let service = service(&proxy);
     assert_eq!(service["retries"], 0, "{service:#}");
     assert_eq!(service["errors"], 0, "{service:#}");
     let lines = || fs::read_to_string(&log).unwrap_or_default();
-    until("each has a line in the access log", || {
+    wait_until("the access log has enough lines", || {
         lines().lines().count() >= 2 * CLIENTS
     });
     let lines = lines();
-    let fault_of_client = |line: &&str| ["0 CH 0", "0 CC 0"].contains(line);
-    let waited = lines.lines().filter(fault_of_client).count();
-    assert!(waited >= 2 * CLIENTS, "{waited} lines with CH or CC");
+    let is_client_abort = |line: &&str| ["0 CH 0", "0 CC 0"].contains(line);
+    let aborted = lines.lines().filter(is_client_abort).count();
+    assert!(aborted >= 2 * CLIENTS, "{aborted} lines with CH or CC");
     let _ = fs::remove_file(&log);
 }
 
-/// A client that only shuts down writing gets its response if `abort_on_close` is false. A reset aborts the request
-/// anyway.
+/// If `abort_on_close` is false, a client that only shuts down its write side gets its response. A reset aborts the
+/// request anyway.
 #[test]
 fn half_closed_client_gets_its_response_without_abort_on_close() {
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "abort_on_close = false");
-    let mut half = Client::connect(proxy.listen);
-    half.send(GET);
-    half.0.shutdown(Shutdown::Write).expect("shut down writing");
-    let mut gone = Client::connect(proxy.listen);
-    gone.send(GET);
-    until("both are at the server", || origin.open() == 2);
-    reset(&gone);
-    drop(gone);
-    until("the one that was reset is not", || origin.open() == 1);
-    origin.answer();
-    let answer = half
-        .response()
+    let mut half_closed = Client::connect(proxy.listen);
+    half_closed.send(GET);
+    half_closed
+        .0
+        .shutdown(Shutdown::Write)
+        .expect("shut down the write side");
+    let mut reset_client = Client::connect(proxy.listen);
+    reset_client.send(GET);
+    wait_until("both requests are at the server", || {
+        origin.open_connections() == 2
+    });
+    reset_on_close(&reset_client);
+    drop(reset_client);
+    wait_until("the request of the reset client is aborted", || {
+        origin.open_connections() == 1
+    });
+    origin.respond();
+    let response = half_closed
+        .read_response()
         .expect("read response")
         .expect("no response");
-    assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+    assert!(response.0.starts_with("HTTP/1.1 200"), "{}", response.0);
 }
 
 /// Pipelined data is not an end of stream, and is processed after the first request.
@@ -222,7 +240,7 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
 fn pipelined_requests_are_not_taken_for_a_close() {
     let authority = Authority::new("ahead");
     authority.sign("one", "DNS:a.example", 30);
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let secure = Proxy::start("http", &[origin.address], &tls);
@@ -230,7 +248,9 @@ fn pipelined_requests_are_not_taken_for_a_close() {
     let mut over_tls = connect(&authority.client(None), secure.listen, "a.example");
     client.send(GET);
     over_tls.write_all(GET.as_bytes()).expect("write");
-    until("both are at the server", || origin.open() == 2);
+    wait_until("both requests are at the server", || {
+        origin.open_connections() == 2
+    });
     // The second request arrives in another segment, while the server works.
     for _ in 0..2 {
         client.send(GET);
@@ -238,14 +258,14 @@ fn pipelined_requests_are_not_taken_for_a_close() {
         over_tls.flush().expect("flush");
         std::thread::sleep(Duration::from_millis(150));
     }
-    assert_eq!(origin.open(), 2);
-    origin.answer();
+    assert_eq!(origin.open_connections(), 2);
+    origin.respond();
     for _ in 0..3 {
-        let answer = client
-            .response()
+        let response = client
+            .read_response()
             .expect("read response")
             .expect("no response");
-        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+        assert!(response.0.starts_with("HTTP/1.1 200"), "{}", response.0);
     }
     let mut output = Vec::new();
     let mut buffer = [0; 4096];
@@ -261,15 +281,17 @@ fn pipelined_requests_are_not_taken_for_a_close() {
 fn close_notify_ends_the_request() {
     let authority = Authority::new("notify");
     authority.sign("one", "DNS:a.example", 30);
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address], &tls);
     let mut client = connect(&authority.client(None), proxy.listen, "a.example");
     client.write_all(GET.as_bytes()).expect("write");
-    until("it is at the server", || origin.open() == 1);
+    wait_until("the request is at the server", || {
+        origin.open_connections() == 1
+    });
     client.conn.send_close_notify();
     client.flush().expect("flush");
-    until("it is not any more", || origin.open() == 0);
+    wait_until("the request is aborted", || origin.open_connections() == 0);
 }
 
 /// 5 000 queued clients that have disconnected do not delay the next client.
@@ -277,34 +299,36 @@ fn close_notify_ends_the_request() {
 fn closed_clients_in_queue_do_not_delay_others() {
     const QUEUED: usize = 5_000;
     weir_sys::raise_nofile().expect("raise the file descriptor limit");
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    limited(&proxy, origin.address, 2, "");
+    limit_server(&proxy, origin.address, 2, "");
     let fetch = || {
         let mut client = Client::connect(proxy.listen);
         client.send(GET);
         client
     };
     let mut first: Vec<Client> = (0..2).map(|_| fetch()).collect();
-    until("both slots are in use", || origin.open() == 2);
-    let waiting: Vec<Client> = (0..QUEUED).map(|_| fetch()).collect();
-    until("the others are queued", || {
+    wait_until("both slots are in use", || origin.open_connections() == 2);
+    let queued_clients: Vec<Client> = (0..QUEUED).map(|_| fetch()).collect();
+    wait_until("the other requests are queued", || {
         service(&proxy)["queued"] == QUEUED as u64
     });
     let mut next = fetch();
-    until("so is the next one", || {
+    wait_until("the request of the next client is queued", || {
         service(&proxy)["queued"] == QUEUED as u64 + 1
     });
-    drop(waiting);
-    until("only that one is queued", || service(&proxy)["queued"] == 1);
+    drop(queued_clients);
+    wait_until("only the request of the next client is queued", || {
+        service(&proxy)["queued"] == 1
+    });
     assert_eq!(origin.requests(), 2);
-    origin.answer();
+    origin.respond();
     for client in first.iter_mut().chain([&mut next]) {
-        let answer = client
-            .response()
+        let response = client
+            .read_response()
             .expect("read response")
             .expect("no response");
-        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+        assert!(response.0.starts_with("HTTP/1.1 200"), "{}", response.0);
     }
     assert_eq!(service(&proxy)["queued"], 0);
     assert_eq!(
@@ -317,28 +341,28 @@ fn closed_clients_in_queue_do_not_delay_others() {
 /// Two aborted requests release their slots, and are not counted as errors of the server.
 #[test]
 fn abandoned_requests_free_their_slots() {
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    limited(&proxy, origin.address, 2, "");
+    limit_server(&proxy, origin.address, 2, "");
     for _ in 0..50 {
-        let earlier = origin.requests();
-        let two: Vec<Client> = (0..2)
+        let requests_before = origin.requests();
+        let clients: Vec<Client> = (0..2)
             .map(|_| {
                 let mut client = Client::connect(proxy.listen);
                 client.send(GET);
                 client
             })
             .collect();
-        until("both are at the server", || {
-            origin.requests() == earlier + 2
+        wait_until("both requests are at the server", || {
+            origin.requests() == requests_before + 2
         });
-        drop(two);
-        // There is no queue, so the next client would get a 503 before the slots are free.
-        until("both slots are free", || {
+        drop(clients);
+        // Otherwise the next requests would wait in the queue.
+        wait_until("both slots are free", || {
             service(&proxy)["servers"][0]["active_connections"] == 0
         });
     }
-    origin.answer();
+    origin.respond();
     let mut next = Client::connect(proxy.listen);
     assert!(next.fetch(GET).0.starts_with("HTTP/1.1 200"));
     let service = service(&proxy);
@@ -346,41 +370,48 @@ fn abandoned_requests_free_their_slots() {
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
 }
 
-/// Over HTTP/2 the stream is reset: by the client, and between two Weirs by the first one.
+/// Between two Weirs, the first one resets the HTTP/2 streams of clients that have disconnected.
 #[test]
 fn abandoned_requests_reset_their_streams() {
-    let origin = Slow::start();
-    let back = Proxy::start("http", &[origin.address], "");
-    let front = Proxy::start("http", &[back.listen], "");
-    let text = configuration(front.listen, "http", &[back.listen], "");
-    front.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    let origin = SlowServer::start();
+    let second = Proxy::start("http", &[origin.address], "");
+    let first = Proxy::start("http", &[second.listen], "");
+    let text = configuration(first.listen, "http", &[second.listen], "");
+    first.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
     let clients: Vec<Client> = (0..20)
         .map(|_| {
-            let mut client = Client::connect(front.listen);
+            let mut client = Client::connect(first.listen);
             client.send(GET);
             client
         })
         .collect();
-    until("all are at the server", || origin.open() == 20);
-    drop(clients);
-    until("none is any more", || origin.open() == 0);
-    until("nor at the second Weir", || {
-        service(&back)["servers"][0]["active_connections"] == 0
-            && service(&front)["servers"][0]["active_connections"] == 0
+    wait_until("all requests are at the server", || {
+        origin.open_connections() == 20
     });
-    let connections = service(&back)["clients"].as_u64();
-    assert!(connections > Some(0), "connections stay");
+    drop(clients);
+    wait_until("all requests are aborted", || {
+        origin.open_connections() == 0
+    });
+    wait_until("no request is active in either Weir", || {
+        service(&second)["servers"][0]["active_connections"] == 0
+            && service(&first)["servers"][0]["active_connections"] == 0
+    });
+    let connections = service(&second)["clients"].as_u64();
+    assert!(
+        connections > Some(0),
+        "the connections between the two Weirs must stay open"
+    );
 }
 
 /// Streams that are reset while they are queued are removed from the queue.
 #[test]
 fn reset_streams_leave_the_queue() {
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    limited(&proxy, origin.address, 1, "");
+    limit_server(&proxy, origin.address, 1, "");
     let mut first = Client::connect(proxy.listen);
     first.send(GET);
-    until("the slot is in use", || origin.open() == 1);
+    wait_until("the slot is in use", || origin.open_connections() == 1);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -399,7 +430,7 @@ fn reset_streams_leave_the_queue() {
                 .expect("build request");
             streams.push(send.send_request(request, true).expect("send request"));
         }
-        let queued = async |wanted: u64| {
+        let wait_for_queued = async |wanted: u64| {
             let began = Instant::now();
             while service(&proxy)["queued"] != wanted {
                 assert!(
@@ -409,40 +440,47 @@ fn reset_streams_leave_the_queue() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        queued(50).await;
+        wait_for_queued(50).await;
         for (_, stream) in &mut streams {
             stream.send_reset(h2::Reason::CANCEL);
         }
-        queued(0).await;
+        wait_for_queued(0).await;
     });
     assert_eq!(origin.requests(), 1);
 }
 
-/// A reset closes a tunnel whose client had shut down writing before.
+/// A reset closes a tunnel, even if the client has shut down its write side before.
 #[test]
 fn reset_ends_a_half_closed_tunnel() {
-    let origin = Slow::start();
+    let origin = SlowServer::start();
     let proxy = Proxy::start("tcp", &[origin.address], "");
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    until("the server has the request", || origin.requests() == 1);
+    wait_until("the server has the request", || origin.requests() == 1);
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let silent = Proxy::start(
         "tcp",
         &[listener.local_addr().expect("get local address")],
         "",
     );
-    let half = Client::connect(silent.listen);
+    let half_closed = Client::connect(silent.listen);
     let (_server, _) = listener.accept().expect("accept a connection");
-    half.0.shutdown(Shutdown::Write).expect("shut down writing");
+    half_closed
+        .0
+        .shutdown(Shutdown::Write)
+        .expect("shut down the write side");
     // Both connections close: one immediately by a reset, the other one after a half-close.
     std::thread::sleep(Duration::from_millis(100));
-    for client in [&client, &half] {
-        reset(client);
+    for client in [&client, &half_closed] {
+        reset_on_close(client);
     }
-    drop((client, half));
+    drop((client, half_closed));
     for proxy in [&proxy, &silent] {
-        until("no client is left", || service(proxy)["clients"] == 0);
+        wait_until("the service has no client", || {
+            service(proxy)["clients"] == 0
+        });
     }
-    until("the server's connection is closed", || origin.open() == 0);
+    wait_until("the server's connection is closed", || {
+        origin.open_connections() == 0
+    });
 }

@@ -39,8 +39,9 @@ fn included_files_and_defaults_apply_on_reload() {
     );
     let (head, _) = client.fetch("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
-    let (done, output) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
-    assert!(done && output.contains("30-routes.toml:3"), "{output}");
+    let (succeeded, output) =
+        proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
+    assert!(succeeded && output.contains("30-routes.toml:3"), "{output}");
     // The next reload reads the changed file, and errors contain its name.
     write(
         "30-routes.toml",
@@ -55,12 +56,15 @@ fn included_files_and_defaults_apply_on_reload() {
     );
     let file = proxy.directory.join("weir.toml");
     let file = file.to_str().expect("not UTF-8");
-    let (done, output) = proxy.weir(&["reload", "-c", file]);
-    assert!(!done && output.contains("20-pool.toml:4:1"), "{output}");
-    write("20-pool.toml", "include = [\"../weir.toml\"]\n");
-    let (done, output) = proxy.weir(&["check", "-c", file]);
+    let (succeeded, output) = proxy.weir(&["reload", "-c", file]);
     assert!(
-        !done && output.contains("included twice") && output.contains("20-pool.toml:1:12"),
+        !succeeded && output.contains("20-pool.toml:4:1"),
+        "{output}"
+    );
+    write("20-pool.toml", "include = [\"../weir.toml\"]\n");
+    let (succeeded, output) = proxy.weir(&["check", "-c", file]);
+    assert!(
+        !succeeded && output.contains("included twice") && output.contains("20-pool.toml:1:12"),
         "{output}"
     );
 }
@@ -83,9 +87,9 @@ fn check_reports_missing_interfaces_and_programs() {
         proxy.weir(&["check", "--strict", "-c", path])
     };
     let program = script.to_str().expect("not UTF-8");
-    let (done, output) = router("weirnone0", program);
+    let (succeeded, output) = router("weirnone0", program);
     assert!(
-        done && output.contains("note[N006]") && output.contains("router.toml:2:13"),
+        succeeded && output.contains("note[N006]") && output.contains("router.toml:2:13"),
         "{output}"
     );
     assert!(
@@ -95,8 +99,8 @@ fn check_reports_missing_interfaces_and_programs() {
     // A file that is not executable is reported like a missing file.
     fs::write(&script, "#!/bin/sh\n").expect("write file");
     assert!(router("lo", program).1.contains("note[N007]"));
-    let (done, output) = router("lo", "/bin/sh");
-    assert!(done && !output.contains("note["), "{output}");
+    let (succeeded, output) = router("lo", "/bin/sh");
+    assert!(succeeded && !output.contains("note["), "{output}");
 }
 
 #[test]
@@ -107,22 +111,22 @@ fn fmt_writes_canonical_form_and_is_idempotent() {
     let text = fs::read_to_string(&file).expect("read file");
     fs::write(&file, format!("# kept\n\n\n\n{text}\n\n")).expect("write file");
     let path = file.to_str().expect("not UTF-8");
-    let (done, output) = proxy.weir(&["fmt", "--check", path]);
+    let (succeeded, output) = proxy.weir(&["fmt", "--check", path]);
     assert!(
-        !done && output.contains("not in canonical form"),
+        !succeeded && output.contains("not in canonical form"),
         "{output}"
     );
-    let (done, output) = proxy.weir(&["fmt", path]);
-    assert!(done, "{output}");
+    let (succeeded, output) = proxy.weir(&["fmt", path]);
+    assert!(succeeded, "{output}");
     assert!(
         fs::read_to_string(&file)
             .expect("read file")
             .starts_with("# kept\n\n[")
     );
-    let (done, output) = proxy.weir(&["fmt", "--check", path]);
-    assert!(done, "{output}");
-    let (done, output) = proxy.weir(&["plan", "-c", path]);
-    assert!(done && output.contains("no change"), "{output}");
+    let (succeeded, output) = proxy.weir(&["fmt", "--check", path]);
+    assert!(succeeded, "{output}");
+    let (succeeded, output) = proxy.weir(&["plan", "-c", path]);
+    assert!(succeeded && output.contains("no change"), "{output}");
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn replaced_certificates_are_loaded_without_a_reload() {
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
-    let shown = || {
+    let served_certificate = || {
         let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
         fetch(&mut stream, GET).expect("fetch");
         stream
@@ -141,24 +145,30 @@ fn replaced_certificates_are_loaded_without_a_reload() {
             .expect("no peer certificate")[0]
             .to_vec()
     };
-    let wait = |what: &str, condition: &dyn Fn() -> bool| {
-        let until = Instant::now() + Duration::from_secs(60);
+    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !condition() {
-            assert!(Instant::now() < until, "{what}: {}", proxy.log());
+            assert!(
+                Instant::now() < deadline,
+                "timed out: {what}: {}",
+                proxy.log()
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     };
-    let first = shown();
-    // A mismatched pair is reported, and the previous certificate stays active.
+    let first = served_certificate();
+    // An invalid file is reported, and the previous certificate stays active.
     std::thread::sleep(Duration::from_secs(3));
-    let old = fs::read(&path).expect("read file");
+    let valid = fs::read(&path).expect("read file");
     fs::write(&path, "no certificate").expect("write file");
-    wait("an error", &|| {
+    wait_until("the status reports the invalid file", &|| {
         proxy.status()["certificate_error"].is_string()
     });
-    assert_eq!(shown(), first);
-    fs::write(&path, old).expect("write file");
+    assert_eq!(served_certificate(), first);
+    fs::write(&path, valid).expect("write file");
     authority.sign("one", "DNS:a.example", 30);
-    wait("the new certificate", &|| shown() != first);
+    wait_until("the new certificate is served", &|| {
+        served_certificate() != first
+    });
     assert!(proxy.status()["certificate_error"].is_null());
 }

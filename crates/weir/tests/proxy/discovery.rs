@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::keeper::{ConnectionLoad, until};
-use super::servers_file::names;
+use super::keeper::{ConnectionLoad, wait_until};
+use super::servers_file::server_addresses;
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";
@@ -16,7 +16,7 @@ const NAME: &str = "_http._tcp.web.test";
 struct Dns(Child);
 
 impl Dns {
-    fn start(at: SocketAddr, servers: &[SocketAddr]) -> Self {
+    fn start(address: SocketAddr, servers: &[SocketAddr]) -> Self {
         let mut command = Command::new("/usr/sbin/dnsmasq");
         command
             .args([
@@ -32,10 +32,10 @@ impl Dns {
                 "--user=",
             ])
             .args(["--local=/test/", "--host-record=a.test,127.0.0.1,::1"])
-            .arg(format!("--port={}", at.port()));
-        for (at, server) in servers.iter().enumerate() {
+            .arg(format!("--port={}", address.port()));
+        for (index, server) in servers.iter().enumerate() {
             let port = server.port();
-            command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", at + 1));
+            command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", index + 1));
         }
         command.arg("--host-record=a4.test,127.0.0.1");
         // The domain is not `--local`: dnsmasq rejects AAAA queries for it, because it has no upstream.
@@ -65,88 +65,97 @@ fn with_dns(proxy: &Proxy, dns: &str) -> String {
     )
 }
 
-/// Returns the discovery error in the status document, or an empty text.
-fn problem(proxy: &Proxy) -> String {
+/// Returns the discovery error in the status document, or an empty string.
+fn discovery_error(proxy: &Proxy) -> String {
     let status = proxy.status();
-    let problem = status["sources"][0]["problem"].as_str();
-    problem.unwrap_or_default().to_owned()
+    let error = status["sources"][0]["problem"].as_str();
+    error.unwrap_or_default().to_owned()
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn servers_follow_dns_and_stay_when_records_vanish() {
     let origins: Vec<Origin> = (0..3).map(|_| Origin::start("o")).collect();
     let mut all: Vec<SocketAddr> = origins.iter().map(Origin::address).collect();
     all.sort_unstable();
-    let named = |servers: &[SocketAddr]| -> Vec<String> {
+    let to_strings = |servers: &[SocketAddr]| -> Vec<String> {
         servers.iter().map(SocketAddr::to_string).collect()
     };
-    let at = free_address();
+    let dns_address = free_address();
     let mut proxy = Proxy::start("http", &[all[0]], "");
     let text = with_dns(
         &proxy,
-        &format!("name = \"{NAME}\", record = \"SRV\", resolvers = [\"{at}\"]"),
+        &format!("name = \"{NAME}\", record = \"SRV\", resolvers = [\"{dns_address}\"]"),
     );
-    let mut dns = Some(Dns::start(at, &all));
-    until("dnsmasq", || {
+    let mut dns = Some(Dns::start(dns_address, &all));
+    wait_until("the pool has all servers from DNS", || {
         proxy.reload(&text);
-        names(&proxy) == named(&all)
+        server_addresses(&proxy) == to_strings(&all)
     });
     let status = proxy.status();
-    let weight = |at: usize| status["services"][0]["servers"][at]["weight"].as_u64();
+    let weight = |index: usize| status["services"][0]["servers"][index]["weight"].as_u64();
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
     let load = ConnectionLoad::start(proxy.listen);
     // Restarts the name server with fewer records. Their TTL is one second.
     drop(dns.take());
-    dns = Some(Dns::start(at, &all[..2]));
-    until("two servers", || names(&proxy) == named(&all[..2]));
+    dns = Some(Dns::start(dns_address, &all[..2]));
+    wait_until("the pool has two servers", || {
+        server_addresses(&proxy) == to_strings(&all[..2])
+    });
     drop(dns.take());
-    until("no name server", || !problem(&proxy).is_empty());
-    assert_eq!(names(&proxy), named(&all[..2]));
-    let (_, shown) = proxy.weir(&["status"]);
+    wait_until("the status has an error", || {
+        !discovery_error(&proxy).is_empty()
+    });
+    assert_eq!(server_addresses(&proxy), to_strings(&all[..2]));
+    let (_, output) = proxy.weir(&["status"]);
     assert!(
-        shown.contains(&format!(
+        output.contains(&format!(
             "pool p: 2 servers from {NAME} SRV; the previous servers stay in use: "
         )),
-        "{shown}"
+        "{output}"
     );
-    dns = Some(Dns::start(at, &[]));
-    until("a name that is gone", || {
-        problem(&proxy).contains("NXDOMAIN")
+    dns = Some(Dns::start(dns_address, &[]));
+    wait_until("the status reports NXDOMAIN", || {
+        discovery_error(&proxy).contains("NXDOMAIN")
     });
-    assert_eq!(names(&proxy), named(&all[..2]));
-    let [served, refused, broken] = load.stop();
+    assert_eq!(server_addresses(&proxy), to_strings(&all[..2]));
+    let [served, refused, failed] = load.stop();
     assert!(served > 0);
-    assert_eq!((refused, broken), (0, 0));
+    assert_eq!((refused, failed), (0, 0));
 
     // The servers also survive a restart without a name server.
     drop(dns.take());
     assert!(proxy.terminate().success());
     proxy.start_again();
-    assert_eq!(names(&proxy), named(&all[..2]));
-    let _dns = Dns::start(at, &all);
-    until("three servers", || {
-        names(&proxy) == named(&all) && problem(&proxy).is_empty()
+    assert_eq!(server_addresses(&proxy), to_strings(&all[..2]));
+    let _dns = Dns::start(dns_address, &all);
+    wait_until("the pool has three servers", || {
+        server_addresses(&proxy) == to_strings(&all) && discovery_error(&proxy).is_empty()
     });
     // Addresses of both families, with a configured port.
     proxy.reload(&with_dns(
         &proxy,
-        &format!("name = \"a.test.\", port = 8080, resolvers = [\"{at}\"]"),
+        &format!("name = \"a.test.\", port = 8080, resolvers = [\"{dns_address}\"]"),
     ));
-    assert_eq!(names(&proxy), ["127.0.0.1:8080", "[::1]:8080"]);
-    let name = format!("name = \"b.example\", port = 8080, resolvers = [\"{at}\"]");
+    assert_eq!(server_addresses(&proxy), ["127.0.0.1:8080", "[::1]:8080"]);
+    let name = format!("name = \"b.example\", port = 8080, resolvers = [\"{dns_address}\"]");
     proxy.reload(&with_dns(&proxy, &name));
-    until("the problem", || !problem(&proxy).is_empty());
-    let refused = problem(&proxy);
+    wait_until("the status has an error", || {
+        !discovery_error(&proxy).is_empty()
+    });
+    let error = discovery_error(&proxy);
     for part in ["query for AAAA: ", "REFUSED", "`record = \"A\"`"] {
-        assert!(refused.contains(part), "{refused}");
+        assert!(error.contains(part), "{error}");
     }
     proxy.reload(&with_dns(&proxy, &format!("{name}, record = \"A\"")));
-    until("its address", || names(&proxy) == ["127.0.0.1:8080"]);
+    wait_until("the pool has the address of the A record", || {
+        server_addresses(&proxy) == ["127.0.0.1:8080"]
+    });
 }
 
 /// Sends a request over the control socket. Returns the response.
-pub(super) fn call(proxy: &Proxy, method: &str, path: &str, body: &str) -> String {
+pub(super) fn call_api(proxy: &Proxy, method: &str, path: &str, body: &str) -> String {
     let mut stream = UnixStream::connect(proxy.directory.join("run/weir.sock"))
         .expect("connect to the control socket");
     let length = body.len();
@@ -154,32 +163,35 @@ pub(super) fn call(proxy: &Proxy, method: &str, path: &str, body: &str) -> Strin
         "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).expect("write");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("read response");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("read response");
+    response
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn ten_membership_changes_a_second_fail_no_request_at_length() {
+fn no_request_fails_during_ten_membership_changes_per_second_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address()], "");
     let path = format!("/v1/servers/p/{}", two.address());
-    let done = |method: &str, path: &str, body: &str| {
-        let answer = call(&proxy, method, path, body);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let change = |method: &str, path: &str, body: &str| {
+        let response = call_api(&proxy, method, path, body);
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     };
     // Measured first without load: under load, the request competes for CPU time.
-    let mut alone = Vec::new();
+    let mut unloaded = Vec::new();
     for _ in 0..5 {
         for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
             let started = Instant::now();
-            done(method, &path, body);
-            alone.push(started.elapsed());
+            change(method, &path, body);
+            unloaded.push(started.elapsed());
         }
     }
-    alone.sort_unstable();
-    println!("a change alone took {:?}", alone[alone.len() / 2]);
+    unloaded.sort_unstable();
+    println!(
+        "a change without load took {:?}",
+        unloaded[unloaded.len() / 2]
+    );
     let load = ConnectionLoad::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         300
@@ -190,40 +202,40 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     for round in 0..rounds {
         for (method, body, servers) in [("PUT", r#"{"weight": 3}"#, 2), ("DELETE", "", 1)] {
             let started = Instant::now();
-            done(method, &path, body);
+            change(method, &path, body);
             latencies.push(started.elapsed());
             if round % 10 == 0 {
-                assert_eq!(names(&proxy).len(), servers);
+                assert_eq!(server_addresses(&proxy).len(), servers);
             }
             std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
         }
     }
     latencies.sort_unstable();
-    let [served, refused, broken] = load.stop();
+    let [served, refused, failed] = load.stop();
     println!(
-        "{} changes, {served} requests: {refused} refused, {broken} broken; a change took {:?}, at most {:?}",
+        "{} changes, {served} requests served, {refused} refused, {failed} failed; a change took {:?}, at most {:?}",
         latencies.len(),
         latencies[latencies.len() / 2],
         latencies[latencies.len() - 1]
     );
-    assert_eq!((refused, broken), (0, 0));
+    assert_eq!((refused, failed), (0, 0));
 
     // An added server gets requests, survives a reload and a restart, and `weir status` shows its origin.
-    done("PUT", &path, "");
+    change("PUT", &path, "");
     proxy.reload(&configuration(proxy.listen, "http", &[one.address()], ""));
     assert!(proxy.terminate().success());
     proxy.start_again();
     assert_eq!(
-        names(&proxy),
+        server_addresses(&proxy),
         [one.address(), two.address()].map(|server| server.to_string())
     );
     let before = two.connections();
     let mut client = Client::connect(proxy.listen);
-    until("its clients", || {
+    wait_until("the added server gets a request", || {
         client.fetch(GET);
         two.connections() > before
     });
-    for (method, path, body, word) in [
+    for (method, path, body, reason) in [
         (
             "PUT",
             format!("/v1/servers/p/{}", one.address()),
@@ -246,10 +258,10 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         ("PUT", path.clone(), r#"{"wieght": 3}"#, "wieght"),
         ("PUT", path, "[]", "invalid body"),
     ] {
-        let answer = call(&proxy, method, &path, body);
+        let response = call_api(&proxy, method, &path, body);
         assert!(
-            answer.starts_with("HTTP/1.1 4") && answer.contains(word),
-            "{answer}"
+            response.starts_with("HTTP/1.1 4") && response.contains(reason),
+            "{response}"
         );
     }
 }

@@ -3,21 +3,21 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
 /// Returns the server at this index in the status document.
-fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
-    proxy.status()["services"][0]["servers"][at].clone()
+fn server(proxy: &Proxy, index: usize) -> serde_json::Value {
+    proxy.status()["services"][0]["servers"][index].clone()
 }
 
-/// Runs `weir server ARGUMENTS`. It must finish long before idle connections time out.
-fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
+/// Runs `weir` with these arguments. Panics if it takes so long that idle connections may have timed out.
+fn run_quickly(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
     let started = Instant::now();
-    let ended = proxy.weir(arguments);
-    assert!(started.elapsed() < IDLE / 2, "{arguments:?}: {ended:?}");
-    ended
+    let result = proxy.weir(arguments);
+    assert!(started.elapsed() < IDLE / 2, "{arguments:?}: {result:?}");
+    result
 }
 
 #[test]
@@ -28,21 +28,24 @@ fn drain_closes_idle_server_connections_without_waiting() {
     for _ in 0..16 {
         Client::connect(proxy.listen).fetch(GET);
     }
-    let waiting = |at| server(&proxy, at)["inactive_connections"].as_u64();
-    assert!(waiting(0) > Some(0) && waiting(1) > Some(0));
+    let idle_connections = |index| server(&proxy, index)["inactive_connections"].as_u64();
+    assert!(idle_connections(0) > Some(0) && idle_connections(1) > Some(0));
     let name = format!("p/{}", one.address());
-    let (done, output) = ends_soon(&proxy, &["server", &name, "drain", "--wait"]);
-    assert!(done, "{output}");
+    let (succeeded, output) = run_quickly(&proxy, &["server", &name, "drain", "--wait"]);
+    assert!(succeeded, "{output}");
     assert_eq!(
         output,
         format!("{name} is drained: no new connections, no open connection\n")
     );
-    until("its connections to close", || waiting(0) == Some(0));
-    // The connections to the other server stay, and the drained one has no additional ones.
-    assert!(waiting(1) > Some(0));
-    let (done, output) = proxy.weir(&["server", &name, "ready"]);
+    wait_until(
+        "the idle connections to the drained server are closed",
+        || idle_connections(0) == Some(0),
+    );
+    // The connections to the other server stay open.
+    assert!(idle_connections(1) > Some(0));
+    let (succeeded, output) = proxy.weir(&["server", &name, "ready"]);
     assert!(
-        done && output.contains("has no override: unchecked, effective weight 1"),
+        succeeded && output.contains("has no override: unchecked, effective weight 1"),
         "{output}"
     );
 }
@@ -57,10 +60,10 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
     client.send("hello");
     client.0.read_exact(&mut echo).expect("read echo");
     let name = format!("p/{}", origin.address());
-    let (done, output) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
-    assert!(!done, "{output}");
-    let left = format!("{name} is draining: no new connections, 1 open connection\n");
-    assert!(output.contains(&left), "{output}");
+    let (succeeded, output) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
+    assert!(!succeeded, "{output}");
+    let progress = format!("{name} is draining: no new connections, 1 open connection\n");
+    assert!(output.contains(&progress), "{output}");
     assert!(
         output.contains("waiting for 1 open connection to end"),
         "{output}"
@@ -71,13 +74,13 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
     );
     // The command finishes when the connection closes.
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| ends_soon(&proxy, &["server", &name, "drain", "--wait"]));
+        let command = scope.spawn(|| run_quickly(&proxy, &["server", &name, "drain", "--wait"]));
         client.send("still");
         client.0.read_exact(&mut echo).expect("read echo");
-        assert!(!waits.is_finished());
+        assert!(!command.is_finished());
         drop(client);
-        let (done, output) = waits.join().expect("command thread panicked");
-        assert!(done && output.contains("is drained"), "{output}");
+        let (succeeded, output) = command.join().expect("command thread panicked");
+        assert!(succeeded && output.contains("is drained"), "{output}");
     });
 }
 
@@ -93,8 +96,11 @@ fn every_change_of_a_server_is_reported() {
     ));
     let name = format!("p/{}", origin.address());
     let expect = |arguments: &[&str], expected: &str| {
-        let (done, output) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
-        assert!(done && output == format!("{name} {expected}\n"), "{output}");
+        let (succeeded, output) = proxy.weir(&[&["server", name.as_str()], arguments].concat());
+        assert!(
+            succeeded && output == format!("{name} {expected}\n"),
+            "{output}"
+        );
     };
     expect(
         &["drain"],
@@ -109,13 +115,17 @@ fn every_change_of_a_server_is_reported() {
         "has weight 3 (configured: 1): unchecked, effective weight 3",
     );
     expect(&["ready"], "has no override: unchecked, effective weight 1");
-    let (done, output) = proxy.weir(&["server", &name, "drain", "--json"]);
-    let now: serde_json::Value = serde_json::from_str(&output).expect("parse JSON");
-    assert!(done);
+    let (succeeded, output) = proxy.weir(&["server", &name, "drain", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&output).expect("parse JSON");
+    assert!(succeeded);
     assert_eq!(
-        (&now["state"], &now["override"], &now["open_connections"]),
+        (
+            &report["state"],
+            &report["override"],
+            &report["open_connections"]
+        ),
         (&"drain".into(), &"drain".into(), &0.into()),
-        "{now:#}"
+        "{report:#}"
     );
 }
 
@@ -126,25 +136,26 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
     let name = format!("p/{}", one.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     assert!(proxy.terminate().success());
-    // A restart does not remove it.
+    // A restart does not remove the override.
     proxy.start_again();
     assert_eq!(server(&proxy, 0)["state"], "drain");
     assert!(proxy.terminate().success());
 
-    let (done, output) = proxy.weir(&["clean"]);
+    let (succeeded, output) = proxy.weir(&["clean"]);
     assert!(
-        done && output.contains("files removed from the runtime directory"),
+        succeeded && output.contains("files removed from the runtime directory"),
         "{output}"
     );
     let names = std::fs::read_dir(proxy.directory.join("run")).expect("read runtime directory");
-    let names = names.map(|it| {
-        it.expect("read directory entry")
+    let names = names.map(|entry| {
+        entry
+            .expect("read directory entry")
             .file_name()
             .into_string()
             .expect("not UTF-8")
     });
-    let left: Vec<String> = names.filter(|name| !name.ends_with("lock")).collect();
-    assert_eq!(left, Vec::<String>::new());
+    let remaining: Vec<String> = names.filter(|name| !name.ends_with("lock")).collect();
+    assert_eq!(remaining, Vec::<String>::new());
     assert_eq!(
         proxy.weir(&["clean"]),
         (true, "nothing to remove\n".to_owned())

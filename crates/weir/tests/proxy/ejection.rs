@@ -60,12 +60,12 @@ fn serve(mut stream: &TcpStream, mode: u8) -> std::io::Result<()> {
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends requests continuously until `done` returns true for the service's status. Returns the number of 200 and of
-/// other responses.
+/// Sends requests continuously until `condition` returns true for the service's status. Returns the numbers of
+/// responses with status 200 and with another status.
 fn fetch_until(
     proxy: &Proxy,
     what: &str,
-    mut done: impl FnMut(&serde_json::Value) -> bool,
+    mut condition: impl FnMut(&serde_json::Value) -> bool,
 ) -> [u64; 2] {
     let deadline = Instant::now() + TIMEOUT;
     let mut client = Client::connect(proxy.listen);
@@ -76,10 +76,10 @@ fn fetch_until(
             received[usize::from(!head.starts_with("HTTP/1.1 200 "))] += 1;
         }
         let status = proxy.status();
-        if done(&status["services"][0]) {
+        if condition(&status["services"][0]) {
             return received;
         }
-        assert!(Instant::now() < deadline, "{what}: {status:#}");
+        assert!(Instant::now() < deadline, "timed out: {what}: {status:#}");
     }
 }
 
@@ -93,23 +93,25 @@ fn failing_server_is_ejected_and_retried() {
         let reason = &service["servers"][1]["ejected"]["reason"];
         reason.as_str().map(str::to_owned)
     };
-    let healthy = fetch_until(&proxy, "requests everywhere", |_| faulty.requests() > 20);
+    let healthy = fetch_until(&proxy, "the faulty server has received requests", |_| {
+        faulty.requests() > 20
+    });
     assert_eq!(healthy[1], 0);
 
     faulty.mode.store(RETURNS_500, Ordering::Relaxed);
-    let mut output = String::new();
-    fetch_until(&proxy, "the ejection", |service| {
+    let mut cause = String::new();
+    fetch_until(&proxy, "the faulty server is ejected", |service| {
         reason(service).is_some_and(|why| {
-            output = why;
+            cause = why;
             true
         })
     });
-    assert!(output.contains("with status 5xx"), "{output}");
+    assert!(cause.contains("with status 5xx"), "{cause}");
     let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
     assert_eq!(
         server["state"], "unchecked",
-        "ejection does not change the check state"
+        "ejection must not change the check state"
     );
     assert_eq!(
         (&server["effective_weight"], &server["weight"]),
@@ -123,7 +125,7 @@ fn failing_server_is_ejected_and_retried() {
     );
     assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
     let before = faulty.requests();
-    let during = fetch_until(&proxy, "clients are spared", |service| {
+    let during = fetch_until(&proxy, "the faulty server is still ejected", |service| {
         reason(service).is_some()
     });
     assert_eq!((during[1], faulty.requests()), (0, before));
@@ -131,22 +133,22 @@ fn failing_server_is_ejected_and_retried() {
     // The server returns automatically. If it closes connections, requests are retried at other servers and no client
     // sees an error.
     faulty.mode.store(HEALTHY, Ordering::Relaxed);
-    let recovered = fetch_until(&proxy, "the trial", |service| {
+    let recovered = fetch_until(&proxy, "the server is used again", |service| {
         reason(service).is_none() && faulty.requests() > before + 20
     });
     assert_eq!(recovered[1], 0);
     faulty.mode.store(CLOSES, Ordering::Relaxed);
-    let closing = fetch_until(&proxy, "the second ejection", |service| {
+    let closing = fetch_until(&proxy, "the server is ejected again", |service| {
         reason(service).is_some_and(|why| why.contains("without a complete response"))
     });
-    assert_eq!(closing[1], 0, "repeatable requests are retried");
+    assert_eq!(closing[1], 0, "repeatable requests must be retried");
 }
 
 /// If all servers fail, all stay in use. If `max_ejected` is 0, none is ejected.
 #[test]
-fn no_ejection_when_all_fail_or_when_disabled() {
+fn no_server_is_ejected_if_all_fail_or_ejection_is_disabled() {
     let all = [FaultyServer::start(), FaultyServer::start()];
-    let proxy = Proxy::start("http", &all.each_ref().map(|it| it.address), "");
+    let proxy = Proxy::start("http", &all.each_ref().map(|server| server.address), "");
     for server in &all {
         server.mode.store(RETURNS_500, Ordering::Relaxed);
     }
@@ -154,12 +156,12 @@ fn no_ejection_when_all_fail_or_when_disabled() {
     let none_is_ejected = |service: &serde_json::Value| {
         let servers = service["servers"].as_array().expect("no servers");
         assert!(
-            servers.iter().all(|it| it["ejected"].is_null()),
+            servers.iter().all(|server| server["ejected"].is_null()),
             "{service:#}"
         );
         began.elapsed() > Duration::from_secs(4)
     };
-    fetch_until(&proxy, "four seconds", none_is_ejected);
+    fetch_until(&proxy, "four seconds have passed", none_is_ejected);
 
     let good = Origin::start("good");
     let servers = [good.address(), all[0].address];
@@ -167,13 +169,13 @@ fn no_ejection_when_all_fail_or_when_disabled() {
     let text = text.replace("[pool.p]\n", "[pool.p]\nmax_ejected = 0\n");
     proxy.reload(&text);
     let before = (Instant::now(), all[0].requests());
-    fetch_until(&proxy, "four seconds more", |service| {
+    fetch_until(&proxy, "four more seconds have passed", |service| {
         let ejected = &service["servers"][1]["ejected"];
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
     assert!(
         all[0].requests() > before.1 + 10,
-        "a failing server gets requests"
+        "the failing server must still get requests"
     );
 }

@@ -68,9 +68,9 @@ struct Results {
     max_ms: u64,
 }
 
-/// Runs `ab`, and calls `work` periodically until `ab` finishes.
-fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMut()) -> Results {
-    let all = proxy.directory.join("requests.tsv");
+/// Runs `ab`, and calls `action` at this interval until `ab` finishes.
+fn run_ab(proxy: &Proxy, requests: u64, interval: Duration, mut action: impl FnMut()) -> Results {
+    let latencies_file = proxy.directory.join("requests.tsv");
     let mut ab = Command::new("ab")
         .args([
             "-q",
@@ -83,7 +83,7 @@ fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMu
             &requests.to_string(),
             "-g",
         ])
-        .arg(&all)
+        .arg(&latencies_file)
         .arg(format!("http://{}/", proxy.listen))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -91,8 +91,8 @@ fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMu
         .expect("start ab");
     while ab.try_wait().expect("get process status").is_none() {
         let started = Instant::now();
-        work();
-        std::thread::sleep(every.saturating_sub(started.elapsed()));
+        action();
+        std::thread::sleep(interval.saturating_sub(started.elapsed()));
     }
     let output = ab.wait_with_output().expect("wait for ab");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -101,7 +101,7 @@ fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMu
         line.split_whitespace().next()?.parse().ok()
     };
     assert_eq!(number("Complete requests:"), Some(requests), "{text}");
-    let times = fs::read_to_string(&all).expect("read latencies of ab");
+    let times = fs::read_to_string(&latencies_file).expect("read latencies of ab");
     let total = |line: &str| line.split('\t').nth(4)?.parse::<u64>().ok();
     let mut times: Vec<u64> = times.lines().filter_map(total).collect();
     times.sort_unstable();
@@ -120,8 +120,8 @@ fn median(mut values: Vec<u64>) -> u64 {
 
 #[test]
 fn requests_survive_many_reloads_at_length() {
-    let at_length = std::env::var_os("WEIR_SOAK").is_some();
-    let (requests, wanted): (u64, usize) = if at_length {
+    let is_soak = std::env::var_os("WEIR_SOAK").is_some();
+    let (requests, reloads_min): (u64, usize) = if is_soak {
         (1_000_000, 1_500)
     } else {
         (100_000, 150)
@@ -129,18 +129,18 @@ fn requests_survive_many_reloads_at_length() {
     let nginx = Nginx::start();
     let [one, two] = nginx.addresses;
     let proxy = Proxy::start("http", &[one, two], "");
-    let (mut quiet, mut disturbed) = (Vec::new(), Vec::new());
+    let (mut without_reloads, mut with_reloads) = (Vec::new(), Vec::new());
     let mut reloads = 0;
     for _ in 0..ROUNDS {
         let started = Instant::now();
-        quiet.push(under_load(&proxy, requests / 5, POLL_INTERVAL, || {}));
-        // Reloads at the wanted ratio to requests, and a few more: each reload takes CPU time from the requests.
-        let every = if at_length {
-            started.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
+        without_reloads.push(run_ab(&proxy, requests / 5, POLL_INTERVAL, || {}));
+        // The interval gives a fifth more reloads than required, because each reload takes CPU time from the requests.
+        let interval = if is_soak {
+            started.elapsed() / (reloads_min as u32 / ROUNDS as u32 * 6 / 5)
         } else {
             RELOAD_INTERVAL
         };
-        disturbed.push(under_load(&proxy, requests / 5, every, || {
+        with_reloads.push(run_ab(&proxy, requests / 5, interval, || {
             // Each reload changes one server and one limit, so pools and plans are rebuilt.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
@@ -149,17 +149,19 @@ fn requests_survive_many_reloads_at_length() {
             reloads += 1;
         }));
     }
-    let of = |seen: &[Results], what: fn(&Results) -> u64| median(seen.iter().map(what).collect());
+    let median_of = |results: &[Results], value: fn(&Results) -> u64| {
+        median(results.iter().map(value).collect())
+    };
     println!(
-        "{requests} requests, {reloads} reloads; medians of {ROUNDS}: 99.99 % in {} ms, quiet {} ms; all in {} ms, \
-         quiet {} ms",
-        of(&disturbed, |seen| seen.p9999_ms),
-        of(&quiet, |seen| seen.p9999_ms),
-        of(&disturbed, |seen| seen.max_ms),
-        of(&quiet, |seen| seen.max_ms),
+        "{requests} requests, {reloads} reloads; medians of {ROUNDS} rounds: 99.99 % of the requests in {} ms (without \
+         reloads {} ms), all in {} ms (without reloads {} ms)",
+        median_of(&with_reloads, |results| results.p9999_ms),
+        median_of(&without_reloads, |results| results.p9999_ms),
+        median_of(&with_reloads, |results| results.max_ms),
+        median_of(&without_reloads, |results| results.max_ms),
     );
-    for seen in quiet.iter().chain(&disturbed) {
-        assert_eq!(seen.failed, 0);
+    for results in without_reloads.iter().chain(&with_reloads) {
+        assert_eq!(results.failed, 0);
     }
-    assert!(reloads >= wanted, "{reloads} reloads");
+    assert!(reloads >= reloads_min, "{reloads} reloads");
 }

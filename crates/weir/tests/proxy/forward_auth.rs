@@ -1,4 +1,4 @@
-//! `forward_auth`: another server authorizes requests, over HTTP/1, HTTP/2 and TLS. Without its decision no request is
+//! `forward_auth`: another server authorizes requests of HTTP/1 and HTTP/2 clients. Without its verdict no request is
 //! forwarded.
 
 use std::io::{BufRead, BufReader, Write};
@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::headers::received_trailers;
-use super::keeper::until;
+use super::headers::receive_trailers;
+use super::keeper::wait_until;
 use super::{Client, Origin, Proxy, free_address, fs};
 
 /// An authorization server. Its response depends on the client's `X-Ticket`; its connections are persistent.
@@ -21,12 +21,15 @@ struct AuthServer {
 impl AuthServer {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
-        let judge = Self {
+        let auth_server = Self {
             address: listener.local_addr().expect("get local address"),
             heads: Arc::default(),
             connections: Arc::default(),
         };
-        let (heads, connections) = (Arc::clone(&judge.heads), Arc::clone(&judge.connections));
+        let (heads, connections) = (
+            Arc::clone(&auth_server.heads),
+            Arc::clone(&auth_server.connections),
+        );
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 *connections.lock().expect("lock poisoned") += 1;
@@ -35,7 +38,7 @@ impl AuthServer {
                 std::thread::spawn(move || drop(serve(&stream, &heads)));
             }
         });
-        judge
+        auth_server
     }
 
     /// Returns the heads of all authorization requests.
@@ -59,7 +62,7 @@ fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> 
         let ticket = lower
             .lines()
             .find_map(|line| line.strip_prefix("x-ticket: "));
-        let answer = match ticket.unwrap_or_default() {
+        let response = match ticket.unwrap_or_default() {
             "good" => "HTTP/1.1 200 OK\r\nX-User: alice\r\nx-user: bob\r\nX-Auth-Mail: a@example\r\nX-Secret: 1\r\n\
                        Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
                 .to_owned(),
@@ -80,18 +83,24 @@ fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> 
             "upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_owned(),
             other => format!("HTTP/1.1 {other} Status\r\nContent-Length: 0\r\n\r\n"),
         };
-        writer.write_all(answer.as_bytes())?;
+        writer.write_all(response.as_bytes())?;
     }
 }
 
-/// Returns a configuration with `auth` as its `forward_auth`, and with `more` in the service.
-fn text(proxy: &Proxy, origin: SocketAddr, judge: SocketAddr, auth: &str, more: &str) -> String {
+/// Returns a configuration with `auth` as its `forward_auth`, and with these lines in the service.
+fn configuration_with_auth(
+    proxy: &Proxy,
+    origin: SocketAddr,
+    auth_server: SocketAddr,
+    auth: &str,
+    service_lines: &str,
+) -> String {
     let listen = proxy.listen;
     format!(
-        "[pool.p]\nservers = [\"{origin}\"]\n\n[pool.judge]\nservers = [\"{judge}\"]\n\n[service.s]\nlisten = \
-         [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{more}\n\n[[route]]\nservice = \
-         \"s\"\npath = \"/open/*\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npool = \"p\"\nforward_auth = {{ pool = \
-         \"judge\", {auth} }}\n"
+        "[pool.p]\nservers = [\"{origin}\"]\n\n[pool.auth]\nservers = [\"{auth_server}\"]\n\n[service.s]\nlisten = \
+         [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service_lines}\n\n[[route]]\n\
+         service = \"s\"\npath = \"/open/*\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npool = \"p\"\n\
+         forward_auth = {{ pool = \"auth\", {auth} }}\n"
     )
 }
 
@@ -99,10 +108,16 @@ const AUTH: &str = "path = \"/verify?a=b\", timeout = \"1s\", copy_header = [\"X
     set_header = [\"X-Original-URI: {path}\", \"X-Client: {client}\"]";
 
 fn start(auth: &str, more: &str) -> (Proxy, Origin, AuthServer) {
-    let (origin, judge) = (Origin::start("o"), AuthServer::start());
+    let (origin, auth_server) = (Origin::start("o"), AuthServer::start());
     let proxy = Proxy::start("http", &[free_address()], "");
-    proxy.reload(&text(&proxy, origin.address(), judge.address, auth, more));
-    (proxy, origin, judge)
+    proxy.reload(&configuration_with_auth(
+        &proxy,
+        origin.address(),
+        auth_server.address,
+        auth,
+        more,
+    ));
+    (proxy, origin, auth_server)
 }
 
 /// Sends a request with this ticket. Returns the head and the body of the response.
@@ -119,22 +134,22 @@ fn count(proxy: &Proxy, name: &str) -> u64 {
     details[name].as_u64().expect("not a number")
 }
 
-/// Asserts that `text` contains all parts.
-fn has(text: &str, parts: &[&str]) {
+/// Asserts that `haystack` contains all parts.
+fn assert_contains(haystack: &str, parts: &[&str]) {
     for part in parts {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(haystack.contains(part), "{part}: {haystack}");
     }
 }
 
-/// Asserts that `text` contains none of the parts.
-fn lacks(text: &str, parts: &[&str]) {
+/// Asserts that `haystack` contains none of the parts.
+fn assert_lacks(haystack: &str, parts: &[&str]) {
     for part in parts {
-        assert!(!text.contains(part), "{part}: {text}");
+        assert!(!haystack.contains(part), "{part}: {haystack}");
     }
 }
 
 /// Asserts that the client receives the responses of the authorization server that reject a request.
-fn refusals_reach_the_client(client: &mut Client) {
+fn assert_rejections_reach_the_client(client: &mut Client) {
     let (head, body) = fetch(client, "bad", "");
     assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
     assert!(
@@ -149,7 +164,7 @@ fn refusals_reach_the_client(client: &mut Client) {
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     let (head, _) = fetch(client, "login", "");
     assert!(head.starts_with("HTTP/1.1 302 "), "{head}");
-    has(
+    assert_contains(
         &head,
         &[
             "\r\nLocation: https://login.example/?rd=/\r\n",
@@ -160,14 +175,14 @@ fn refusals_reach_the_client(client: &mut Client) {
 
 #[test]
 fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
-    let (proxy, origin, judge) = start(AUTH, "");
+    let (proxy, origin, auth_server) = start(AUTH, "");
     let mut client = Client::connect(proxy.listen);
     let spoofed = "X-User: root\r\nx-mail: root\r\nX-Client: 1\r\nX-Forwarded-Uri: /\r\nAuthorization: Bearer t\r\n\
         Connection: X-Hop\r\nX-Hop: 1\r\nIf-None-Match: \"e\"\r\n";
-    let (head, seen) = fetch(&mut client, "good", spoofed);
+    let (head, received) = fetch(&mut client, "good", spoofed);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    has(
-        &seen,
+    assert_contains(
+        &received,
         &[
             "GET /a/b?c=d HTTP/1.1\r\n",
             "\r\nX-User: alice\r\nX-User: bob\r\nX-Mail: a@example\r\n",
@@ -175,10 +190,10 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
             "\r\nIf-None-Match: \"e\"\r\n",
         ],
     );
-    lacks(&seen, &["root", "X-Secret", "hello", "X-Hop"]);
-    let asked = judge.heads().pop().expect("no authorization request");
-    has(
-        &asked,
+    assert_lacks(&received, &["root", "X-Secret", "hello", "X-Hop"]);
+    let auth_request = auth_server.heads().pop().expect("no authorization request");
+    assert_contains(
+        &auth_request,
         &[
             "GET /verify?a=b HTTP/1.1\r\nHost: a.example\r\n",
             "\r\nX-Ticket: good\r\n",
@@ -192,8 +207,8 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
             "\r\nX-Forwarded-Proto: http\r\n",
         ],
     );
-    lacks(
-        &asked,
+    assert_lacks(
+        &auth_request,
         &[
             "X-Client: 1\r\n",
             "X-Forwarded-Uri: /\r\n",
@@ -202,35 +217,39 @@ fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
         ],
     );
     // If the authorization response lacks the fields, the client's fields are still removed.
-    let (head, seen) = fetch(&mut client, "early", "X-User: root\r\n");
+    let (head, received) = fetch(&mut client, "early", "X-User: root\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(!seen.to_ascii_lowercase().contains("x-user"), "{seen}");
-    refusals_reach_the_client(&mut client);
+    assert!(
+        !received.to_ascii_lowercase().contains("x-user"),
+        "{received}"
+    );
+    assert_rejections_reach_the_client(&mut client);
     // One connection to the authorization server and one to the origin serve all requests.
-    assert_eq!(*judge.connections.lock().expect("lock poisoned"), 1);
+    assert_eq!(*auth_server.connections.lock().expect("lock poisoned"), 1);
     assert_eq!(origin.connections(), 1);
     // On a route without `forward_auth` no authorization request is sent.
-    let before = judge.heads().len();
+    let before = auth_server.heads().len();
     let (head, _) = client.fetch("GET /open/x HTTP/1.1\r\nHost: a\r\nX-Ticket: bad\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert_eq!(judge.heads().len(), before);
+    assert_eq!(auth_server.heads().len(), before);
     assert_eq!(
         ["auth_admitted", "auth_refused", "auth_failed"].map(|name| count(&proxy, name)),
         [2, 3, 0]
     );
     assert_eq!(count(&proxy, "mirrored"), 0);
-    let (done, printed) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/a", proxy.listen),
     ]);
-    let part = "forward_auth: GET /verify?a=b of pool judge within 1s, copies X-User X-Auth-Mail as X-Mail";
-    assert!(done && printed.contains(part), "{printed}");
+    let part =
+        "forward_auth: GET /verify?a=b of pool auth within 1s, copies X-User X-Auth-Mail as X-Mail";
+    assert!(succeeded && output.contains(part), "{output}");
 }
 
 #[test]
-fn nothing_is_admitted_without_a_decision() {
-    let (proxy, origin, judge) = start(AUTH, "");
+fn no_request_is_admitted_without_a_verdict() {
+    let (proxy, origin, auth_server) = start(AUTH, "");
     let mut client = Client::connect(proxy.listen);
     for ticket in [
         "500", "404", "304", "429", "407", "close", "garbage", "upgrade", "slow",
@@ -247,24 +266,38 @@ fn nothing_is_admitted_without_a_decision() {
     );
     assert_eq!(count(&proxy, "auth_failed"), 9);
     // The authorization server is unreachable.
-    let gone = free_address();
-    proxy.reload(&text(&proxy, origin.address(), gone, AUTH, ""));
-    let (head, _) = fetch(&mut client, "good", "");
-    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
-    // A reload during an authorization request: the new configuration decides.
-    proxy.reload(&text(
+    let unreachable = free_address();
+    proxy.reload(&configuration_with_auth(
         &proxy,
         origin.address(),
-        judge.address,
+        unreachable,
+        AUTH,
+        "",
+    ));
+    let (head, _) = fetch(&mut client, "good", "");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    // If a reload happens during an authorization request, the new configuration applies.
+    proxy.reload(&configuration_with_auth(
+        &proxy,
+        origin.address(),
+        auth_server.address,
         &AUTH.replace("1s", "20s"),
         "",
     ));
-    let asked = judge.heads().len();
+    let auth_requests = auth_server.heads().len();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: slow\r\n\r\n");
-    until("the question", || judge.heads().len() > asked);
-    proxy.reload(&text(&proxy, origin.address(), free_address(), AUTH, ""));
+    wait_until("the authorization request has arrived", || {
+        auth_server.heads().len() > auth_requests
+    });
+    proxy.reload(&configuration_with_auth(
+        &proxy,
+        origin.address(),
+        free_address(),
+        AUTH,
+        "",
+    ));
     let (head, _) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
@@ -272,8 +305,8 @@ fn nothing_is_admitted_without_a_decision() {
 }
 
 #[test]
-fn bodies_pipelines_and_http2_wait_for_the_decision() {
-    let (proxy, _origin, judge) = start(AUTH, "");
+fn bodies_pipelined_requests_and_http2_wait_for_the_verdict() {
+    let (proxy, _origin, auth_server) = start(AUTH, "");
     let mut client = Client::connect(proxy.listen);
     for length in [10, 10_000, 300_000] {
         let body = "x".repeat(length);
@@ -288,7 +321,7 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
         "POST /sum HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     );
     assert_eq!(sum, b"5");
-    for head in judge.heads() {
+    for head in auth_server.heads() {
         assert!(head.starts_with("GET /verify"), "{head}");
         let lower = head.to_ascii_lowercase();
         assert!(
@@ -297,12 +330,12 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
         );
         assert!(lower.contains("x-forwarded-method: post\r\n"), "{head}");
     }
-    let one = |ticket: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: {ticket}\r\n\r\n");
+    let request = |ticket: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: {ticket}\r\n\r\n");
     let tickets = ["good", "bad", "500", "good", "forbidden"];
-    client.send(&tickets.map(one).concat());
+    client.send(&tickets.map(request).concat());
     let statuses = tickets.map(|_| {
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         head[9..12].to_owned()
@@ -326,37 +359,39 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
 
 #[test]
 fn cookies_and_trailers_do_not_pass_as_copied_fields() {
-    let (proxy, origin, judge) = start(AUTH, "");
+    let (proxy, origin, auth_server) = start(AUTH, "");
     let auth = "copy_header = [\"Cookie: X-User\", \"X-User\"]";
-    let of = |address: SocketAddr| {
-        let plain = text(&proxy, address, judge.address, auth, "");
+    let configuration_for = |address: SocketAddr| {
+        let plain = configuration_with_auth(&proxy, address, auth_server.address, auth, "");
         plain.replacen("\n\n", "\nsticky = { cookie = \"SRV\" }\n\n", 1)
     };
-    proxy.reload(&of(origin.address()));
+    proxy.reload(&configuration_for(origin.address()));
     let mut client = Client::connect(proxy.listen);
-    let (head, seen) = fetch(&mut client, "good", "Cookie: SRV=x; admin=1\r\n");
+    let (head, received) = fetch(&mut client, "good", "Cookie: SRV=x; admin=1\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    has(&seen, &["\r\nCookie: alice\r\n"]);
-    lacks(&seen, &["admin"]);
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    proxy.reload(&of(listener.local_addr().expect("its address")));
+    assert_contains(&received, &["\r\nCookie: alice\r\n"]);
+    assert_lacks(&received, &["admin"]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    proxy.reload(&configuration_for(
+        listener.local_addr().expect("get local address"),
+    ));
     client.send(
         "POST / HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx-user: \
          root\r\nSum: 1\r\n\r\n",
     );
-    assert_eq!(received_trailers(&listener), "Sum: 1\r\n\r\n");
+    assert_eq!(receive_trailers(&listener), "Sum: 1\r\n\r\n");
 }
 
 #[test]
-fn limits_and_passwords_come_first() {
+fn limits_and_passwords_apply_before_forward_auth() {
     let users = "users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]";
     let auth =
         format!("{AUTH} }}\nbasic_auth = {{ {users} }}\nlimits = {{ rate = \"3/m\", burst = 3");
-    let (proxy, _origin, judge) = start(&auth, "");
+    let (proxy, _origin, auth_server) = start(&auth, "");
     let mut client = Client::connect(proxy.listen);
     let (head, _) = fetch(&mut client, "good", "");
     assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
-    assert_eq!(judge.heads().len(), 0);
+    assert_eq!(auth_server.heads().len(), 0);
     let password = "Authorization: Basic YTpwYXNzd29yZA==\r\n";
     let mut statuses = Vec::new();
     for ticket in ["good", "forbidden", "good", "good", "good"] {
@@ -364,8 +399,8 @@ fn limits_and_passwords_come_first() {
         statuses.push(head[9..12].to_owned());
     }
     // The rejected request above has used one of the three.
-    let admitted = statuses.iter().filter(|it| *it != "429").count();
-    assert_eq!(judge.heads().len(), admitted, "{statuses:?}");
+    let admitted = statuses.iter().filter(|status| *status != "429").count();
+    assert_eq!(auth_server.heads().len(), admitted, "{statuses:?}");
     assert!(
         statuses.starts_with(&["200".to_owned(), "403".to_owned()]),
         "{statuses:?}"
@@ -380,12 +415,12 @@ fn limits_and_passwords_come_first() {
 /// If a route with `restart` changes the path, the `forward_auth` of the new path's route applies.
 #[test]
 fn rewritten_path_uses_forward_auth_of_its_new_route() {
-    let (proxy, origin, judge) = start(AUTH, "");
+    let (proxy, origin, auth_server) = start(AUTH, "");
     let routes = |path: &str, rewrite: &str| {
         let first = format!(
             "\n[[route]]\nservice = \"s\"\npath = \"{path}\"\nrewrite = \"{rewrite}\"\nrestart = \"first\"\n"
         );
-        let all = text(&proxy, origin.address(), judge.address, AUTH, "");
+        let all = configuration_with_auth(&proxy, origin.address(), auth_server.address, AUTH, "");
         all.replacen("\n[[route]]", &format!("{first}\n[[route]]"), 1)
     };
     let get = |path: &str, ticket: &str| {
@@ -399,10 +434,10 @@ fn rewritten_path_uses_forward_auth_of_its_new_route() {
     assert_eq!(get("/open/secret/x", "bad"), "401");
     assert_eq!(get("/open/secret/x", "good"), "200");
     assert_eq!(get("/open/x", "bad"), "200");
-    let asked = judge.heads().len();
+    let auth_requests = auth_server.heads().len();
     proxy.reload(&routes("/a/*", "/open/{rest}"));
     assert_eq!(get("/a/x", "bad"), "200");
-    assert_eq!(judge.heads().len(), asked);
+    assert_eq!(auth_server.heads().len(), auth_requests);
     assert_eq!(get("/b", "bad"), "401");
 }
 
@@ -410,19 +445,19 @@ fn rewritten_path_uses_forward_auth_of_its_new_route() {
 fn circular_forward_auth_is_rejected() {
     let (proxy, origin, _judge) = start(AUTH, "");
     let file = proxy.directory.join("loop.toml");
-    let wrong = text(&proxy, origin.address(), proxy.listen, AUTH, "");
-    fs::write(&file, wrong).expect("write file");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    let circular = configuration_with_auth(&proxy, origin.address(), proxy.listen, AUTH, "");
+    fs::write(&file, circular).expect("write file");
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
-        !done && printed.contains("which has `forward_auth` itself"),
-        "{printed}"
+        !succeeded && output.contains("which has `forward_auth` itself"),
+        "{output}"
     );
-    let missing = text(&proxy, origin.address(), origin.address(), AUTH, "")
-        .replace("pool = \"judge\"", "pool = \"j\"");
+    let missing = configuration_with_auth(&proxy, origin.address(), origin.address(), AUTH, "")
+        .replace("pool = \"auth\"", "pool = \"j\"");
     fs::write(&file, missing).expect("write file");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
-        !done && printed.contains("pool `j` does not exist"),
-        "{printed}"
+        !succeeded && output.contains("pool `j` does not exist"),
+        "{output}"
     );
 }

@@ -1,12 +1,12 @@
-//! Reloads with `--guard`.
+//! Tests reloads with `--guard`, and the files and keys that commands name.
 
 use std::net::SocketAddr;
 
-use super::keeper::{kill_daemon, until};
+use super::keeper::{kill_daemon, wait_until};
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 /// Returns a configuration in which these servers have a check.
-fn checked(proxy: &Proxy, servers: &[SocketAddr]) -> String {
+fn configuration_with_check(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let check = "[pool.p.check]\ninterval = \"100ms\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
     configuration(proxy.listen, "http", servers, "") + check
 }
@@ -20,17 +20,20 @@ fn reload_with_failing_servers_is_rolled_back() {
         std::fs::write(&file, text).expect("write file");
         proxy.weir(&["reload", "--guard", guard])
     };
-    let (done, printed) = reload(&checked(&proxy, &[origin.address()]), "1s");
+    let (succeeded, output) = reload(&configuration_with_check(&proxy, &[origin.address()]), "1s");
     assert!(
-        done && printed.contains("revision 2 is active"),
-        "{printed}"
+        succeeded && output.contains("revision 2 is active"),
+        "{output}"
     );
 
     let closed = free_address();
-    let (done, printed) = reload(&checked(&proxy, &[origin.address(), closed]), "60s");
+    let (succeeded, output) = reload(
+        &configuration_with_check(&proxy, &[origin.address(), closed]),
+        "60s",
+    );
     assert!(
-        !done && printed.contains(&format!("rolled back: p/{closed} is down")),
-        "{printed}"
+        !succeeded && output.contains(&format!("rolled back: p/{closed} is down")),
+        "{output}"
     );
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
@@ -49,10 +52,10 @@ fn reload_with_failing_servers_is_rolled_back() {
             let mut client = Client::connect(proxy.listen);
             client.fetch(GET);
         }
-        let (done, printed) = guarded.join().expect("command thread panicked");
+        let (succeeded, output) = guarded.join().expect("command thread panicked");
         assert!(
-            !done && printed.contains("requests of service s failed"),
-            "{printed}"
+            !succeeded && output.contains("requests of service s failed"),
+            "{output}"
         );
     });
     let mut client = Client::connect(proxy.listen);
@@ -60,14 +63,14 @@ fn reload_with_failing_servers_is_rolled_back() {
 }
 
 /// Returns the number of servers in the active configuration.
-fn servers(proxy: &Proxy) -> usize {
+fn server_count(proxy: &Proxy) -> usize {
     let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array();
     servers.expect("no servers").len()
 }
 
 #[test]
-fn guarded_reload_is_undone_by_kill_but_not_by_rejected_reload() {
+fn guarded_reload_is_rolled_back_by_a_crash_but_not_by_a_rejected_reload() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("weir.toml");
@@ -75,7 +78,7 @@ fn guarded_reload_is_undone_by_kill_but_not_by_rejected_reload() {
     std::fs::write(&file, &both).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
-        until("two servers", || servers(&proxy) == 2);
+        wait_until("two servers are active", || server_count(&proxy) == 2);
         std::fs::write(&file, "nonsense").expect("write file");
         assert!(!proxy.weir(&["reload"]).0);
         assert!(
@@ -85,13 +88,13 @@ fn guarded_reload_is_undone_by_kill_but_not_by_rejected_reload() {
         kill_daemon(&proxy);
         assert!(!guarded.join().expect("command thread panicked").0);
     });
-    assert_eq!(servers(&proxy), 1);
-    // The remaining configuration survives a crash.
+    assert_eq!(server_count(&proxy), 1);
+    // A configuration that was not rolled back survives a crash.
     std::fs::write(&file, &both).expect("write file");
-    let (done, printed) = proxy.weir(&["reload", "--guard", "1s"]);
-    assert!(done, "{printed}");
+    let (succeeded, output) = proxy.weir(&["reload", "--guard", "1s"]);
+    assert!(succeeded, "{output}");
     kill_daemon(&proxy);
-    assert_eq!(servers(&proxy), 2);
+    assert_eq!(server_count(&proxy), 2);
 }
 
 #[test]
@@ -100,20 +103,20 @@ fn api_changes_survive_rollback() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
     let closed = free_address();
-    let mut text = checked(&proxy, &[origin.address(), closed]);
-    // Slow enough that another API client can make a change first.
+    let mut text = configuration_with_check(&proxy, &[origin.address(), closed]);
+    // The checks fail slowly enough that an API client can make a change before the rollback.
     text = text.replace("fall = 1", "fall = 20");
     text += "start = \"up\"\n";
     std::fs::write(&file, text).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
-        until("two servers", || servers(&proxy) == 2);
-        let added = super::discovery::call(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
+        wait_until("two servers are active", || server_count(&proxy) == 2);
+        let added = super::discovery::call_api(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
         assert!(added.starts_with("HTTP/1.1 200"), "{added}");
-        let (done, printed) = guarded.join().expect("command thread panicked");
-        assert!(!done && printed.contains("rolled back"), "{printed}");
+        let (succeeded, output) = guarded.join().expect("command thread panicked");
+        assert!(!succeeded && output.contains("rolled back"), "{output}");
     });
-    let names = super::servers_file::names(&proxy);
+    let names = super::servers_file::server_addresses(&proxy);
     assert_eq!(
         names,
         [origin.address().to_string(), "127.0.0.1:9".to_owned()]
@@ -121,7 +124,7 @@ fn api_changes_survive_rollback() {
 }
 
 #[test]
-fn rollback_loses_no_client() {
+fn rollback_fails_no_request() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
     let proxy = Proxy::start("http", &servers, "");
@@ -144,7 +147,7 @@ fn rollback_loses_no_client() {
         };
         servers.iter().flatten().map(state).collect::<Vec<_>>()
     };
-    until("both servers up", || {
+    wait_until("both servers are up", || {
         states().iter().all(|(state, ..)| state == "up")
     });
     let before = states();
@@ -152,27 +155,27 @@ fn rollback_loses_no_client() {
     std::fs::write(&file, text("201")).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
-        let mut after = None;
+        let mut last = None;
         let mut requests = 0;
-        // Runs until after the response, because the effects of the wrong check must not appear later either.
-        while after.is_none_or(|end: u32| requests < end) {
+        // Continues after the rollback, because the effects of the wrong check must not appear later either.
+        while last.is_none_or(|last: u32| requests < last) {
             let (head, _) = Client::connect(proxy.listen).fetch(GET);
             assert!(
                 head.starts_with("HTTP/1.1 200"),
                 "request {requests}: {head}"
             );
             requests += 1;
-            if after.is_none() && guarded.is_finished() {
-                after = Some(requests + 200);
+            if last.is_none() && guarded.is_finished() {
+                last = Some(requests + 200);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let (done, printed) = guarded.join().expect("command thread panicked");
-        assert!(!done && printed.contains("rolled back: p/"), "{printed}");
+        let (succeeded, output) = guarded.join().expect("command thread panicked");
+        assert!(!succeeded && output.contains("rolled back: p/"), "{output}");
     });
-    let now = states();
-    for ((was, since, _), (is, still, reason)) in before.iter().zip(&now) {
-        assert_eq!((was, since), (is, still), "{now:?}");
+    let after = states();
+    for ((old_state, old_since, _), (state, since, reason)) in before.iter().zip(&after) {
+        assert_eq!((old_state, old_since), (state, since), "{after:?}");
         assert!(!reason.to_string().contains("former"), "{reason}");
     }
 }
@@ -187,18 +190,21 @@ fn reload_and_check_name_the_active_file() {
         proxy.directory.join("second.toml"),
     );
     std::fs::write(&second, &text).expect("write file");
-    let (done, output) = proxy.weir(&["reload", "-c", second.to_str().expect("not UTF-8")]);
+    let (succeeded, output) = proxy.weir(&["reload", "-c", second.to_str().expect("not UTF-8")]);
     let active = format!("is active: {}\n", second.display());
-    assert!(done && output.contains(&active), "{output}");
-    let (done, output) = proxy.weir(&["check", "-c", first.to_str().expect("not UTF-8")]);
+    assert!(succeeded && output.contains(&active), "{output}");
+    let (succeeded, output) = proxy.weir(&["check", "-c", first.to_str().expect("not UTF-8")]);
     let note = format!("note: the daemon uses {}", second.display());
-    assert!(done && output.contains(&note), "{output}");
-    let (done, output) = proxy.weir(&["check", "-c", second.to_str().expect("not UTF-8")]);
-    assert!(done && !output.contains("note: the daemon"), "{output}");
+    assert!(succeeded && output.contains(&note), "{output}");
+    let (succeeded, output) = proxy.weir(&["check", "-c", second.to_str().expect("not UTF-8")]);
+    assert!(
+        succeeded && !output.contains("note: the daemon"),
+        "{output}"
+    );
 }
 
 #[test]
-fn token_add_names_the_missing_key() {
+fn token_add_names_the_missing_configuration_key() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let tokens = proxy.directory.join("tokens");
@@ -208,18 +214,20 @@ fn token_add_names_the_missing_key() {
         proxy.weir(&line)
     };
     let key = format!("tokens = \"{}\"", tokens.display());
-    let (done, output) = add("a");
+    let (succeeded, output) = add("a");
     assert!(
-        done && output.contains(&format!("write `{key}` in [node.admin] of")),
+        succeeded && output.contains(&format!("write `{key}` in [node.admin] of")),
         "{output}"
     );
     let text = configuration(proxy.listen, "http", &[origin.address()], "")
         + &format!("[node.admin]\nlisten = \"{}\"\n{key}\n", free_address());
     std::fs::write(proxy.directory.join("weir.toml"), text).expect("write file");
     assert!(proxy.weir(&["reload"]).0);
-    let (done, output) = add("b");
+    let (succeeded, output) = add("b");
     assert!(
-        done && output.contains("run `weir reload` to activate it") && !output.contains("write `"),
+        succeeded
+            && output.contains("run `weir reload` to activate it")
+            && !output.contains("write `"),
         "{output}"
     );
 }

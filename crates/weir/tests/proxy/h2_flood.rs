@@ -1,10 +1,10 @@
 //! HTTP/2 clients that send frames without requests: the daemon reads them slowly, and serves their requests.
 
 use super::h2_reset::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, connect_http2, fetch_quick,
-    frame,
+    DATA, END_HEADERS, END_STREAM, HEADERS, HoldingServer, OK, SETTINGS, connect_http2,
+    fetch_quick, frame,
 };
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::*;
 
 const PING: u8 = 6;
@@ -14,8 +14,8 @@ const ACK: u8 = 1;
 fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
     let payload: &[u8] = if kind == PING { b"12345678" } else { &[] };
     for _ in 0..count {
-        let text = frame(kind, 0, 0, payload);
-        client.write_all(&text).expect("write");
+        let frame = frame(kind, 0, 0, payload);
+        client.write_all(&frame).expect("write");
         loop {
             let mut header = [0; 9];
             client.read_exact(&mut header).expect("read frame header");
@@ -30,20 +30,20 @@ fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
 
 #[test]
 fn connection_with_too_many_idle_frames_is_read_slowly() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     for kind in [PING, SETTINGS] {
         let mut client = connect_http2(proxy.listen);
-        // The acknowledgement of the first SETTINGS frame.
+        // The first acknowledgement may be that of the initial SETTINGS frame.
         exchange(&mut client, kind, 1);
         let start = Instant::now();
         exchange(&mut client, kind, 200);
-        let latencies = start.elapsed();
-        // A hundred frames are allowed immediately, and a hundred per second.
-        let least = Duration::from_millis(600);
+        let elapsed = start.elapsed();
+        // The limit is a hundred frames per second, with a burst of a hundred.
+        let elapsed_min = Duration::from_millis(600);
         assert!(
-            latencies >= least,
-            "frames of type {kind} took {latencies:?}"
+            elapsed >= elapsed_min,
+            "frames of type {kind} took {elapsed:?}"
         );
         assert_eq!(fetch_quick(&mut client, 1), Ok(OK), "type {kind}");
     }
@@ -51,7 +51,7 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
 
 #[test]
 fn requests_offset_idle_frames() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let mut client = connect_http2(proxy.listen);
     let start = Instant::now();
@@ -60,26 +60,27 @@ fn requests_offset_idle_frames() {
         assert_eq!(fetch_quick(&mut client, 2 * number + 1), Ok(OK));
     }
     // A connection that is read slowly would need five seconds.
-    let latencies = start.elapsed();
-    assert!(latencies < Duration::from_secs(3), "{latencies:?}");
+    let elapsed = start.elapsed();
+    assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
 }
 
 #[test]
 fn throttled_client_disconnect_aborts_its_request() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let path = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
     for number in 1..=20 {
         let mut client = connect_http2(proxy.listen);
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &path);
         client.write_all(&request).expect("write");
-        until("the request", || origin.in_progress() == 1);
+        wait_until("the request is at the server", || origin.in_progress() == 1);
         let pings = frame(PING, 0, 0, b"12345678").repeat(300);
         client.write_all(&pings).expect("write");
         drop(client);
-        until(&format!("the end of client {number}"), || {
-            origin.in_progress() == 0
-        });
+        wait_until(
+            &format!("the request of client {number} is aborted"),
+            || origin.in_progress() == 0,
+        );
     }
 }
 
@@ -90,14 +91,14 @@ fn content_passes_between_empty_data_frames() {
     let mut client = connect_http2(proxy.listen);
     let head = [&[0x83, 0x86, 0x41, 1, b'a', 4, 4], &b"/sum"[..]].concat();
     let empty = frame(DATA, 0, 1, &[]).repeat(40);
-    let text = [
+    let frames = [
         frame(HEADERS, END_HEADERS, 1, &head),
         empty.clone(),
         frame(DATA, 0, 1, b"some "),
         empty,
         frame(DATA, END_STREAM, 1, b"content"),
     ];
-    client.write_all(&text.concat()).expect("write");
+    client.write_all(&frames.concat()).expect("write");
     loop {
         let mut header = [0; 9];
         client.read_exact(&mut header).expect("read frame header");

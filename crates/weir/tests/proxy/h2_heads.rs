@@ -27,14 +27,14 @@ fn curl(listen: SocketAddr, arguments: &[String]) -> String {
 
 #[test]
 fn long_response_head_reaches_http2_client() {
-    let mut answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_owned();
+    let mut response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_owned();
     for (name, value) in fields() {
-        answer += &format!("{name}: {value}\r\n");
+        response += &format!("{name}: {value}\r\n");
     }
-    answer += "\r\nhello";
+    response += "\r\nhello";
     let server = Scripted::start(vec![vec![
         Action::Read,
-        scripted::send_text(&answer),
+        scripted::send_text(&response),
         Action::Drain,
     ]]);
     let proxy = Proxy::start("http", &[server.address()], LIMITS);

@@ -1,23 +1,23 @@
 //! HTTP/2 clients that reset their streams, or cause Weir to reset them (rapid reset, MadeYouReset): requests of reset
 //! streams are aborted at the server, and other clients are not affected.
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::*;
 
 /// A server that responds only to `/quick`, and counts the other requests, which stay open.
-pub(super) struct Holding {
+pub(super) struct HoldingServer {
     pub(super) address: SocketAddr,
     requests: Arc<AtomicU64>,
-    present: Arc<AtomicU64>,
+    open_requests: Arc<AtomicU64>,
 }
 
-impl Holding {
+impl HoldingServer {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         listener.set_nonblocking(true).expect("set nonblocking");
         let address = listener.local_addr().expect("get local address");
-        let (requests, present) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let counts = (Arc::clone(&requests), Arc::clone(&present));
+        let (requests, open_requests) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = (Arc::clone(&requests), Arc::clone(&open_requests));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -29,20 +29,20 @@ impl Holding {
                 while let Ok((stream, _)) = listener.accept().await {
                     let counts = counts.clone();
                     // The test closes connections intentionally.
-                    tokio::spawn(async move { hold(stream, counts).await.unwrap_or(()) });
+                    tokio::spawn(async move { serve(stream, counts).await.unwrap_or(()) });
                 }
             });
         });
         Self {
             address,
             requests,
-            present,
+            open_requests,
         }
     }
 
     /// Returns the number of open requests.
     pub(super) fn in_progress(&self) -> u64 {
-        self.present.load(Ordering::SeqCst)
+        self.open_requests.load(Ordering::SeqCst)
     }
 
     /// Returns the number of requests since the start.
@@ -52,9 +52,9 @@ impl Holding {
 }
 
 /// Serves a connection. A request other than `/quick` stays open until the client disconnects.
-async fn hold(
+async fn serve(
     mut stream: tokio::net::TcpStream,
-    (requests, present): (Arc<AtomicU64>, Arc<AtomicU64>),
+    (requests, open_requests): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut text = Vec::new();
@@ -71,9 +71,9 @@ async fn hold(
             continue;
         }
         requests.fetch_add(1, Ordering::SeqCst);
-        present.fetch_add(1, Ordering::SeqCst);
+        open_requests.fetch_add(1, Ordering::SeqCst);
         while let Ok(1..) = stream.read_buf(&mut text).await {}
-        present.fetch_sub(1, Ordering::SeqCst);
+        open_requests.fetch_sub(1, Ordering::SeqCst);
         return Ok(());
     }
 }
@@ -95,6 +95,7 @@ pub(super) const HEADERS: u8 = 1;
 const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
@@ -107,7 +108,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
 }
 
-/// Ends a client's request before its response. Returns the request, and the frames that end it.
+/// A function that returns a request with this stream number, and the frames that end it before its response.
 type Ending = fn(u32) -> (Vec<u8>, Vec<u8>);
 
 const ENDINGS: [(&str, Ending); 9] = [
@@ -115,8 +116,8 @@ const ENDINGS: [(&str, Ending); 9] = [
         (request(id), frame(RST_STREAM, 0, id, &[0, 0, 0, 8]))
     }),
     ("a window that overflows", |id| {
-        let most = 0x7fff_ffffu32.to_be_bytes();
-        (request(id), frame(WINDOW_UPDATE, 0, id, &most))
+        let window = 0x7fff_ffffu32.to_be_bytes();
+        (request(id), frame(WINDOW_UPDATE, 0, id, &window))
     }),
     ("PRIORITY on itself", |id| {
         let [a, b, c, d] = id.to_be_bytes();
@@ -146,7 +147,7 @@ pub(super) fn connect_http2(listen: SocketAddr) -> TcpStream {
     connect_http2_from([127, 0, 0, 1], listen)
 }
 
-/// Connects from another loopback address.
+/// Connects from this loopback address.
 fn connect_http2_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("create socket");
@@ -157,24 +158,24 @@ fn connect_http2_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
     let limit = Some(Duration::from_secs(10));
     stream.set_read_timeout(limit).expect("set read timeout");
     stream.set_write_timeout(limit).expect("set write timeout");
-    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    text.extend(frame(SETTINGS, 0, 0, &[]));
-    stream.write_all(&text).expect("write");
+    let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    preface.extend(frame(SETTINGS, 0, 0, &[]));
+    stream.write_all(&preface).expect("write");
     stream
 }
 
 /// Returns the number of open file descriptors of the daemon and its keeper.
 fn descriptors(proxy: &Proxy) -> usize {
-    let of = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let count = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let parent = proxy.child.id();
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let children = children.unwrap_or_default();
     let children = children.split_whitespace().map(str::to_owned);
-    children.chain([parent.to_string()]).map(of).sum()
+    children.chain([parent.to_string()]).map(count).sum()
 }
 
 /// Asserts that another client is served.
-fn check_quick(proxy: &Proxy) {
+fn check_other_client(proxy: &Proxy) {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
@@ -184,14 +185,14 @@ fn check_quick(proxy: &Proxy) {
 }
 
 #[test]
-fn reset_read_with_headers_leaves_no_request_at_server() {
+fn reset_that_arrives_with_the_request_leaves_no_request_at_the_server() {
     let mut failures = Vec::new();
     for (name, ending) in ENDINGS {
-        let origin = Holding::start();
+        let origin = HoldingServer::start();
         let proxy = Proxy::start("http", &[origin.address], "");
-        check_quick(&proxy);
+        check_other_client(&proxy);
         let before = descriptors(&proxy);
-        // The number stays within the limit per network, although a reset that Weir sends counts twice.
+        // The number of resets stays within the limit per network, although a reset that Weir sends counts twice.
         for _ in 0..12 {
             let mut client = connect_http2(proxy.listen);
             for number in 0..40 {
@@ -204,14 +205,14 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
-        check_quick(&proxy);
+        check_other_client(&proxy);
         let deadline = Instant::now() + Duration::from_secs(10);
         while origin.in_progress() > 0 || descriptors(&proxy) > before + 4 {
             if Instant::now() > deadline {
-                let (left, requests, after) =
+                let (open, requests, after) =
                     (origin.in_progress(), origin.requests(), descriptors(&proxy));
                 failures.push(format!(
-                    "{name}: {left} of {requests} requests are open at the server; descriptors: {before}, then {after}"
+                    "{name}: {open} of {requests} requests are open at the server; descriptors: {before}, then {after}"
                 ));
                 break;
             }
@@ -224,29 +225,33 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
 #[test]
 fn forwarded_request_ends_with_its_stream() {
     for (name, ending) in ENDINGS {
-        let origin = Holding::start();
+        let origin = HoldingServer::start();
         // One of these requests is incomplete: Weir waits for the rest of its content.
-        let more = "request_buffering = false";
-        let proxy = Proxy::start("http", &[origin.address], more);
+        let no_buffering = "request_buffering = false";
+        let proxy = Proxy::start("http", &[origin.address], no_buffering);
         let (first, last) = ending(1);
         let mut client = connect_http2(proxy.listen);
         client.write_all(&first).expect("write");
-        until("the request", || origin.in_progress() == 1);
+        wait_until("the request is at the server", || origin.in_progress() == 1);
         client.write_all(&last).expect("write");
-        until(name, || origin.in_progress() == 0);
+        wait_until(&format!("{name} aborts the request"), || {
+            origin.in_progress() == 0
+        });
         // The request also ends with its connection.
         let mut client = connect_http2(proxy.listen);
         client.write_all(&first).expect("write");
-        until("the request", || origin.in_progress() == 1);
+        wait_until("the request is at the server", || origin.in_progress() == 1);
         drop(client);
-        until("the client's end", || origin.in_progress() == 0);
-        check_quick(&proxy);
+        wait_until("the request of the disconnected client is aborted", || {
+            origin.in_progress() == 0
+        });
+        check_other_client(&proxy);
     }
 }
 
 #[test]
 fn reset_streams_free_server_slots() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let text = configuration(proxy.listen, "http", &[origin.address], "");
     let server = format!("\"{}\"", origin.address);
@@ -263,8 +268,8 @@ fn reset_streams_free_server_slots() {
         }
         // The connection stays open.
         let active = || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
-        until(name, || active() == Some(0));
-        check_quick(&proxy);
+        wait_until(&format!("{name} frees all slots"), || active() == Some(0));
+        check_other_client(&proxy);
         drop(client);
     }
 }
@@ -300,7 +305,7 @@ pub(super) fn fetch_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
                     payload[..4].try_into().expect("not 4 bytes"),
                 ));
             }
-            7 => {
+            GOAWAY => {
                 return Err(
                     1_000 + u32::from_be_bytes(payload[4..8].try_into().expect("not 4 bytes"))
                 );
@@ -317,7 +322,7 @@ pub(super) const OK: u8 = 0x88;
 
 #[test]
 fn resetting_network_is_rejected_and_others_are_served() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let other = [127, 0, 0, 77];
     let mut other_client = connect_http2_from(other, proxy.listen);
@@ -335,7 +340,7 @@ fn resetting_network_is_rejected_and_others_are_served() {
         Some(&Err(1_000 + ENHANCE_YOUR_CALM)),
         "{outcome:?}"
     );
-    // A new connection that has not reset any stream.
+    // A new connection of the same network is closed, although it has not reset any stream.
     assert_eq!(
         fetch_quick(&mut connect_http2(proxy.listen), 1),
         Err(1_000 + ENHANCE_YOUR_CALM)
@@ -345,8 +350,8 @@ fn resetting_network_is_rejected_and_others_are_served() {
         fetch_quick(&mut connect_http2_from(other, proxy.listen), 1),
         Ok(OK)
     );
-    check_quick(&proxy);
-    until("no request", || origin.in_progress() == 0);
+    check_other_client(&proxy);
+    wait_until("no request is at the server", || origin.in_progress() == 0);
     let status = proxy.status();
     let count = status["services"][0]["streams_reset"].as_u64();
     assert!(count > Some(900), "{status:#}");
@@ -354,12 +359,12 @@ fn resetting_network_is_rejected_and_others_are_served() {
 
 #[test]
 fn service_reset_limit_rejects_only_resetting_clients() {
-    let origin = Holding::start();
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
     let mut other_client = connect_http2_from([127, 0, 3, 1], proxy.listen);
     assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
     // Ten resets are within the limit of each network. More than a thousand in total exceed the service's limit.
-    let mut one = connect_http2_from([127, 0, 2, 200], proxy.listen);
+    let mut resetting_client = connect_http2_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
         let outcome = reset([127, 0, 2, last], proxy.listen, 9);
         assert!(
@@ -368,22 +373,26 @@ fn service_reset_limit_rejects_only_resetting_clients() {
         );
     }
     let (request, end) = ENDINGS[0].1(1);
-    one.write_all(&[request, end].concat()).expect("write");
-    let answers: Vec<_> = (1..4).map(|at| fetch_quick(&mut one, 2 * at + 1)).collect();
-    assert!(answers.contains(&Err(REFUSED_STREAM)), "{answers:?}");
+    resetting_client
+        .write_all(&[request, end].concat())
+        .expect("write");
+    let outcomes: Vec<_> = (1..4)
+        .map(|number| fetch_quick(&mut resetting_client, 2 * number + 1))
+        .collect();
+    assert!(outcomes.contains(&Err(REFUSED_STREAM)), "{outcomes:?}");
     assert_eq!(fetch_quick(&mut other_client, 3), Ok(OK));
     assert_eq!(
         fetch_quick(&mut connect_http2_from([127, 0, 3, 2], proxy.listen), 1),
         Ok(OK)
     );
-    until("no request", || origin.in_progress() == 0);
+    wait_until("no request is at the server", || origin.in_progress() == 0);
 }
 
 #[test]
 fn trusted_proxies_may_reset_for_many_clients() {
-    let origin = Holding::start();
-    let more = "trusted = [\"127.0.0.0/24\"]";
-    let proxy = Proxy::start("http", &[origin.address], more);
+    let origin = HoldingServer::start();
+    let trusted = "trusted = [\"127.0.0.0/24\"]";
+    let proxy = Proxy::start("http", &[origin.address], trusted);
     for _ in 0..15 {
         assert_eq!(reset([127, 0, 0, 1], proxy.listen, 100), Ok(OK));
     }
@@ -391,18 +400,18 @@ fn trusted_proxies_may_reset_for_many_clients() {
 }
 
 #[test]
-fn warnings_of_the_library_are_bounded_and_counted() {
-    let origin = Holding::start();
+fn warnings_of_the_http2_library_are_limited_and_counted() {
+    let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let mut client = connect_http2(proxy.listen);
-    // An acknowledgement that was not requested: each one causes a warning.
-    let unasked = frame(6, 1, 0, b"12345678");
-    client.write_all(&unasked.repeat(500)).expect("write");
+    // Each PING acknowledgement without a PING causes a warning.
+    let unsolicited = frame(6, 1, 0, b"12345678");
+    client.write_all(&unsolicited.repeat(500)).expect("write");
     assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
     let lines = || proxy.log().matches("PING ack").count();
     assert!((1..=10).contains(&lines()), "{} lines", lines());
-    until("the number of suppressed lines", || {
-        client.write_all(&unasked).expect("write");
+    wait_until("the log reports the suppressed lines", || {
+        client.write_all(&unsolicited).expect("write");
         proxy
             .log()
             .contains("lines of the HTTP/2 library suppressed")

@@ -1,5 +1,5 @@
-//! HTTP/2 servers that limit concurrent streams: the limit applies to each connection, and no request fails because of
-//! it.
+//! HTTP/2 servers that limit concurrent streams: the limit applies to each connection, and requests fail only if no
+//! server allows a stream.
 
 use super::*;
 
@@ -12,18 +12,18 @@ struct Server {
 
 #[derive(Clone, Copy)]
 struct Behavior {
-    /// Returns the stream limit of a connection by its number.
-    allows: fn(u64) -> u32,
-    /// The stream limit after the first response.
-    later: Option<u32>,
+    /// Stream limit of a connection, by the connection's number.
+    stream_limit: fn(u64) -> u32,
+    /// Stream limit after the first response; `None` = unchanged.
+    limit_after_response: Option<u32>,
     /// Number of requests in progress before the first response.
-    at_once: u64,
+    requests_before_response: u64,
 }
 
 const DEFAULT_BEHAVIOR: Behavior = Behavior {
-    allows: |_| 100,
-    later: None,
-    at_once: 1,
+    stream_limit: |_| 100,
+    limit_after_response: None,
+    requests_before_response: 1,
 };
 
 const HEADERS: u8 = 1;
@@ -44,8 +44,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a SETTINGS frame with SETTINGS_MAX_CONCURRENT_STREAMS.
-fn allow(most: u32) -> Vec<u8> {
-    frame(SETTINGS, 0, 0, &[&[0, 3][..], &most.to_be_bytes()].concat())
+fn allow(limit: u32) -> Vec<u8> {
+    frame(
+        SETTINGS,
+        0,
+        0,
+        &[&[0, 3][..], &limit.to_be_bytes()].concat(),
+    )
 }
 
 impl Server {
@@ -53,13 +58,15 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
         let connections = Arc::new(AtomicU64::new(0));
-        let (count, present) = (Arc::clone(&connections), Arc::new(AtomicU64::new(0)));
+        let (count, requests_in_progress) = (Arc::clone(&connections), Arc::new(AtomicU64::new(0)));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let number = count.fetch_add(1, Ordering::SeqCst);
-                let present = Arc::clone(&present);
+                let requests_in_progress = Arc::clone(&requests_in_progress);
                 // The test closes connections intentionally.
-                std::thread::spawn(move || serve(stream, number, behavior, &present).unwrap_or(()));
+                std::thread::spawn(move || {
+                    serve(stream, number, behavior, &requests_in_progress).unwrap_or(())
+                });
             }
         });
         Self {
@@ -78,20 +85,20 @@ fn serve(
     mut stream: TcpStream,
     number: u64,
     behavior: Behavior,
-    present: &AtomicU64,
+    requests_in_progress: &AtomicU64,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.write_all(&allow((behavior.allows)(number)))?;
+    stream.write_all(&allow((behavior.stream_limit)(number)))?;
     let mut reader = stream.try_clone()?;
-    let (fetch, asked) = std::sync::mpsc::channel();
-    std::thread::spawn(move || read(&mut reader, &fetch));
-    let mut waiting = Vec::new();
-    let mut first = true;
+    let (sender, frames) = std::sync::mpsc::channel();
+    std::thread::spawn(move || read_frames(&mut reader, &sender));
+    let mut waiting_streams = Vec::new();
+    let mut is_first = true;
     loop {
-        match asked.recv_timeout(Duration::from_millis(5)) {
+        match frames.recv_timeout(Duration::from_millis(5)) {
             Ok((HEADERS, id)) => {
-                present.fetch_add(1, Ordering::SeqCst);
-                waiting.push(id);
+                requests_in_progress.fetch_add(1, Ordering::SeqCst);
+                waiting_streams.push(id);
             }
             Ok((kind, _)) => stream.write_all(&frame(
                 kind,
@@ -102,13 +109,13 @@ fn serve(
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(_) => return Ok(()),
         }
-        if present.load(Ordering::SeqCst) >= behavior.at_once {
-            for id in waiting.drain(..) {
+        if requests_in_progress.load(Ordering::SeqCst) >= behavior.requests_before_response {
+            for id in waiting_streams.drain(..) {
                 stream.write_all(&frame(HEADERS, 5, id, &[0x88]))?;
-                if let Some(later) = behavior.later
-                    && std::mem::take(&mut first)
+                if let Some(limit_after_response) = behavior.limit_after_response
+                    && std::mem::take(&mut is_first)
                 {
-                    stream.write_all(&allow(later))?;
+                    stream.write_all(&allow(limit_after_response))?;
                 }
             }
         }
@@ -116,7 +123,10 @@ fn serve(
 }
 
 /// Reads frames and passes on those that need a response, until the connection ends.
-fn read(stream: &mut TcpStream, to: &std::sync::mpsc::Sender<(u8, u32)>) -> std::io::Result<()> {
+fn read_frames(
+    stream: &mut TcpStream,
+    sender: &std::sync::mpsc::Sender<(u8, u32)>,
+) -> std::io::Result<()> {
     stream.read_exact(&mut [0; 24])?;
     loop {
         let mut header = [0; 9];
@@ -124,44 +134,47 @@ fn read(stream: &mut TcpStream, to: &std::sync::mpsc::Sender<(u8, u32)>) -> std:
         let [_, a, b, kind, flags, id @ ..] = header;
         let mut payload = vec![0; usize::from(a) << 8 | usize::from(b)];
         stream.read_exact(&mut payload)?;
-        let asks = kind == HEADERS || matches!(kind, SETTINGS | PING) && flags & ACK == 0;
-        if asks && to.send((kind, u32::from_be_bytes(id))).is_err() {
+        let needs_response = kind == HEADERS || matches!(kind, SETTINGS | PING) && flags & ACK == 0;
+        if needs_response && sender.send((kind, u32::from_be_bytes(id))).is_err() {
             return Ok(());
         }
     }
 }
 
-fn proxy(servers: &[SocketAddr]) -> Proxy {
-    let proxy = Proxy::start("http", servers, "");
-    let text = configuration(proxy.listen, "http", servers, "");
-    proxy.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
-    proxy
+fn start_proxy(servers: &[SocketAddr]) -> Proxy {
+    let daemon = Proxy::start("http", servers, "");
+    let text = configuration(daemon.listen, "http", servers, "");
+    daemon.reload(&text.replace("\n\n[service.s]", "\nhttp2 = true\n\n[service.s]"));
+    daemon
 }
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok";
 
-/// Sends the same request on `count` connections. Returns the status lines of the responses.
-fn send_at_once(proxy: &Proxy, count: usize, text: &str) -> Vec<String> {
+/// Sends the same request on `count` connections at the same time. Returns the status lines of the responses.
+fn send_at_once(proxy: &Proxy, count: usize, request: &str) -> Vec<String> {
     let mut clients: Vec<Client> = (0..count).map(|_| Client::connect(proxy.listen)).collect();
-    clients.iter_mut().for_each(|client| client.send(text));
-    let answer = |client: &mut Client| match client.response() {
+    clients.iter_mut().for_each(|client| client.send(request));
+    let status_line = |client: &mut Client| match client.read_response() {
         Ok(Some((head, _))) => head.lines().next().unwrap_or_default().to_owned(),
         other => format!("{other:?}"),
     };
-    clients.iter_mut().map(answer).collect()
+    clients.iter_mut().map(status_line).collect()
 }
 
 #[test]
 fn server_that_allows_few_streams_gets_more_connections() {
     let server = Server::start(Behavior {
-        allows: |_| 2,
-        at_once: 20,
+        stream_limit: |_| 2,
+        requests_before_response: 20,
         ..DEFAULT_BEHAVIOR
     });
-    let proxy = proxy(&[server.address]);
+    let proxy = start_proxy(&[server.address]);
     // The server responds to none of them before all have arrived.
-    let answers = send_at_once(&proxy, 20, POST);
-    assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    let status_lines = send_at_once(&proxy, 20, POST);
+    assert!(
+        status_lines.iter().all(|line| line.contains(" 200 ")),
+        "{status_lines:?}"
+    );
     // Each of two workers has its own connections, and the last one may have free streams.
     let connections = server.connections();
     assert!((10..=11).contains(&connections), "{connections}");
@@ -170,41 +183,53 @@ fn server_that_allows_few_streams_gets_more_connections() {
 #[test]
 fn server_connection_without_streams_is_replaced() {
     let server = Server::start(Behavior {
-        allows: |number| if number < 2 { 0 } else { 100 },
+        stream_limit: |number| if number < 2 { 0 } else { 100 },
         ..DEFAULT_BEHAVIOR
     });
-    let proxy = proxy(&[server.address]);
-    let answers = send_at_once(&proxy, 1, POST);
-    assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+    let proxy = start_proxy(&[server.address]);
+    let status_lines = send_at_once(&proxy, 1, POST);
+    assert!(
+        status_lines.iter().all(|line| line.contains(" 200 ")),
+        "{status_lines:?}"
+    );
     assert_eq!(server.connections(), 3);
 }
 
 #[test]
 fn server_without_streams_counts_as_down() {
-    let never = Server::start(Behavior {
-        allows: |_| 0,
+    let without_streams = Server::start(Behavior {
+        stream_limit: |_| 0,
         ..DEFAULT_BEHAVIOR
     });
-    let alone = proxy(&[never.address]);
-    let answers = send_at_once(&alone, 10, POST);
-    assert!(answers.iter().all(|it| it.contains(" 503 ")), "{answers:?}");
+    let alone = start_proxy(&[without_streams.address]);
+    let status_lines = send_at_once(&alone, 10, POST);
+    assert!(
+        status_lines.iter().all(|line| line.contains(" 503 ")),
+        "{status_lines:?}"
+    );
     let other = Server::start(DEFAULT_BEHAVIOR);
-    let both = proxy(&[never.address, other.address]);
+    let both = start_proxy(&[without_streams.address, other.address]);
     for _ in 0..4 {
-        let answers = send_at_once(&both, 5, POST);
-        assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+        let status_lines = send_at_once(&both, 5, POST);
+        assert!(
+            status_lines.iter().all(|line| line.contains(" 200 ")),
+            "{status_lines:?}"
+        );
     }
 }
 
 #[test]
-fn stream_limit_dropping_to_zero_redirects_the_next_request() {
+fn requests_succeed_after_the_stream_limit_drops_to_zero() {
     let server = Server::start(Behavior {
-        later: Some(0),
+        limit_after_response: Some(0),
         ..DEFAULT_BEHAVIOR
     });
-    let proxy = proxy(&[server.address]);
+    let proxy = start_proxy(&[server.address]);
     for _ in 0..6 {
-        let answers = send_at_once(&proxy, 1, GET);
-        assert!(answers.iter().all(|it| it.contains(" 200 ")), "{answers:?}");
+        let status_lines = send_at_once(&proxy, 1, GET);
+        assert!(
+            status_lines.iter().all(|line| line.contains(" 200 ")),
+            "{status_lines:?}"
+        );
     }
 }

@@ -27,16 +27,19 @@ fn second_upgrade_or_expect_is_rejected() {
         "Expect: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
         "Expect: 100-continue\r\nExpect: 100-continue\r\nContent-Length: 0\r\n",
     ] {
-        let (status, seen) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
-        assert_eq!(status, BAD, "{lines} {seen}");
+        let (status, received) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
+        assert_eq!(status, BAD, "{lines} {received}");
     }
     for lines in [
         "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
         "Connection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
     ] {
-        let (status, seen) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
+        let (status, received) = exchange_with(&proxy, &format!("Host: a\r\n{lines}"));
         assert_eq!(status, OK, "{lines}");
-        assert!(!seen.to_ascii_lowercase().contains("upgrade"), "{seen}");
+        assert!(
+            !received.to_ascii_lowercase().contains("upgrade"),
+            "{received}"
+        );
     }
 }
 
@@ -47,23 +50,33 @@ fn fields_with_underscores_are_dropped_kept_or_rejected() {
     let lines = "Host: a\r\nX_Forwarded_For: 6.6.6.6\r\nA: b\r\nTransfer_Encoding: chunked\r\nX_Real-IP: 6.6.6.6\r\n";
     let route =
         "\n[[route]]\nservice = \"s\"\nheader = [\"X_Forwarded_For: 6.6.6.6\"]\nstatus = 403\n";
-    let with = |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
-    let (status, seen) = exchange_with(&proxy, lines);
+    let configuration_with = |service_lines: &str| {
+        configuration(proxy.listen, "http", &[origin.address()], service_lines)
+    };
+    let (status, received) = exchange_with(&proxy, lines);
     assert_eq!(status, OK);
-    assert!(!seen.contains('_') && seen.contains("A: b\r\n"), "{seen}");
-    proxy.reload(&with(route));
+    assert!(
+        !received.contains('_') && received.contains("A: b\r\n"),
+        "{received}"
+    );
+    proxy.reload(&configuration_with(route));
     assert_eq!(
         exchange_with(&proxy, lines).0,
         OK,
-        "routes must not see them"
+        "routes must not match dropped fields"
     );
-    proxy.reload(&with(&format!("underscores = \"keep\"{route}")));
+    proxy.reload(&configuration_with(&format!(
+        "underscores = \"keep\"{route}"
+    )));
     assert_eq!(exchange_with(&proxy, lines).0, "HTTP/1.1 403 Forbidden");
-    proxy.reload(&with("underscores = \"keep\""));
-    let (status, seen) = exchange_with(&proxy, lines);
+    proxy.reload(&configuration_with("underscores = \"keep\""));
+    let (status, received) = exchange_with(&proxy, lines);
     assert_eq!(status, OK);
-    assert!(seen.contains("X_Forwarded_For: 6.6.6.6\r\n"), "{seen}");
-    proxy.reload(&with("underscores = \"reject\""));
+    assert!(
+        received.contains("X_Forwarded_For: 6.6.6.6\r\n"),
+        "{received}"
+    );
+    proxy.reload(&configuration_with("underscores = \"reject\""));
     assert_eq!(exchange_with(&proxy, lines).0, BAD);
     assert_eq!(exchange_with(&proxy, "Host: a_b\r\nX-Y: a_b\r\n").0, OK);
 }
@@ -78,9 +91,9 @@ fn fields_with_underscores_are_dropped_from_http2() {
         .arg(format!("http://{}/x", proxy.listen))
         .output()
         .expect("run curl");
-    let seen = String::from_utf8_lossy(&output.stdout);
-    assert!(seen.contains("a: b\r\n"), "{seen}");
-    assert!(!seen.contains('_'), "{seen}");
+    let received = String::from_utf8_lossy(&output.stdout);
+    assert!(received.contains("a: b\r\n"), "{received}");
+    assert!(!received.contains('_'), "{received}");
 }
 
 #[test]
@@ -89,7 +102,7 @@ fn trailers_with_underscores_are_dropped() {
     let address = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("http", &[address], "");
     let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
-    // Sent in one segment, and in two segments that are split at every byte.
+    // The body is sent in one segment, or in two segments that are split at `cut`.
     for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
         let (first, second) = body.split_at(cut);
         let mut client = Client::connect(proxy.listen);
@@ -115,52 +128,53 @@ fn trailers_with_underscores_are_dropped() {
         let mut sent = false;
         let head = read_until(b"\r\n\r\n", &mut sent, &mut client);
         let all = read_until(b"2\r\n\r\n", &mut sent, &mut client);
-        let seen = &all[head.len()..];
+        let received = &all[head.len()..];
         assert_eq!(
-            seen, "1\r\nx\r\n0\r\nSum: 1\r\nSum2: 2\r\n\r\n",
+            received, "1\r\nx\r\n0\r\nSum: 1\r\nSum2: 2\r\n\r\n",
             "cut at {cut}"
         );
         server
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             .expect("write");
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert!(head.starts_with(OK), "{head}");
     }
 }
 
-/// Accepts a connection, reads a chunked request and answers it. Returns the text after its last chunk.
-pub(super) fn received_trailers(listener: &TcpListener) -> String {
-    let (mut server, _) = listener.accept().expect("a connection");
-    let patience = Some(Duration::from_secs(10));
-    server.set_read_timeout(patience).expect("set");
+/// Accepts a connection, reads a chunked request and responds to it. Returns the trailers and the final CRLF.
+pub(super) fn receive_trailers(listener: &TcpListener) -> String {
+    let (mut server, _) = listener.accept().expect("accept a connection");
+    let timeout = Some(Duration::from_secs(10));
+    server.set_read_timeout(timeout).expect("set read timeout");
     let (mut text, mut byte) = (Vec::new(), [0]);
-    let last = |text: &[u8]| text.windows(5).position(|it| it == b"\r\n0\r\n");
-    while last(&text).is_none() || !text.ends_with(b"\r\n\r\n") {
-        server.read_exact(&mut byte).expect("it goes on");
+    let last_chunk = |text: &[u8]| text.windows(5).position(|window| window == b"\r\n0\r\n");
+    while last_chunk(&text).is_none() || !text.ends_with(b"\r\n\r\n") {
+        server.read_exact(&mut byte).expect("read");
         text.push(byte[0]);
     }
     server
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        .expect("taken");
-    let trailers = &text[last(&text).expect("a last chunk") + 5..];
+        .expect("write");
+    let trailers = &text[last_chunk(&text).expect("no last chunk") + 5..];
     String::from_utf8_lossy(trailers).into_owned()
 }
 
 #[test]
 fn trailers_that_rules_remove_or_replace_are_dropped() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     let rules = "remove_header = [\"X-User\"]\nset_header = [\"X-Group: none\"]";
     let route =
         "[[route]]\nservice = \"s\"\npath = \"/route\"\npool = \"p\"\nremove_header = [\"X-Role\"]";
-    let with = |proxy: &Proxy, more: &str| configuration(proxy.listen, "http", &[address], more);
+    let configuration_with =
+        |proxy: &Proxy, more: &str| configuration(proxy.listen, "http", &[address], more);
     let proxy = Proxy::start("http", &[free_address()], "");
     let sent = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nForwarded: \
         for=6.6.6.6\r\nSum: 1\r\n\r\n";
-    let seen = |path: &str, at_once: bool| {
+    let forwarded_trailers = |path: &str, at_once: bool| {
         let body = format!("1\r\nx\r\n0\r\n{sent}");
         let (first, second) = body.split_at(if at_once { body.len() } else { 0 });
         let mut client = Client::connect(proxy.listen);
@@ -171,20 +185,33 @@ fn trailers_that_rules_remove_or_replace_are_dropped() {
             std::thread::sleep(Duration::from_millis(50));
             client.send(second);
         }
-        let trailers = received_trailers(&listener);
-        let (head, _) = client.response().expect("whole").expect("a response");
+        let trailers = receive_trailers(&listener);
+        let (head, _) = client
+            .read_response()
+            .expect("read response")
+            .expect("no response");
         assert!(head.starts_with(OK), "{head}");
         trailers
     };
     for underscores in ["drop", "keep"] {
         let underscores = format!("underscores = \"{underscores}\"");
         for at_once in [true, false] {
-            proxy.reload(&with(&proxy, &format!("{underscores}\n{rules}\n{route}")));
-            assert_eq!(seen("/", at_once), "X-Role: c\r\nSum: 1\r\n\r\n");
-            assert_eq!(seen("/route", at_once), "Sum: 1\r\n\r\n");
-            let off = format!("{underscores}\nforwarded = false");
-            proxy.reload(&with(&proxy, &off));
-            assert_eq!(seen("/", at_once), sent, "there are no rules");
+            proxy.reload(&configuration_with(
+                &proxy,
+                &format!("{underscores}\n{rules}\n{route}"),
+            ));
+            assert_eq!(
+                forwarded_trailers("/", at_once),
+                "X-Role: c\r\nSum: 1\r\n\r\n"
+            );
+            assert_eq!(forwarded_trailers("/route", at_once), "Sum: 1\r\n\r\n");
+            let without_rules = format!("{underscores}\nforwarded = false");
+            proxy.reload(&configuration_with(&proxy, &without_rules));
+            assert_eq!(
+                forwarded_trailers("/", at_once),
+                sent,
+                "without rules, trailers must be forwarded unchanged"
+            );
         }
     }
 }
@@ -234,10 +261,10 @@ fn invalid_host_authority_is_rejected() {
     // The authority of the request target takes precedence, and is validated in the same way.
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
-    let seen = String::from_utf8_lossy(&body);
+    let received = String::from_utf8_lossy(&body);
     assert!(
-        head.starts_with(OK) && seen.contains("Host: b:80\r\n"),
-        "{seen}"
+        head.starts_with(OK) && received.contains("Host: b:80\r\n"),
+        "{received}"
     );
     for target in [
         "http://b:99999/x",
@@ -253,12 +280,12 @@ fn invalid_host_authority_is_rejected() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn request_for_another_client_auth_host_is_421() {
+fn request_for_another_service_with_client_auth_is_421() {
     let authority = Authority::new("misdirected");
     let open = authority.sign("open", "DNS:*.b.example,DNS:open.test", 30);
-    let own = authority.sign("client", "DNS:client", 30);
+    let client_certificate = authority.sign("client", "DNS:client", 30);
     let name = "DNS:admin.b.example,DNS:other.test";
-    let inner = authority.sign("guarded", name, 30);
+    let guarded = authority.sign("guarded", name, 30);
     let origin = Origin::start("o");
     let (first, second) = (free_address(), free_address());
     let text = |more: &str| {
@@ -270,7 +297,7 @@ fn request_for_another_client_auth_host_is_421() {
              protocol = \"http\"\npool = \"p\"\ntls = {{ certificates = \"{2}\", client_ca = \"{3}\" }}\n",
             origin.address(),
             open.display(),
-            inner.display(),
+            guarded.display(),
             authority.ca(),
         )
     };
@@ -278,7 +305,7 @@ fn request_for_another_client_auth_host_is_421() {
     proxy.reload(&text(""));
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let anonymous = authority.client(None);
-    // One connection: a misdirected request does not close it.
+    // All requests use one connection: a misdirected request does not close it.
     let mut stream = connect(&anonymous, first, "www.b.example");
     for (host, status) in [
         ("www.b.example", "200"),
@@ -288,16 +315,20 @@ fn request_for_another_client_auth_host_is_421() {
         ("open.test", "200"),
         ("unknown.test", "200"),
     ] {
-        let printed = fetch(&mut stream, &get(host)).expect("fetch");
+        let response = fetch(&mut stream, &get(host)).expect("fetch");
         assert!(
-            printed.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{host}: {printed}"
+            response.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {response}"
         );
     }
-    let mut stream = connect(&authority.client(Some(&own)), second, "admin.b.example");
+    let mut stream = connect(
+        &authority.client(Some(&client_certificate)),
+        second,
+        "admin.b.example",
+    );
     for host in ["admin.b.example", "other.test", "www.b.example"] {
-        let printed = fetch(&mut stream, &get(host)).expect("fetch");
-        assert!(printed.starts_with("HTTP/1.1 200 "), "{host}: {printed}");
+        let response = fetch(&mut stream, &get(host)).expect("fetch");
+        assert!(response.starts_with("HTTP/1.1 200 "), "{host}: {response}");
     }
     let curl = |host: &str| {
         let ca = authority.ca();
@@ -341,7 +372,7 @@ fn interim_response_without_final_is_502() {
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let mut text = String::new();
         while !text.contains("502") {
-            let response = client.response().expect("read response");
+            let response = client.read_response().expect("read response");
             let (head, body) =
                 response.unwrap_or_else(|| panic!("connection closed after {text:?}"));
             text += &head;
@@ -351,7 +382,7 @@ fn interim_response_without_final_is_502() {
         // The client may continue after the interim response.
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert!(head.starts_with("HTTP/1.1 10"), "{head}");

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream, client, server};
 use http::{HeaderMap, Request, Response};
 
-use super::headers::received_trailers;
+use super::headers::receive_trailers;
 use super::tls::Authority;
 use super::*;
 
@@ -67,20 +67,20 @@ fn http2_works_with_and_without_tls() {
     for (origin, flag, scheme) in &origins {
         let ca = authority.ca();
         let fetch = |more: &[&str]| curl(&[&[*flag, "--cacert", &ca], more].concat());
-        let printed = fetch(&["-i", &format!("{origin}/x?y"), "-H", "Cookie: a=1"]);
-        assert!(printed.starts_with("HTTP/2 200"), "{printed}");
-        assert!(printed.contains("GET /x?y HTTP/1.1\r\n"), "{printed}");
+        let output = fetch(&["-i", &format!("{origin}/x?y"), "-H", "Cookie: a=1"]);
+        assert!(output.starts_with("HTTP/2 200"), "{output}");
+        assert!(output.contains("GET /x?y HTTP/1.1\r\n"), "{output}");
         assert!(
-            printed.contains(&format!("X-Forwarded-Proto: {scheme}\r\n")),
-            "{printed}"
+            output.contains(&format!("X-Forwarded-Proto: {scheme}\r\n")),
+            "{output}"
         );
-        assert!(printed.contains("cookie: a=1\r\n"), "{printed}");
+        assert!(output.contains("cookie: a=1\r\n"), "{output}");
         assert!(
-            printed.contains(&format!(
+            output.contains(&format!(
                 "host: {}\r\n",
                 origin.split("//").nth(1).expect("no host")
             )),
-            "{printed}"
+            "{output}"
         );
         assert_eq!(
             fetch(&[
@@ -97,17 +97,17 @@ fn http2_works_with_and_without_tls() {
     }
     assert!(curl(&["-i", &origins[0].0]).starts_with("HTTP/1.1 200"));
     // With an upgrade from HTTP/1.1: the response to the first request is sent over HTTP/2.
-    let printed = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
-    assert!(printed.starts_with("HTTP/1.1 101 "), "{printed}");
+    let output = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
+    assert!(output.starts_with("HTTP/1.1 101 "), "{output}");
     assert!(
-        printed.contains("HTTP/2 200") && printed.contains("GET /x?z HTTP/1.1\r\n"),
-        "{printed}"
+        output.contains("HTTP/2 200") && output.contains("GET /x?z HTTP/1.1\r\n"),
+        "{output}"
     );
     assert!(
-        !printed.to_ascii_lowercase().contains("http2-settings"),
-        "{printed}"
+        !output.to_ascii_lowercase().contains("http2-settings"),
+        "{output}"
     );
-    // If it is disabled, it is not negotiated.
+    // HTTP/2 is not negotiated if it is disabled.
     let off = format!("{tls}\nhttp2 = false");
     secure.reload(&configuration(
         secure.listen,
@@ -115,8 +115,8 @@ fn http2_works_with_and_without_tls() {
         &[origin.address()],
         &off,
     ));
-    let printed = curl(&["-i", "--http2", "--cacert", &authority.ca(), &origins[1].0]);
-    assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
+    let output = curl(&["-i", "--http2", "--cacert", &authority.ca(), &origins[1].0]);
+    assert!(output.starts_with("HTTP/1.1 200"), "{output}");
 }
 
 /// Runs the whole suite, with and without TLS.
@@ -137,7 +137,7 @@ fn h2spec_passes() {
     authority.sign("one", "IP:127.0.0.1", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let whole = |more: &str, flags: &[&str]| {
+    let run_h2spec = |more: &str, flags: &[&str]| {
         let proxy = Proxy::start("http", &[origin.address()], more);
         let output = Command::new(directory.join("h2spec"))
             .args(flags)
@@ -154,10 +154,10 @@ fn h2spec_passes() {
             "{flags:?} {text}"
         );
     };
-    // The program mostly waits.
+    // h2spec mostly waits, so both runs are concurrent.
     std::thread::scope(|scope| {
-        scope.spawn(|| whole(&tls, &["-t", "-k"]));
-        whole("", &[]);
+        scope.spawn(|| run_h2spec(&tls, &["-t", "-k"]));
+        run_h2spec("", &[]);
     });
 }
 
@@ -172,37 +172,37 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Sends the same frames repeatedly, and reads everything or nothing. Returns the code of the GOAWAY, if one arrived.
-fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Option<u32> {
+/// Sends `opening` once and `repeated` many times. Returns the code of the last GOAWAY if `is_reading` is true.
+fn flood(listen: SocketAddr, opening: &[u8], repeated: &[u8], is_reading: bool) -> Option<u32> {
     let mut stream = TcpStream::connect(listen).expect("connect");
     let limit = Some(Duration::from_secs(5));
     stream.set_read_timeout(limit).expect("set read timeout");
     stream.set_write_timeout(limit).expect("set write timeout");
     let mut reader = stream.try_clone().expect("duplicate descriptor");
-    let goaway = std::thread::spawn(move || {
+    let reading = std::thread::spawn(move || {
         let mut all = Vec::new();
-        let mut room = vec![0; 1 << 16];
-        while reads && let Ok(bytes @ 1..) = reader.read(&mut room) {
-            all.extend_from_slice(&room[..bytes]);
+        let mut buffer = vec![0; 1 << 16];
+        while is_reading && let Ok(bytes @ 1..) = reader.read(&mut buffer) {
+            all.extend_from_slice(&buffer[..bytes]);
         }
-        goaway(&all)
+        last_goaway(&all)
     });
-    let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    text.extend(frame(4, 0, 0, &[]));
-    text.extend_from_slice(opening);
-    let burst = again.repeat(100);
-    let _ = stream.write_all(&text);
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, &[]));
+    bytes.extend_from_slice(opening);
+    let burst = repeated.repeat(100);
+    let _ = stream.write_all(&bytes);
     // A hundred times the limit, or until the peer stops reading.
     for _ in 0..1_000 {
         if stream.write_all(&burst).is_err() {
             break;
         }
     }
-    goaway.join().expect("thread panicked")
+    reading.join().expect("thread panicked")
 }
 
 /// Returns the error code of the last GOAWAY in these frames.
-fn goaway(mut frames: &[u8]) -> Option<u32> {
+fn last_goaway(mut frames: &[u8]) -> Option<u32> {
     let mut found = None;
     while let Some(header) = frames.get(..9) {
         let length = usize::from(header[1]) << 8 | usize::from(header[2]);
@@ -222,7 +222,7 @@ fn connections_flooding_idle_frames_are_closed() {
     const ENHANCE_YOUR_CALM: u32 = 11;
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let resident = || {
+    let resident_kib = || {
         let pids = fs::read_to_string(format!("/proc/{0}/task/{0}/children", proxy.child.id()));
         let pids = pids.expect("read children of the keeper");
         let pid = pids
@@ -236,31 +236,31 @@ fn connections_flooding_idle_frames_are_closed() {
         kib.and_then(|kib| kib.parse::<u64>().ok())
             .expect("no RssAnon")
     };
-    let before = resident();
-    // A head without an end, with and without content in its frames.
+    let before = resident_kib();
+    // A head without an end, which frames without and with content continue.
     let head = frame(1, 1, 1, &[0x82]);
     // A request whose content does not end.
-    let started = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
+    let head_of_post = frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']);
     let settings = [0, 3, 0, 0, 0, 100];
-    for (name, opening, again) in [
+    for (name, opening, repeated) in [
         ("SETTINGS", Vec::new(), frame(4, 0, 0, &settings)),
         ("empty SETTINGS", Vec::new(), frame(4, 0, 0, &[])),
         ("PING", Vec::new(), frame(6, 0, 0, b"12345678")),
         ("PRIORITY", Vec::new(), frame(2, 0, 3, &[0, 0, 0, 0, 1])),
         ("unknown", Vec::new(), frame(0x77, 0, 0, b"x")),
         ("WINDOW_UPDATE", Vec::new(), frame(8, 0, 0, &[0, 0, 0, 1])),
-        ("empty DATA", started, frame(0, 0, 1, &[])),
+        ("empty DATA", head_of_post, frame(0, 0, 1, &[])),
         ("CONTINUATION", head.clone(), frame(9, 0, 1, &[])),
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
-        let goaway = flood(proxy.listen, &opening, &again, true);
-        // The frame parser may have rejected a head without an end before.
-        let early = name.ends_with("CONTINUATION") && goaway != Some(0);
+        let code = flood(proxy.listen, &opening, &repeated, true);
+        // The frame parser may already have rejected an incomplete head.
+        let is_rejected_early = name.ends_with("CONTINUATION") && code != Some(0);
         assert!(
-            early || goaway == Some(ENHANCE_YOUR_CALM),
-            "{name}: {goaway:?}"
+            is_rejected_early || code == Some(ENHANCE_YOUR_CALM),
+            "{name}: {code:?}"
         );
-        flood(proxy.listen, &opening, &again, false);
+        flood(proxy.listen, &opening, &repeated, false);
         assert!(
             Client::connect(proxy.listen)
                 .fetch(GET)
@@ -269,23 +269,29 @@ fn connections_flooding_idle_frames_are_closed() {
             "another client is not served after {name}"
         );
     }
-    let after = resident();
+    let after = resident_kib();
     assert!(after < before + 16_384, "{before} KiB, then {after} KiB");
 }
 
 /// Runs a future on this thread, with a time limit.
-fn run<T>(work: impl Future<Output = T>) -> T {
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("build runtime");
     let limit = Duration::from_secs(60);
-    runtime.block_on(async { tokio::time::timeout(limit, work).await.expect("timed out") })
+    runtime.block_on(async {
+        tokio::time::timeout(limit, future)
+            .await
+            .expect("timed out")
+    })
 }
 
 /// Connects with HTTP/2 prior knowledge.
-async fn open(to: SocketAddr) -> client::SendRequest<Bytes> {
-    let stream = tokio::net::TcpStream::connect(to).await.expect("connect");
+async fn connect_http2(address: SocketAddr) -> client::SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .expect("connect");
     let (send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
     // Errors of the connection are reported by its streams.
     tokio::spawn(async move { connection.await.unwrap_or(()) });
@@ -311,7 +317,7 @@ fn post(path: &str) -> Request<()> {
         .expect("build request")
 }
 
-/// A server like those of gRPC: sends back each message as it arrives, then trailers.
+/// A server that sends back each message as it arrives, then trailers, as gRPC servers do.
 pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -327,7 +333,7 @@ impl Echo {
         let connections = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&connections);
         let ended = Arc::new(AtomicU64::new(0));
-        let gone = Arc::clone(&ended);
+        let ended_connections = Arc::clone(&ended);
         std::thread::spawn(move || -> Infallible {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -339,7 +345,7 @@ impl Echo {
                 loop {
                     let (stream, _) = listener.accept().await.expect("accept a connection");
                     count.fetch_add(1, Ordering::Relaxed);
-                    let gone = Arc::clone(&gone);
+                    let ended_connections = Arc::clone(&ended_connections);
                     tokio::spawn(async move {
                         let Ok(mut connection) = server::handshake(stream).await else {
                             return;
@@ -347,7 +353,7 @@ impl Echo {
                         while let Some(Ok((request, respond))) = connection.accept().await {
                             tokio::spawn(async move { echo(request, respond).await.unwrap_or(()) });
                         }
-                        gone.fetch_add(1, Ordering::Relaxed);
+                        ended_connections.fetch_add(1, Ordering::Relaxed);
                     });
                 }
             })
@@ -364,13 +370,13 @@ async fn echo(
     request: Request<RecvStream>,
     mut respond: server::SendResponse<Bytes>,
 ) -> Result<(), h2::Error> {
-    let promised = request
+    let accepts_trailers = request
         .headers()
         .get("te")
         .is_some_and(|te| te == "trailers");
-    let answer = Response::builder()
+    let response = Response::builder()
         .header("content-type", "application/grpc")
-        .header("te-seen", promised.to_string())
+        .header("te-seen", accepts_trailers.to_string())
         .body(())
         .expect("build response");
     if request.uri().path() == "/hints" {
@@ -382,12 +388,12 @@ async fn echo(
         respond.send_informational(hints)?;
     }
     if request.uri().path() == "/trailers-only" {
-        let mut answer = answer;
-        answer.headers_mut().insert("grpc-status", 12.into());
-        respond.send_response(answer, true)?;
+        let mut response = response;
+        response.headers_mut().insert("grpc-status", 12.into());
+        respond.send_response(response, true)?;
         return Ok(());
     }
-    let mut send = respond.send_response(answer, false)?;
+    let mut send = respond.send_response(response, false)?;
     let mut body = request.into_body();
     while let Some(data) = body.data().await {
         let data = data?;
@@ -415,8 +421,8 @@ pub(super) fn proxy_with(echo: &Echo, more: &str) -> Proxy {
 fn grpc_streams_both_ways_with_trailers() {
     let echo = Echo::start();
     let proxy = grpc_proxy(&echo);
-    run(async {
-        let mut send = open(proxy.listen).await;
+    block_on(async {
+        let mut send = connect_http2(proxy.listen).await;
         let (response, mut stream) = send
             .send_request(post("/talk"), false)
             .expect("send request");
@@ -458,8 +464,8 @@ fn grpc_streams_both_ways_with_trailers() {
             stream.send_data(content.clone(), true).expect("send data");
             tokio::spawn(async move {
                 let response = response.await.expect("receive response");
-                let (got, trailers) = collect(response.into_body()).await.expect("read body");
-                assert_eq!((got, trailers.is_some()), (content.to_vec(), true));
+                let (received, trailers) = collect(response.into_body()).await.expect("read body");
+                assert_eq!((received, trailers.is_some()), (content.to_vec(), true));
             })
         });
         for call in calls.collect::<Vec<_>>() {
@@ -507,13 +513,13 @@ fn connection_is_closed_after_its_request_limit() {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }
     let ended = || echo.ended.load(Ordering::Relaxed);
-    super::keeper::until("four connections that end", || ended() == 4);
+    super::keeper::wait_until("four connections have ended", || ended() == 4);
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
 /// Returns the daemon's private memory in KiB. Pages of the program file do not count: how many of them are resident
 /// depends on the page cache and on the code that has run.
-fn memory(proxy: &Proxy) -> u64 {
+fn resident_kib(proxy: &Proxy) -> u64 {
     let daemon = super::keeper::daemon(proxy.child.id());
     let path = format!("/proc/{daemon}/status");
     let text = fs::read_to_string(path).expect("read /proc");
@@ -523,25 +529,25 @@ fn memory(proxy: &Proxy) -> u64 {
 }
 
 #[test]
-fn client_that_stops_reading_costs_bounded_memory() {
+fn client_that_stops_reading_uses_bounded_memory() {
     unread_streams(65_535, 6 << 10, true);
 }
 
 /// A client with a window of zero has received no content, so its streams need less memory.
 #[test]
-fn zero_window_costs_less_memory() {
+fn zero_window_uses_less_memory() {
     // Measured: 2.3 MB, and 5 MB for streams that have received some content.
     unread_streams(0, 7 << 9, false);
 }
 
-/// Opens 100 streams with this window and does not read them. Asserts that the daemon grows by less than `limit` KiB.
-/// If `reads` is true, reads one of them at the end.
-fn unread_streams(window: u32, limit: u64, reads: bool) {
-    // Each response has 100 MB.
+/// Opens 100 streams with this window and does not read them. Asserts that the daemon's memory grows by at least 1 MiB
+/// and by less than `limit_kib`. If `read_at_end` is true, reads 1 MB of one of the streams at the end.
+fn unread_streams(window: u32, limit_kib: u64, read_at_end: bool) {
+    // The body of each response has 100 MB.
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let origin = listener.local_addr().expect("get local address");
-    let given = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&given);
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&sent);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let count = Arc::clone(&count);
@@ -557,8 +563,8 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
         }
     });
     let proxy = Proxy::start("http", &[origin], "");
-    let before = memory(&proxy);
-    run(async {
+    let before = resident_kib(&proxy);
+    block_on(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("connect");
@@ -570,12 +576,12 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
         let (send, connection) = handshake.await.expect("HTTP/2 handshake");
         tokio::spawn(async move { connection.await.unwrap_or(()) });
         let mut send = send.ready().await.expect("wait for a free stream");
-        let mut kept = Vec::new();
+        let mut responses = Vec::new();
         for _ in 0..100 {
             let request = Request::get("http://a.example/")
                 .body(())
                 .expect("build request");
-            kept.push(
+            responses.push(
                 send.send_request(request, true)
                     .expect("send request")
                     .0
@@ -583,61 +589,61 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
                     .expect("receive response"),
             );
         }
-        // Waits until no stream makes progress.
+        // Waits until the server cannot send any more bytes.
         let mut last = u64::MAX;
-        while given.load(Ordering::Relaxed) != last {
-            last = given.load(Ordering::Relaxed);
+        while sent.load(Ordering::Relaxed) != last {
+            last = sent.load(Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
-        let grown = memory(&proxy).saturating_sub(before);
+        let growth_kib = resident_kib(&proxy).saturating_sub(before);
         assert!(
-            (1 << 10..limit).contains(&grown),
-            "{grown} KiB for 100 streams that the client does not read"
+            (1 << 10..limit_kib).contains(&growth_kib),
+            "{growth_kib} KiB for 100 streams that the client does not read"
         );
-        if !reads {
+        if !read_at_end {
             return;
         }
-        let mut body = kept.swap_remove(0).into_body();
-        let mut got = 0;
-        while got < 1_000_000 {
+        let mut body = responses.swap_remove(0).into_body();
+        let mut received = 0;
+        while received < 1_000_000 {
             let data = body.data().await.expect("stream ended").expect("read data");
             body.flow_control()
                 .release_capacity(data.len())
                 .expect("release flow-control capacity");
-            got += data.len();
+            received += data.len();
         }
     });
 }
 
 #[test]
-fn trailers_of_a_stream_have_the_rules_of_its_header() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+fn header_rules_apply_to_http2_trailers() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("http", &[address], "remove_header = [\"X-User\"]");
-    let trailers = run(async {
+    let trailers = block_on(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
-            .expect("a connection");
-        let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+            .expect("connect");
+        let (send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
         tokio::spawn(connection);
-        let mut send = send.ready().await.expect("streams");
+        let mut send = send.ready().await.expect("wait for a free stream");
         let request = Request::post("http://a.example/")
             .body(())
-            .expect("a request");
-        let (response, mut body) = send.send_request(request, false).expect("a stream");
-        body.send_data("x".into(), false).expect("taken");
+            .expect("build request");
+        let (response, mut body) = send.send_request(request, false).expect("send request");
+        body.send_data("x".into(), false).expect("send data");
         let mut trailers = HeaderMap::new();
         for (name, value) in [
             ("x-user", "root"),
             ("x-forwarded-for", "6.6.6.6"),
             ("sum", "1"),
         ] {
-            trailers.insert(name, value.parse().expect("a value"));
+            trailers.insert(name, value.parse().expect("parse value"));
         }
-        body.send_trailers(trailers).expect("taken");
-        let seen = tokio::task::spawn_blocking(move || received_trailers(&listener));
-        assert_eq!(response.await.expect("an answer").status(), 200);
-        seen.await.expect("no panic")
+        body.send_trailers(trailers).expect("send trailers");
+        let forwarded = tokio::task::spawn_blocking(move || receive_trailers(&listener));
+        assert_eq!(response.await.expect("receive response").status(), 200);
+        forwarded.await.expect("task panicked")
     });
     assert_eq!(trailers, "sum: 1\r\n\r\n");
 }
@@ -646,7 +652,7 @@ fn trailers_of_a_stream_have_the_rules_of_its_header() {
 fn client_that_resets_every_request_gets_enhance_your_calm() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    run(async {
+    block_on(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("connect");
@@ -684,10 +690,10 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
 }
 
 #[test]
-fn open_streams_finish_and_new_ones_go_elsewhere() {
+fn open_http2_streams_finish_during_shutdown() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
-    run(async {
+    block_on(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
             .expect("connect");

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// More concurrent clients than connections that are kept: the next burst needs no new connections. Shortly afterwards
-/// only the configured number of connections remains.
+/// After a burst of more concurrent clients than `idle_servers`, the next burst needs no new connections. Shortly
+/// afterwards only the configured number of connections remains.
 #[test]
 fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;
@@ -12,35 +12,40 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(proxy.listen))
         .collect();
+    let mut unused_start = Instant::now();
     // Returns the number of new connections in the burst, and an upper bound of the idle time before it. A client is
     // always served by the same worker.
-    let mut unused_since = Instant::now();
     let mut burst = || {
         let before = origin.connections();
         for client in &mut clients {
             client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
         }
-        let since = unused_since;
-        for (at, client) in clients.iter_mut().enumerate() {
-            let answer = client
-                .response()
+        let previous_start = unused_start;
+        for (index, client) in clients.iter_mut().enumerate() {
+            let response = client
+                .read_response()
                 .expect("read response")
                 .expect("no response");
-            assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
-            if at == 0 {
-                unused_since = Instant::now();
+            assert!(response.0.starts_with("HTTP/1.1 200"), "{}", response.0);
+            if index == 0 {
+                unused_start = Instant::now();
             }
         }
         // The server takes half a second for each request, so all of them were in progress by then.
-        let unused = since.elapsed().saturating_sub(Duration::from_millis(500));
+        let unused = previous_start
+            .elapsed()
+            .saturating_sub(Duration::from_millis(500));
         (origin.connections() - before, unused)
     };
     assert_eq!(burst().0, CLIENTS as u64);
     // On a slow machine a burst may start more than a second later, when unused connections are already closed.
     let bursts: Vec<(u64, Duration)> = (0..10).map(|_| burst()).collect();
-    let in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
-    assert!(bursts.iter().any(|one| in_time(&one)), "{bursts:?}");
-    let opened = bursts.iter().filter(in_time).any(|(opened, _)| *opened > 0);
+    let is_in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
+    assert!(bursts.iter().any(|burst| is_in_time(&burst)), "{bursts:?}");
+    let opened = bursts
+        .iter()
+        .filter(is_in_time)
+        .any(|(opened, _)| *opened > 0);
     assert!(!opened, "bursts open new connections: {bursts:?}");
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let idle = || proxy.status()["services"][0]["servers"][0]["inactive_connections"].as_u64();
@@ -63,8 +68,8 @@ fn idle_connections_move_between_workers() {
     let fetch = || {
         pause();
         let mut client = Client::connect(proxy.listen);
-        let answer = client.fetch("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
+        let (head, _) = client.fetch("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     };
     fetch();
     let before = origin.connections();
@@ -85,15 +90,15 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = keeper::daemon(proxy.child.id());
-    let limit = |most: String| {
+    let set_nofile_limit = |soft_limit: String| {
         let daemon = daemon.to_string();
-        let done = Command::new("prlimit")
-            .args(["--pid", &daemon, &format!("--nofile={most}:")])
+        let status = Command::new("prlimit")
+            .args(["--pid", &daemon, &format!("--nofile={soft_limit}:")])
             .status();
-        assert!(done.expect("run prlimit").success());
+        assert!(status.expect("run prlimit").success());
     };
-    let open = fs::read_dir(format!("/proc/{daemon}/fd")).expect("read /proc");
-    limit((open.count() + 4).to_string());
+    let descriptors = fs::read_dir(format!("/proc/{daemon}/fd")).expect("read /proc");
+    set_nofile_limit((descriptors.count() + 4).to_string());
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(proxy.listen)).collect();
     let logged_lines = || proxy.log().matches("accept failed").count();
     let began = Instant::now();
@@ -105,16 +110,20 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("too large for usize");
-    let most = workers * (seconds + 2);
-    assert!(logged_lines() <= most, "{} of {most}", logged_lines());
-    limit("1024".to_owned());
-    // The longest idle of the accepted clients may have been closed to make room for others.
+    let count_max = workers * (seconds + 2);
+    assert!(
+        logged_lines() <= count_max,
+        "{} of {count_max}",
+        logged_lines()
+    );
+    set_nofile_limit("1024".to_owned());
+    // The accepted clients that were idle longest may have been closed to make room for others.
     let mut closed = 0;
     for client in &mut clients {
         match client
             .0
             .write_all(GET.as_bytes())
-            .and_then(|()| client.response())
+            .and_then(|()| client.read_response())
         {
             Ok(Some((head, _))) => assert!(head.starts_with("HTTP/1.1 200 "), "{head}"),
             Ok(None) => closed += 1,
@@ -131,7 +140,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
 
 /// Clients that announce a large body and send it slowly: each needs two sockets, and no pipe.
 #[test]
-fn slow_bodies_hold_no_pipes() {
+fn slow_bodies_use_no_pipes() {
     const CLIENTS: usize = 50;
     // Spare pipes of a worker, two descriptors each.
     const SPARE: usize = 2 * 16;
@@ -141,9 +150,10 @@ fn slow_bodies_hold_no_pipes() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = keeper::daemon(proxy.child.id());
-    let open = || fs::read_dir(format!("/proc/{daemon}/fd")).map_or(0, Iterator::count);
+    let count_descriptors =
+        || fs::read_dir(format!("/proc/{daemon}/fd")).map_or(0, Iterator::count);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let before = open();
+    let before = count_descriptors();
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(proxy.listen))
         .collect();
@@ -160,17 +170,17 @@ fn slow_bodies_hold_no_pipes() {
         client.send(&"x".repeat(PIECE));
     }
     // A body that makes no progress holds no pipe. Heads are included, but they arrive in a few pieces.
-    keeper::until("the pieces are on their way", || {
+    keeper::wait_until("the pieces are forwarded", || {
         let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
         moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)
     });
     let deadline = Instant::now() + Duration::from_secs(20);
-    let most = before + 2 * CLIENTS + workers.min(2) * SPARE;
-    while open() > most {
-        let now = open();
+    let count_max = before + 2 * CLIENTS + workers.min(2) * SPARE;
+    while count_descriptors() > count_max {
+        let count = count_descriptors();
         assert!(
             Instant::now() < deadline,
-            "{now} descriptors, {before} before, {most} allowed"
+            "{count} descriptors, {before} before, {count_max} allowed"
         );
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -178,7 +188,7 @@ fn slow_bodies_hold_no_pipes() {
     for client in &mut clients {
         client.send(&"y".repeat(1_000_000 - FIRST - PIECE));
         let (head, body) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert!(

@@ -1,4 +1,5 @@
-//! Crashes of the daemon and of the keeper: no client is rejected, and the active configuration stays active.
+//! Crashes of the daemon and of the keeper: no connection is refused while the keeper restarts the daemon, and the
+//! active configuration stays active.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -18,11 +19,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// Waits until the condition returns true. Panics with `what` at the deadline.
-pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+/// Waits up to 60 seconds until `condition` returns true. Panics with `description` otherwise.
+pub(super) fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "timed out: {what}");
+        assert!(Instant::now() < deadline, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -35,8 +36,8 @@ fn children(parent: u32) -> Vec<i32> {
         let (_, rest) = stat.rsplit_once(')')?;
         let mut words = rest.split_whitespace();
         let state = words.next()?;
-        let of: u32 = words.next()?.parse().ok()?;
-        (of == parent && state != "Z").then(|| name.parse().ok())?
+        let parent_id: u32 = words.next()?.parse().ok()?;
+        (parent_id == parent && state != "Z").then(|| name.parse().ok())?
     };
     processes
         .filter_map(|entry| child(entry.file_name().to_str()?))
@@ -46,7 +47,7 @@ fn children(parent: u32) -> Vec<i32> {
 /// Returns the process ID of a keeper's daemon, and waits for it if necessary.
 pub(super) fn daemon(keeper: u32) -> i32 {
     let mut found = None;
-    until("a daemon", || {
+    wait_until("the keeper has a daemon", || {
         found = children(keeper).first().copied();
         found.is_some()
     });
@@ -69,27 +70,29 @@ fn signal_without_daemon_reaches_the_next_one() {
     fs::write(proxy.directory.join("weir.toml"), both).expect("write file");
     let dead = daemon(proxy.child.id());
     kill(dead);
-    until("its end", || {
+    wait_until("the daemon has exited", || {
         let stat = fs::read_to_string(format!("/proc/{dead}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
     let keeper = Pid::from_child(&proxy.child);
     kill_process(keeper, Signal::HUP).expect("send signal");
-    until("another daemon", || proxy.weir(&["status"]).0);
-    until("a reload", || super::servers_file::names(&proxy).len() == 2);
+    wait_until("another daemon is ready", || proxy.weir(&["status"]).0);
+    wait_until("the reload is complete", || {
+        super::servers_file::server_addresses(&proxy).len() == 2
+    });
 }
 
 /// Kills the daemon and waits for the next one.
 pub(super) fn kill_daemon(proxy: &Proxy) {
     let dead = daemon(proxy.child.id());
     kill(dead);
-    until("another daemon", || {
+    wait_until("another daemon is ready", || {
         daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0
     });
 }
 
-/// Clients that open a new connection for each request until they are stopped. Counts served, refused and broken
-/// requests.
+/// Clients that open a new connection for each request until they are stopped. Counts requests: served, refused (no
+/// connection) and failed (no response).
 pub(super) struct ConnectionLoad {
     stop: Arc<AtomicBool>,
     counts: Arc<[AtomicU32; 3]>,
@@ -97,27 +100,27 @@ pub(super) struct ConnectionLoad {
 }
 
 impl ConnectionLoad {
-    pub(super) fn start(to: SocketAddr) -> Self {
+    pub(super) fn start(address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<[AtomicU32; 3]> = Arc::default();
         let client = |_| {
             let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let what = match TcpStream::connect(to) {
+                    let outcome = match TcpStream::connect(address) {
                         Err(_) => 1,
                         Ok(stream) => {
                             let mut client = Client(stream);
-                            let asked = client.0.write_all(GET.as_bytes()).is_ok();
-                            let answered = asked.then(|| client.response());
-                            if matches!(answered, Some(Ok(Some(_)))) {
+                            let is_sent = client.0.write_all(GET.as_bytes()).is_ok();
+                            let response = is_sent.then(|| client.read_response());
+                            if matches!(response, Some(Ok(Some(_)))) {
                                 0
                             } else {
                                 2
                             }
                         }
                     };
-                    counts[what].fetch_add(1, Ordering::Relaxed);
+                    counts[outcome].fetch_add(1, Ordering::Relaxed);
                 }
             })
         };
@@ -129,23 +132,23 @@ impl ConnectionLoad {
         }
     }
 
-    /// Waits for more served requests.
+    /// Waits until more than 50 further requests are served.
     pub(super) fn wait_for_progress(&self) {
         let before = self.served();
-        until("clients", || self.served() > before + 50);
+        wait_until("more requests are served", || self.served() > before + 50);
     }
 
     fn served(&self) -> u32 {
         self.counts[0].load(Ordering::Relaxed)
     }
 
-    /// Stops the clients. Returns the number of served, refused and broken requests.
+    /// Stops the clients. Returns the numbers of served, refused and failed requests.
     pub(super) fn stop(self) -> [u32; 3] {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("client thread panicked");
         }
-        [0, 1, 2].map(|at| self.counts[at].load(Ordering::Relaxed))
+        [0, 1, 2].map(|index| self.counts[index].load(Ordering::Relaxed))
     }
 }
 
@@ -167,27 +170,27 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     };
     for round in 1..=kills {
         let before = load.served();
-        until("clients", || load.served() > before + 50);
+        wait_until("more requests are served", || load.served() > before + 50);
         // The keeper gives up if the daemon dies several times within a quarter of a second, so the test waits.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
         kill(dead);
-        until("another daemon", || {
-            let back = daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0;
-            back && proxy.status()["restarts"] == round
+        wait_until("the status counts the restart", || {
+            let is_ready = daemon(proxy.child.id()) != dead && proxy.weir(&["status"]).0;
+            is_ready && proxy.status()["restarts"] == round
         });
     }
     let before = load.served();
-    until("clients", || load.served() > before + 50);
-    let [served, refused, broken] = load.stop();
-    println!("{served} served, {broken} broken off, {refused} refused over {kills} deaths");
+    wait_until("more requests are served", || load.served() > before + 50);
+    let [served, refused, failed] = load.stop();
+    println!("{served} requests served, {failed} failed, {refused} refused; {kills} kills");
     assert_eq!(refused, 0);
-    // Requests that were in progress in the killed process.
-    assert!(broken <= 4 * kills, "{broken}");
-    let (_, shown) = proxy.weir(&["status"]);
+    // Only requests that were in progress in a killed process fail: at most one for each of the four clients.
+    assert!(failed <= 4 * kills, "{failed}");
+    let (_, output) = proxy.weir(&["status"]);
     assert!(
-        shown.contains(&format!("the daemon died {kills} times, last by signal 9")),
-        "{shown}"
+        output.contains(&format!("the daemon died {kills} times, last by signal 9")),
+        "{output}"
     );
 }
 
@@ -199,13 +202,13 @@ fn counters_continue_after_kill_and_restart() {
     for _ in 0..20 {
         client.fetch(GET);
     }
-    let left = proxy.directory.join("run/proxy-left.json");
+    let handover_file = proxy.directory.join("run/proxy-left.json");
     let counts = || -> Option<u64> {
-        let text = fs::read(&left).ok()?;
-        let left: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        left["services"][0]["totals"][1].as_u64()
+        let text = fs::read(&handover_file).ok()?;
+        let saved: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        saved["services"][0]["totals"][1].as_u64()
     };
-    until("the counts", || counts() == Some(20));
+    wait_until("the counters are saved", || counts() == Some(20));
     let counted = |proxy: &Proxy| {
         let status = proxy.status();
         let service = &status["services"][0];
@@ -223,17 +226,17 @@ fn counters_continue_after_kill_and_restart() {
     assert_eq!(counted(&proxy), (Some(21), Some(2)));
     assert!(proxy.terminate().success());
     assert!(proxy.weir(&["clean"]).0);
-    assert!(!left.exists());
+    assert!(!handover_file.exists());
 }
 
 #[test]
-fn killed_keeper_ends_its_daemon_and_another_may_start() {
+fn daemon_exits_with_its_killed_keeper_and_another_can_start() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = daemon(proxy.child.id());
     proxy.child.kill().expect("send signal");
     proxy.child.wait().expect("wait for the process");
-    until("the daemon's end", || {
+    wait_until("the daemon has exited", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z"))
     });
@@ -266,7 +269,7 @@ fn keeper_exits_when_daemon_dies_too_often() {
     );
     assert!(
         TcpStream::connect(proxy.listen).is_err(),
-        "a process is left"
+        "a process still listens"
     );
 }
 
@@ -297,15 +300,15 @@ impl Manager {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        let got = recvmsg(
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        let message = recvmsg(
             &self.socket,
-            &mut parts,
+            &mut buffers,
             &mut control,
             RecvFlags::CMSG_CLOEXEC,
         )
         .ok()?;
-        let text = String::from_utf8_lossy(&bytes[..got.bytes]).into_owned();
+        let text = String::from_utf8_lossy(&bytes[..message.bytes]).into_owned();
         let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
         let name = name.unwrap_or_default().to_owned();
         if text.starts_with("FDSTOREREMOVE=1") {
@@ -320,16 +323,16 @@ impl Manager {
     }
 
     /// Waits for a notification that contains this text, and processes all that have arrived.
-    fn receive_until(&mut self, word: &str) {
+    fn receive_until(&mut self, expected: &str) {
         let mut received = false;
-        until(word, || {
-            received |= self.receive().is_some_and(|text| text.contains(word));
+        wait_until(expected, || {
+            received |= self.receive().is_some_and(|text| text.contains(expected));
             received
         });
         while self.receive().is_some() {}
     }
 
-    /// Starts `weir run` like the service manager, with the stored file descriptors from 3 on.
+    /// Starts `weir run` like a service manager. Passes on at most two stored descriptors, as 3 and 4.
     fn start(&self, directory: &Path) -> Child {
         let log = fs::OpenOptions::new()
             .append(true)
@@ -338,16 +341,16 @@ impl Manager {
         let names: Vec<&str> = self.stored.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
         Proxy::set_directories(&mut command, directory);
-        // The shell passes on its descriptors: the first one as standard input, the second one as standard output.
+        // The shell gets the descriptors as standard input and standard output, and moves them to 3 and 4.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
-            n => format!(
-                "LISTEN_PID=$$ LISTEN_FDS={n} LISTEN_FDNAMES='{}' exec \"$0\" run -c \"$1\" 3<&0 4<&1 0</dev/null \
+            count => format!(
+                "LISTEN_PID=$$ LISTEN_FDS={count} LISTEN_FDNAMES='{}' exec \"$0\" run -c \"$1\" 3<&0 4<&1 0</dev/null \
                  1>/dev/null",
                 names.join(":")
             ),
         };
-        let file = |at: usize| match self.stored.get(at) {
+        let file = |index: usize| match self.stored.get(index) {
             Some((_, file)) => Stdio::from(file.try_clone().expect("duplicate descriptor")),
             None => Stdio::null(),
         };
@@ -386,13 +389,13 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     waiting.iter_mut().for_each(|client| client.send(GET));
     if sockets > 2 {
-        // The shell passes on two listeners. Clients at the other ones would wait forever.
+        // The shell passes on two listeners. Clients of the other ones would wait forever.
         return;
     }
     proxy.child = manager.start(&proxy.directory);
     for client in &mut waiting {
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");

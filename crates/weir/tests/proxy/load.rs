@@ -2,37 +2,37 @@
 
 use super::*;
 
-/// Clients that send requests until they are stopped. Every response is counted.
+/// Clients that send requests until they are stopped. Responses with status 200 are counted.
 struct Load {
     stop: Arc<AtomicBool>,
-    good: Arc<AtomicU64>,
+    responses: Arc<AtomicU64>,
     threads: Vec<std::thread::JoinHandle<Vec<String>>>,
 }
 
 impl Load {
-    fn start(to: SocketAddr, clients: usize) -> Self {
-        let (stop, good) = (
+    fn start(address: SocketAddr, clients: usize) -> Self {
+        let (stop, responses) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
         let threads = (0..clients)
             .map(|number| {
-                let (stop, good) = (Arc::clone(&stop), Arc::clone(&good));
-                std::thread::spawn(move || client_loop(to, number % 2 == 0, &stop, &good))
+                let (stop, responses) = (Arc::clone(&stop), Arc::clone(&responses));
+                std::thread::spawn(move || client_loop(address, number % 2 == 0, &stop, &responses))
             })
             .collect();
         Self {
             stop,
-            good,
+            responses,
             threads,
         }
     }
 
-    /// Waits for this number of further responses.
-    fn wait_for_responses(&self, answers: u64) {
-        let wanted = self.good.load(Ordering::Relaxed) + answers;
+    /// Waits for this number of further 200 responses.
+    fn wait_for_responses(&self, count: u64) {
+        let wanted = self.responses.load(Ordering::Relaxed) + count;
         let deadline = Instant::now() + Duration::from_secs(30);
-        while self.good.load(Ordering::Relaxed) < wanted {
+        while self.responses.load(Ordering::Relaxed) < wanted {
             assert!(Instant::now() < deadline, "the load has stalled");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -49,34 +49,39 @@ impl Load {
 }
 
 /// Sends requests until `stop` is set. Returns the errors.
-fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut client = Client::connect(to);
+fn client_loop(
+    address: SocketAddr,
+    keeps_alive: bool,
+    stop: &AtomicBool,
+    responses: &AtomicU64,
+) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {
-        let request = if keeps {
+        let request = if keeps_alive {
             GET
         } else {
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         };
         client.send(request);
-        match client.response() {
+        match client.read_response() {
             Ok(Some((head, _))) if head.starts_with("HTTP/1.1 200") => {
-                good.fetch_add(1, Ordering::Relaxed);
-                if !keeps || head.contains("Connection: close") {
-                    client = Client::connect(to);
+                responses.fetch_add(1, Ordering::Relaxed);
+                if !keeps_alive || head.contains("Connection: close") {
+                    client = Client::connect(address);
                 }
             }
             other => {
-                wrong.push(format!("{other:?}"));
-                client = Client::connect(to);
+                errors.push(format!("{other:?}"));
+                client = Client::connect(address);
             }
         }
     }
-    wrong
+    errors
 }
 
 #[test]
-fn reloads_under_load_fail_no_request() {
+fn no_request_fails_during_reloads() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let load = Load::start(proxy.listen, 6);
@@ -95,12 +100,12 @@ fn reloads_under_load_fail_no_request() {
 }
 
 #[test]
-fn dead_server_fails_no_retryable_request() {
-    let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
-    let proxy = Proxy::start("http", &[stays.address(), dies.address()], "");
+fn no_retryable_request_fails_if_a_server_dies() {
+    let (live, mut stopped) = (Origin::start("stays"), Origin::start("dies"));
+    let proxy = Proxy::start("http", &[live.address(), stopped.address()], "");
     let load = Load::start(proxy.listen, 4);
     load.wait_for_responses(100);
-    dies.stop();
+    stopped.stop();
     load.wait_for_responses(200);
     assert_eq!(load.stop(), Vec::<String>::new());
     assert!(proxy.status()["services"][0]["retries"].as_u64() > Some(0));

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
 /// Number of clients of each kind, sizes, and numbers of reloads and upgrades.
 struct Size {
     websockets: usize,
     /// Interval between two messages on a WebSocket.
-    pause: Duration,
+    message_interval: Duration,
     downloads: usize,
     uploads: usize,
     idle: usize,
@@ -31,7 +31,7 @@ fn size() -> Size {
     match std::env::var_os("WEIR_SOAK") {
         Some(_) => Size {
             websockets: 1000,
-            pause: Duration::from_secs(1),
+            message_interval: Duration::from_secs(1),
             downloads: 100,
             uploads: 100,
             idle: 100,
@@ -42,7 +42,7 @@ fn size() -> Size {
         },
         None => Size {
             websockets: 40,
-            pause: Duration::from_millis(100),
+            message_interval: Duration::from_millis(100),
             downloads: 6,
             uploads: 10,
             idle: 20,
@@ -57,17 +57,17 @@ fn size() -> Size {
 /// Size of an upload and of each write, in bytes.
 const UPLOAD_BYTES: usize = 200_000;
 const WRITE_BYTES: usize = 500;
-/// Interval between two writes or reads of a slow transfer.
-const WRITE_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval between two writes or reads of a slow transfer, and between checks of an idle client.
+const TRANSFER_INTERVAL: Duration = Duration::from_millis(200);
 
 type Outcome = Result<(), String>;
 
-/// Clients of one kind, each on its own thread, until they are stopped.
+/// Clients of one kind, each on its own thread.
 struct ClientGroup {
     threads: Vec<JoinHandle<Outcome>>,
 }
 
-/// State that all clients share.
+/// State shared by all clients.
 #[derive(Clone, Default)]
 struct Signals {
     stop: Arc<AtomicBool>,
@@ -88,23 +88,23 @@ impl Signals {
 impl ClientGroup {
     fn start(
         count: usize,
-        to: SocketAddr,
+        address: SocketAddr,
         signals: &Signals,
-        work: fn(&mut Client, &Signals) -> Outcome,
+        client_loop: fn(&mut Client, &Signals) -> Outcome,
     ) -> Self {
         let start = |number| {
             let signals = signals.clone();
             // Small stacks, because there may be thousands of threads.
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
-                let mut client = Client::connect(to);
+                let mut client = Client::connect(address);
                 // A long timeout, so that a slow machine is not reported as a broken connection.
                 let timeout = Some(Duration::from_secs(60));
                 client
                     .0
                     .set_read_timeout(timeout)
                     .expect("set read timeout");
-                work(&mut client, &signals).map_err(|why| format!("client {number}: {why}"))
+                client_loop(&mut client, &signals).map_err(|why| format!("client {number}: {why}"))
             });
             thread.expect("spawn a thread")
         };
@@ -113,8 +113,8 @@ impl ClientGroup {
         }
     }
 
-    /// Whether a client has ended early.
-    fn is_broken(&self) -> bool {
+    /// Returns whether a client has ended early.
+    fn has_ended_client(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
@@ -128,89 +128,95 @@ impl ClientGroup {
     }
 }
 
-fn describe(error: impl ToString) -> String {
+fn error_text(error: impl ToString) -> String {
     error.to_string()
 }
 
 /// Sends a message and reads it back, repeatedly.
-fn websocket(client: &mut Client, signals: &Signals) -> Outcome {
+fn run_websocket(client: &mut Client, signals: &Signals) -> Outcome {
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    client.0.write_all(upgrade.as_bytes()).map_err(describe)?;
-    let (head, _) = client.response().map_err(describe)?.ok_or("no response")?;
+    client.0.write_all(upgrade.as_bytes()).map_err(error_text)?;
+    let (head, _) = client
+        .read_response()
+        .map_err(error_text)?
+        .ok_or("no response")?;
     if !head.starts_with("HTTP/1.1 101") {
         return Err(head);
     }
     signals.mark_started();
-    let pause = size().pause;
+    let message_interval = size().message_interval;
     for round in 0u64.. {
         let message = [round.to_be_bytes(); 16].concat();
-        let mut back = vec![0; message.len()];
-        client.0.write_all(&message).map_err(describe)?;
+        let mut echo = vec![0; message.len()];
+        client.0.write_all(&message).map_err(error_text)?;
         client
             .0
-            .read_exact(&mut back)
+            .read_exact(&mut echo)
             .map_err(|e| format!("message {round}: {e}"))?;
-        if back != message {
+        if echo != message {
             return Err(format!("message {round}: wrong bytes"));
         }
         if signals.is_stopped() {
             break;
         }
-        std::thread::sleep(pause);
+        std::thread::sleep(message_interval);
     }
     Ok(())
 }
 
 /// Reads a body slowly until the test ends, then at full speed, and compares every byte.
-fn download(client: &mut Client, signals: &Signals) -> Outcome {
+fn run_download(client: &mut Client, signals: &Signals) -> Outcome {
     let bytes = size().download_bytes;
     let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.0.write_all(request.as_bytes()).map_err(describe)?;
+    client.0.write_all(request.as_bytes()).map_err(error_text)?;
     let mut head = Vec::new();
     let mut byte = [0u8; 1];
     while !head.ends_with(b"\r\n\r\n") {
-        client.0.read_exact(&mut byte).map_err(describe)?;
+        client.0.read_exact(&mut byte).map_err(error_text)?;
         head.push(byte[0]);
     }
     signals.mark_started();
-    let (mut at, mut buffer) = (0, vec![0; 64 * 1024]);
+    let (mut offset, mut buffer) = (0, vec![0; 64 * 1024]);
     // The expected bytes, from any offset in the pattern.
     let pattern: Vec<u8> = (0..=250).cycle().take(buffer.len() + 251).collect();
-    while at < bytes {
+    while offset < bytes {
         let length = client
             .0
             .read(&mut buffer)
-            .map_err(|e| format!("after {at} bytes: {e}"))?;
+            .map_err(|e| format!("after {offset} bytes: {e}"))?;
         if length == 0 {
-            return Err(format!("end of stream after {at} bytes"));
+            return Err(format!("end of stream after {offset} bytes"));
         }
-        if !pattern[at % 251..].starts_with(&buffer[..length]) {
-            return Err(format!("wrong bytes after {at} bytes"));
+        if !pattern[offset % 251..].starts_with(&buffer[..length]) {
+            return Err(format!("wrong bytes after {offset} bytes"));
         }
-        at += length;
+        offset += length;
         if !signals.is_stopped() {
-            std::thread::sleep(WRITE_INTERVAL);
+            std::thread::sleep(TRANSFER_INTERVAL);
         }
     }
     Ok(())
 }
 
 /// Sends a body slowly until the test ends, then at full speed. The server responds with the number of bytes received.
-fn upload(client: &mut Client, signals: &Signals) -> Outcome {
+fn run_upload(client: &mut Client, signals: &Signals) -> Outcome {
     let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
-    client.0.write_all(head.as_bytes()).map_err(describe)?;
+    client.0.write_all(head.as_bytes()).map_err(error_text)?;
     signals.mark_started();
-    for at in 0..UPLOAD_BYTES / WRITE_BYTES {
+    for index in 0..UPLOAD_BYTES / WRITE_BYTES {
         client
             .0
             .write_all(&[b'x'; WRITE_BYTES])
-            .map_err(|e| format!("write {at}: {e}"))?;
+            .map_err(|e| format!("write {index}: {e}"))?;
         if !signals.is_stopped() {
-            std::thread::sleep(WRITE_INTERVAL);
+            std::thread::sleep(TRANSFER_INTERVAL);
         }
     }
-    let (head, body) = client.response().map_err(describe)?.ok_or("no response")?;
+    let (head, body) = client
+        .read_response()
+        .map_err(error_text)?
+        .ok_or("no response")?;
     if body != UPLOAD_BYTES.to_string().as_bytes() {
         return Err(head);
     }
@@ -218,10 +224,10 @@ fn upload(client: &mut Client, signals: &Signals) -> Outcome {
 }
 
 /// Sends a request, waits until the test ends, and sends another request on the same connection.
-fn idle_client(client: &mut Client, signals: &Signals) -> Outcome {
+fn run_idle_client(client: &mut Client, signals: &Signals) -> Outcome {
     let mut fetch = || {
-        client.0.write_all(GET.as_bytes()).map_err(describe)?;
-        match client.response().map_err(describe)? {
+        client.0.write_all(GET.as_bytes()).map_err(error_text)?;
+        match client.read_response().map_err(error_text)? {
             Some((head, _)) if head.starts_with("HTTP/1.1 200") => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -229,7 +235,7 @@ fn idle_client(client: &mut Client, signals: &Signals) -> Outcome {
     fetch()?;
     signals.mark_started();
     while !signals.is_stopped() {
-        std::thread::sleep(WRITE_INTERVAL);
+        std::thread::sleep(TRANSFER_INTERVAL);
     }
     fetch()
 }
@@ -257,20 +263,22 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
     let long_timeouts = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
     let proxy = Proxy::start("http", &servers, long_timeouts);
     let signals = Signals::default();
-    let start = |count, work| ClientGroup::start(count, proxy.listen, &signals, work);
+    let start = |count, client_loop| ClientGroup::start(count, proxy.listen, &signals, client_loop);
     let groups = [
-        ("WebSockets", start(size.websockets, websocket)),
-        ("downloads", start(size.downloads, download)),
-        ("uploads", start(size.uploads, upload)),
-        ("idle clients", start(size.idle, idle_client)),
+        ("WebSockets", start(size.websockets, run_websocket)),
+        ("downloads", start(size.downloads, run_download)),
+        ("uploads", start(size.uploads, run_upload)),
+        ("idle clients", start(size.idle, run_idle_client)),
     ];
     let streams: Vec<Child> = (0..size.streams)
         .map(|number| start_http2_upload(&proxy, number))
         .collect();
     let all = size.websockets + size.downloads + size.uploads + size.idle;
     let started = || signals.started.load(Ordering::Relaxed);
-    let broken = || groups.iter().any(|(_, group)| group.is_broken());
-    until("all clients", || started() == all || broken());
+    let has_failed = || groups.iter().any(|(_, group)| group.has_ended_client());
+    wait_until("all clients have started", || {
+        started() == all || has_failed()
+    });
     let started_clients = started();
     // If a client fails before it has started, its error is reported at the end.
     let reloads = if started_clients == all {
@@ -290,8 +298,8 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
             &more,
         ));
         if round % (size.reloads / size.upgrades) == 0 {
-            let (done, text) = proxy.upgrade();
-            assert!(done, "{text}");
+            let (succeeded, output) = proxy.upgrade();
+            assert!(succeeded, "{output}");
         }
         std::thread::sleep(Duration::from_millis(500));
     }

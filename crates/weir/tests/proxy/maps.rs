@@ -22,7 +22,7 @@ fn status(proxy: &Proxy, path: &str, host: &str) -> String {
 }
 
 /// Returns the first line of the body, which is the name of the server.
-fn name(proxy: &Proxy, path: &str, host: &str) -> String {
+fn server_name(proxy: &Proxy, path: &str, host: &str) -> String {
     fetch(proxy, path, host)
         .1
         .lines()
@@ -31,11 +31,12 @@ fn name(proxy: &Proxy, path: &str, host: &str) -> String {
         .to_owned()
 }
 
-fn text(proxy: &Proxy, origins: [&Origin; 2], before: &str, routes: &str) -> String {
+/// Returns a configuration with pools `one` and `two`, the tables `tables` and these routes.
+fn configuration_with(proxy: &Proxy, origins: [&Origin; 2], tables: &str, routes: &str) -> String {
     let [one, two] = origins.map(Origin::address);
     let listen = proxy.listen;
     format!(
-        "{before}\n[pool.one]\nservers = [\"{one}\"]\n[pool.two]\nservers = [\"{two}\"]\n\n[service.s]\nlisten = \
+        "{tables}\n[pool.one]\nservers = [\"{one}\"]\n[pool.two]\nservers = [\"{two}\"]\n\n[service.s]\nlisten = \
          [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"one\"\n\n{routes}\n"
     )
 }
@@ -45,11 +46,11 @@ fn map_selects_pool_and_is_reloaded_on_change() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("hosts.map");
-    let many: String = (0..100_000)
-        .map(|at| format!("h{at}.example two\n"))
+    let entries: String = (0..100_000)
+        .map(|index| format!("h{index}.example two\n"))
         .collect();
-    fs::write(&file, format!("# hosts\n\na.example one\n{many}")).expect("write file");
-    let before = format!(
+    fs::write(&file, format!("# hosts\n\na.example one\n{entries}")).expect("write file");
+    let tables = format!(
         "[map.hosts]\nfile = {file:?}\n[map.area]\nkind = \"prefix\"\nkey = \"{{path}}\"\nentries = [\"/ public\", \
          \"/admin/ staff only\"]\n[map.net]\nkind = \"network\"\nkey = \"{{client}}\"\nentries = [\"127.0.0.0/8 \
          here\"]\ndefault = \"there\""
@@ -57,18 +58,18 @@ fn map_selects_pool_and_is_reloaded_on_change() {
     let routes = "[[route]]\nservice = \"s\"\npath = \"/text/*\"\nstatus = 200\nbody = \"{map.area} {map.net} \
                   {map.hosts}\"\n\n[[route]]\nservice = \"s\"\npool = { map = \"hosts\", default = \"one\" }\n\
                   set_header = [\"X-Area: {map.area}\"]";
-    let all = text(&proxy, [&one, &two], &before, routes);
-    proxy.reload(&all);
-    assert_eq!(name(&proxy, "/", "A.example:80"), "one");
-    assert_eq!(name(&proxy, "/", "h99999.example"), "two");
-    assert_eq!(name(&proxy, "/", "unknown.example"), "one");
+    let text = configuration_with(&proxy, [&one, &two], &tables, routes);
+    proxy.reload(&text);
+    assert_eq!(server_name(&proxy, "/", "A.example:80"), "one");
+    assert_eq!(server_name(&proxy, "/", "h99999.example"), "two");
+    assert_eq!(server_name(&proxy, "/", "unknown.example"), "one");
     assert!(
         fetch(&proxy, "/admin/x", "h1.example")
             .1
             .contains("X-Area: staff only\r\n")
     );
     assert_eq!(fetch(&proxy, "/text/x", "h7.example").1, "public here two");
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/", proxy.listen),
@@ -76,23 +77,23 @@ fn map_selects_pool_and_is_reloaded_on_change() {
         "Host: h5.example",
     ]);
     assert!(
-        done && output.contains("map hosts has \"two\" for \"h5.example\""),
+        succeeded && output.contains("map hosts has \"two\" for \"h5.example\""),
         "{output}"
     );
     // The file is read again without a reload.
     fs::write(&file, "a.example two\n").expect("write file");
     let deadline = Instant::now() + Duration::from_secs(30);
-    while name(&proxy, "/", "a.example") != "two" {
+    while server_name(&proxy, "/", "a.example") != "two" {
         assert!(Instant::now() < deadline, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(name(&proxy, "/", "h7.example"), "one");
-    // The pool of each value must exist. The previous map stays active.
+    assert_eq!(server_name(&proxy, "/", "h7.example"), "one");
+    // A value without a pool is rejected, and the previous map stays active.
     fs::write(&file, "a.example three\n").expect("write file");
-    let (done, output) = proxy.weir(&["reload"]);
-    assert!(!done && output.contains("three"), "{output}");
-    assert_eq!(name(&proxy, "/", "a.example"), "two");
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&["reload"]);
+    assert!(!succeeded && output.contains("three"), "{output}");
+    assert_eq!(server_name(&proxy, "/", "a.example"), "two");
+    let (succeeded, output) = proxy.weir(&[
         "check",
         "-c",
         proxy
@@ -101,15 +102,15 @@ fn map_selects_pool_and_is_reloaded_on_change() {
             .to_str()
             .expect("not UTF-8"),
     ]);
-    assert!(!done, "{output}");
+    assert!(!succeeded, "{output}");
     fs::write(
         proxy.directory.join("weir.toml"),
-        all.replace("{map.area}", "{map.aera}"),
+        text.replace("{map.area}", "{map.aera}"),
     )
     .expect("write file");
-    let (done, output) = proxy.weir(&["reload"]);
+    let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(
-        !done && output.contains("unknown variable `{map.aera}`"),
+        !succeeded && output.contains("unknown variable `{map.aera}`"),
         "{output}"
     );
 }
@@ -124,17 +125,17 @@ fn hosts_file_selects_route() {
         "[[route]]\nservice = \"s\"\nhost = [\"c.example\", {{ file = {file:?} }}]\npool = \"two\"\n\n[[route]]\n\
          service = \"s\"\nnot.host = {{ file = {file:?} }}\nstatus = 404\n"
     );
-    proxy.reload(&text(&proxy, [&one, &two], "", &routes));
+    proxy.reload(&configuration_with(&proxy, [&one, &two], "", &routes));
     for host in ["A.example", "x.B.example:81", "w17", "c.example"] {
-        assert_eq!(name(&proxy, "/", host), "two", "{host}");
+        assert_eq!(server_name(&proxy, "/", host), "two", "{host}");
     }
     for host in ["b.example", "x.a.example", "w"] {
         assert_eq!(status(&proxy, "/", host), "404", "{host}");
     }
     fs::write(&file, "a.example\nnot a host\n").expect("write file");
-    let (done, output) = proxy.weir(&["reload"]);
+    let (succeeded, output) = proxy.weir(&["reload"]);
     assert!(
-        !done && output.contains("hosts.txt:2: not a host"),
+        !succeeded && output.contains("hosts.txt:2: not a host"),
         "{output}"
     );
 }
@@ -148,7 +149,7 @@ fn route_limits_apply_only_to_the_route() {
                   [[route]]\nservice = \"s\"\npath = \"/key\"\nstatus = 204\n\
                   limits = { rate = \"1/m\", key = \"header:Host\" }\n\n\
                   [[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"two\"\nmax_connections = 1";
-    proxy.reload(&text(&proxy, [&one, &two], "", routes));
+    proxy.reload(&configuration_with(&proxy, [&one, &two], "", routes));
     let statuses: Vec<String> = (0..5).map(|_| status(&proxy, "/login", "h")).collect();
     assert_eq!(statuses, ["200", "200", "200", "429", "429"]);
     assert_eq!(status(&proxy, "/other", "h"), "200");
@@ -177,7 +178,7 @@ fn route_limits_apply_only_to_the_route() {
     client.send("0\r\n\r\n");
     assert!(
         client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response")
             .0

@@ -21,13 +21,13 @@ fn metrics(proxy: &Proxy, accept: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the sum of all series whose line contains these texts.
-fn value(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+/// Returns the sum of all series with this name whose line contains all labels.
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let lines = metrics.lines().filter(|line| {
-        let is_it = line
+        let is_series = line
             .strip_prefix(name)
             .is_some_and(|rest| rest.starts_with('{'));
-        is_it && labels.iter().all(|label| line.contains(label))
+        is_series && labels.iter().all(|label| line.contains(label))
     });
     lines
         .map(|line| {
@@ -41,21 +41,21 @@ fn value(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Asserts that promtool accepts the metrics.
-fn promtool(metrics: &str) {
-    let mut promtool = Command::new("promtool");
-    promtool.args(["check", "metrics"]);
-    let output = output_with_input(&mut promtool, metrics.as_bytes());
-    let printed = [output.stdout, output.stderr].concat();
+fn check_with_promtool(metrics: &str) {
+    let mut check = Command::new("promtool");
+    check.args(["check", "metrics"]);
+    let output = output_with_input(&mut check, metrics.as_bytes());
+    let text = [output.stdout, output.stderr].concat();
     assert!(
-        output.status.success() && printed.is_empty(),
+        output.status.success() && text.is_empty(),
         "{}",
-        String::from_utf8_lossy(&printed)
+        String::from_utf8_lossy(&text)
     );
 }
 
-/// Parses OpenMetrics with Prometheus' Python client, which checks names, types, units and order. It must find as many
-/// samples as there are lines.
-fn parse_open_metrics(text: &str) {
+/// Asserts that Prometheus' Python client parses metrics in OpenMetrics format, and finds as many samples as there are
+/// lines. The client checks names, types, units and order.
+fn check_open_metrics(text: &str) {
     let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
                   families = parser.text_string_to_metric_families(sys.stdin.read())\n\
                   print(sum(len(it.samples) for it in families))";
@@ -86,44 +86,47 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     }
     Client::connect(proxy.listen).fetch("GET /bad HTTP/1.1\r\nHost : h\r\n\r\n");
     let text = metrics(&proxy, "*/*");
-    promtool(&text);
-    let of = |name: &str, labels: &[&str]| value(&text, name, labels);
+    check_with_promtool(&text);
+    let sum_of = |name: &str, labels: &[&str]| sum(&text, name, labels);
     assert_eq!(
-        of("weir_proxy_total_seconds_count", &[]),
+        sum_of("weir_proxy_total_seconds_count", &[]),
         23.0,
-        "with a head"
+        "a malformed request must not be counted"
     );
-    assert_eq!(of("weir_pool_requests_total", &["pool=\"p\""]), 20.0);
-    assert_eq!(of("weir_pool_response_seconds_count", &[]), 20.0);
+    assert_eq!(sum_of("weir_pool_requests_total", &["pool=\"p\""]), 20.0);
+    assert_eq!(sum_of("weir_pool_response_seconds_count", &[]), 20.0);
     assert_eq!(
-        of("weir_pool_response_seconds_bucket", &["le=\"+Inf\""]),
+        sum_of("weir_pool_response_seconds_bucket", &["le=\"+Inf\""]),
         20.0
     );
-    assert_eq!(of("weir_route_responses_total", &["class=\"3xx\""]), 3.0);
+    assert_eq!(
+        sum_of("weir_route_responses_total", &["class=\"3xx\""]),
+        3.0
+    );
     let rejected = ["kind=\"rejected\"", "fault=\"client\""];
-    assert_eq!(of("weir_proxy_failures_total", &rejected), 1.0);
-    assert_eq!(of("weir_server_response_seconds_count", &[]), 20.0);
+    assert_eq!(sum_of("weir_proxy_failures_total", &rejected), 1.0);
+    assert_eq!(sum_of("weir_server_response_seconds_count", &[]), 20.0);
     let server = format!("server=\"{}\"", origin.address());
     assert_eq!(
-        of("weir_server_responses_total", &[&server, "class=\"2xx\""]),
+        sum_of("weir_server_responses_total", &[&server, "class=\"2xx\""]),
         20.0
     );
     assert!(
-        of(
+        sum_of(
             "weir_server_response_seconds",
             &[&server, "quantile=\"0.99\""]
         ) > 0.0
     );
     // Requests that were first sent to the server that does not listen.
     let dead = format!("server=\"{dead}\"");
-    let failed = of("weir_server_connect_failures_total", &[&dead]);
+    let failed = sum_of("weir_server_connect_failures_total", &[&dead]);
     assert!(failed > 0.0, "{text}");
-    assert_eq!(of("weir_server_redispatches_total", &[&dead]), failed);
-    assert_eq!(of("weir_proxy_retries_total", &[]), failed);
+    assert_eq!(sum_of("weir_server_redispatches_total", &[&dead]), failed);
+    assert_eq!(sum_of("weir_proxy_retries_total", &[]), failed);
 
     let open = metrics(&proxy, "application/openmetrics-text; version=1.0.0");
     assert!(open.ends_with("# EOF\n") && open.contains("# TYPE weir_pool_requests counter\n"));
-    parse_open_metrics(&open);
+    check_open_metrics(&open);
 
     let status = proxy.status();
     let service = &status["services"][0];
@@ -139,7 +142,7 @@ fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     assert_eq!(service["servers"][0]["active_max"], 1);
 }
 
-/// HTTP/2 over plain TCP, with curl.
+/// The first client is curl with HTTP/2 over plain TCP.
 #[test]
 fn connections_frames_peaks_and_longest_times_are_counted() {
     let origin = Origin::start("o");
@@ -157,11 +160,11 @@ fn connections_frames_peaks_and_longest_times_are_counted() {
         ])
         .output()
         .expect("run curl");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(printed.ends_with("200"), "{printed}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.ends_with("200"), "{text}");
     Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let service = || proxy.status()["services"][0].clone();
-    super::keeper::until("the end of both connections", || {
+    super::keeper::wait_until("both connections have ended", || {
         let service = service();
         service["clients"] == 0 && service["requests_per_second_max"].as_u64() >= Some(1)
     });
@@ -206,12 +209,12 @@ fn histograms_of_servers_are_exported_on_request() {
     proxy.reload(&text.replace("[node]\n", "[node]\nmetrics = \"full\"\n"));
     let text = metrics(&proxy, "*/*");
     assert_eq!(
-        value(&text, name, &["le=\"+Inf\""]),
+        sum(&text, name, &["le=\"+Inf\""]),
         1.0,
-        "the histogram survives the reload"
+        "the histogram must survive the reload"
     );
-    promtool(&text);
-    parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
+    check_with_promtool(&text);
+    check_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let reloads = proxy.status()["reloads"].clone();
     assert_eq!(reloads[0]["revision"], 2, "{reloads:#}");
     let gauge = |text: &str, name: &str| -> f64 {
@@ -225,8 +228,8 @@ fn histograms_of_servers_are_exported_on_request() {
     std::fs::write(&file, "[nod]\n").expect("write file");
     assert!(!proxy.weir(&["reload"]).0);
     let text = metrics(&proxy, "*/*");
-    promtool(&text);
-    let count = |result: &str| value(&text, "weir_reloads_total", &[result]);
+    check_with_promtool(&text);
+    let count = |result: &str| sum(&text, "weir_reloads_total", &[result]);
     assert_eq!((count("applied"), count("refused")), (1.0, 1.0));
     assert_eq!(gauge(&text, "weir_last_reload_successful"), 0.0);
     assert!(gauge(&text, "weir_last_reload_timestamp_seconds") > 1.7e9);
@@ -264,11 +267,14 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let end = authority.openssl("x509 -in soon.crt -noout -enddate -dateopt iso_8601");
     let end = end.trim().replace("notAfter=", "").replace(' ', "T");
-    // Full days, so one fewer after a second.
-    super::keeper::until("the days that are left", || {
-        let (status, _) = expiries(&proxy, FAMILY);
-        status[0]["days_left"] == 8 && status[1]["days_left"] == 59
-    });
+    // `days_left` counts full days, so it is one less than the validity of the new certificate.
+    super::keeper::wait_until(
+        "the status has the remaining days of both certificates",
+        || {
+            let (status, _) = expiries(&proxy, FAMILY);
+            status[0]["days_left"] == 8 && status[1]["days_left"] == 59
+        },
+    );
     let (status, values) = expiries(&proxy, FAMILY);
     assert_eq!(status.as_array().map(Vec::len), Some(2), "{status:#}");
     let first = &status[0];
@@ -285,11 +291,11 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
         .as_array()
         .expect("not an array")
         .iter()
-        .filter_map(|it| it["not_after_s"].as_f64())
+        .filter_map(|certificate| certificate["not_after_s"].as_f64())
         .collect();
     assert_eq!(values, seconds);
-    promtool(&metrics(&proxy, "*/*"));
-    parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
+    check_with_promtool(&metrics(&proxy, "*/*"));
+    check_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
     let (_, text) = proxy.weir(&["status"]);
     let warning = format!(
         "  warning: certificate {}: expires in 8 days\n",
@@ -301,7 +307,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     );
     // The files are read again without a reload.
     authority.sign("soon", "DNS:soon.example", 40);
-    super::keeper::until("the renewed certificate", || {
+    super::keeper::wait_until("the status has the renewed certificate", || {
         expiries(&proxy, FAMILY).0[0]["days_left"] == 39
     });
     let (_, text) = proxy.weir(&["status", "p"]);
@@ -312,13 +318,16 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     assert!(text.contains(&line) && !text.contains("warning"), "{text}");
     // With a reload: fewer certificates, then no TLS.
     let (_, before) = expiries(&proxy, FAMILY);
-    let later = format!("{}/later.pem", authority.certs());
-    let own = |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
-    proxy.reload(&own(&format!("tls = {{ certificates = \"{later}\" }}")));
+    let later_file = format!("{}/later.pem", authority.certs());
+    let configuration_with =
+        |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
+    proxy.reload(&configuration_with(&format!(
+        "tls = {{ certificates = \"{later_file}\" }}"
+    )));
     let (status, after) = expiries(&proxy, FAMILY);
-    assert_eq!(status[0]["file"], later, "{status:#}");
+    assert_eq!(status[0]["file"], later_file, "{status:#}");
     assert_eq!(after, before[1..]);
-    proxy.reload(&own(""));
+    proxy.reload(&configuration_with(""));
     assert_eq!(expiries(&proxy, FAMILY), (Value::Null, Vec::new()));
 }
 
@@ -332,7 +341,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
         .replace("DEAD", &dead.to_string())
         .replace("LIVE", &origin.address().to_string());
     let proxy = Proxy::start("http", &[origin.address()], &check);
-    super::keeper::until("the state", || {
+    super::keeper::wait_until("the dead server is down", || {
         proxy
             .weir(&["status", "--down"])
             .1
@@ -346,18 +355,18 @@ fn status_shows_one_pool_or_servers_that_are_down() {
         .as_array()
         .expect("no servers");
     assert!(
-        servers.iter().all(|it| it["pool"] == "q") && servers.len() == 2,
+        servers.iter().all(|server| server["pool"] == "q") && servers.len() == 2,
         "{pool:#}"
     );
-    let (found, printed) = proxy.weir(&["status", "nope"]);
+    let (succeeded, output) = proxy.weir(&["status", "nope"]);
     assert!(
-        !found && printed.contains("pool nope: not found; services use p, q"),
-        "{printed}"
+        !succeeded && output.contains("pool nope: not found; services use p, q"),
+        "{output}"
     );
 }
 
 /// Sends a line with a HAProxy command to the socket. Returns the response.
-fn command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
+fn run_command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
     stream.write_all(line.as_bytes())?;
@@ -366,8 +375,8 @@ fn command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Returns the response of the installed HAProxy to a line of commands.
-fn installed_haproxy(line: &str) -> String {
+/// Starts the installed HAProxy and sends a line with a command to it. Returns the response.
+fn query_installed_haproxy(line: &str) -> String {
     let directory = std::env::temp_dir().join(format!("weir-haproxy-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("create directory");
     let (file, socket) = (directory.join("haproxy.cfg"), directory.join("socket"));
@@ -386,20 +395,20 @@ fn installed_haproxy(line: &str) -> String {
         .stderr(Stdio::null())
         .spawn()
         .expect("start haproxy (see `make deps`)");
-    let mut answer = String::new();
-    super::keeper::until("HAProxy's statistics", || {
-        answer = command(&socket, line).unwrap_or_default();
-        !answer.is_empty()
+    let mut response = String::new();
+    super::keeper::wait_until("HAProxy returns its statistics", || {
+        response = run_command(&socket, line).unwrap_or_default();
+        !response.is_empty()
     });
     let _ = haproxy.kill();
     let _ = haproxy.wait();
     let _ = std::fs::remove_dir_all(&directory);
-    answer
+    response
 }
 
 /// Returns the field names of the installed HAProxy.
 fn installed_haproxy_fields() -> Vec<String> {
-    let text = installed_haproxy("show stat typed\n");
+    let text = query_installed_haproxy("show stat typed\n");
     // `F.2.0.0.pxname.1:KNSV:str:a`
     let names = text.lines().filter_map(|line| line.split('.').nth(4));
     names.map(str::to_owned).collect()
@@ -416,24 +425,27 @@ fn haproxy_commands_show_status_values() {
         client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     client.fetch("GET /moved/x HTTP/1.1\r\nHost: h\r\n\r\n");
-    let order = format!("p/{dead}");
-    assert!(proxy.weir(&["server", &order, "maint"]).0);
+    let server = format!("p/{dead}");
+    assert!(proxy.weir(&["server", &server, "maint"]).0);
     let socket = proxy.directory.join("run/weir.sock");
-    let text = command(&socket, "show stat\n").expect("run command");
+    let text = run_command(&socket, "show stat\n").expect("run command");
     let header = text.lines().next().unwrap_or_default();
-    let real = installed_haproxy("show stat\n");
+    let real = query_installed_haproxy("show stat\n");
     assert!(header.starts_with("# pxname,svname,qcur,"), "{text}");
     assert!(real.starts_with(header), "{header}\n{real}");
-    let names: Vec<&str> = header.trim_start_matches("# ").split(',').collect();
+    let field_names: Vec<&str> = header.trim_start_matches("# ").split(',').collect();
     let field = |proxy: &str, server: &str, name: &str| -> String {
         let start = format!("{proxy},{server},");
         let line = text.lines().find(|line| line.starts_with(&start));
-        let at = names.iter().position(|it| *it == name).expect(name);
+        let index = field_names
+            .iter()
+            .position(|other| *other == name)
+            .expect(name);
         let line = line.unwrap_or_else(|| panic!("{start}: {text}"));
-        line.split(',').nth(at).expect(name).to_owned()
+        line.split(',').nth(index).expect(name).to_owned()
     };
     let server = origin.address().to_string();
-    for (proxy, name, of, value) in [
+    for (proxy, name, field_name, expected) in [
         ("s", "FRONTEND", "req_tot", "7"),
         ("s", "FRONTEND", "hrsp_2xx", "6"),
         ("s", "FRONTEND", "hrsp_3xx", "1"),
@@ -449,25 +461,29 @@ fn haproxy_commands_show_status_values() {
         ("p", "BACKEND", "status", "UP"),
         ("p", "BACKEND", "type", "1"),
     ] {
-        assert_eq!(field(proxy, name, of), value, "{proxy} {name} {of}: {text}");
+        assert_eq!(
+            field(proxy, name, field_name),
+            expected,
+            "{proxy} {name} {field_name}: {text}"
+        );
     }
     assert_ne!(field("p", &server, "bout"), "0");
     assert!(text.ends_with("\n\n"), "{text}");
-    let info = command(&socket, "show info\r\n").expect("run command");
+    let info = run_command(&socket, "show info\r\n").expect("run command");
     let pid = format!("\nPid: {}\n", proxy.status()["pid"]);
     assert!(
         info.starts_with("Name: Weir\n") && info.contains(&pid) && info.contains("\nCumReq: 7\n"),
         "{info}"
     );
-    // Commands cannot change anything. A line without an end is processed when the client shuts down writing.
-    let refused = command(&socket, "enable server p/x\n").expect("run command");
-    assert!(refused.contains("Unknown command") && refused.contains("weir server"));
-    let endless = command(&socket, &"x".repeat(1024)).expect("run command");
+    // Commands cannot change anything. A line without an end is rejected when it is too long.
+    let rejected = run_command(&socket, "enable server p/x\n").expect("run command");
+    assert!(rejected.contains("Unknown command") && rejected.contains("weir server"));
+    let endless = run_command(&socket, &"x".repeat(1024)).expect("run command");
     assert!(endless.starts_with("Unknown command"), "{endless}");
     assert_eq!(field("p", &dead.to_string(), "status"), "MAINT");
 }
 
-/// Every field of HAProxy's statistics has a row, and every name of Weir in it exists.
+/// Every field of HAProxy's statistics has a row in the manual, and every name of Weir in the rows exists.
 #[test]
 fn haproxy_stat_fields_are_mapped() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -490,8 +506,8 @@ fn haproxy_stat_fields_are_mapped() {
             "{field} has no row"
         );
     }
-    let names = |(_, weir): &&(&str, &str)| !weir.contains('`');
-    let without: Vec<_> = rows.iter().filter(names).collect();
+    let names_nothing = |(_, weir): &&(&str, &str)| !weir.contains('`');
+    let without: Vec<_> = rows.iter().filter(names_nothing).collect();
     assert!(
         without.len() * 100 <= rows.len() * 15
             && without.iter().all(|row| row.1.starts_with("none: ")),
@@ -504,12 +520,15 @@ fn haproxy_stat_fields_are_mapped() {
     let proxy = Proxy::start("http", &[origin.address()], &check);
     let mut client = Client::connect(proxy.listen);
     client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
-    let known = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
+    let documents = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
     for (field, weir) in rows {
         // Names are between backticks. Error kinds occur only in metrics.
         for name in weir.split('`').skip(1).step_by(2) {
             let found = [format!("\"{name}\""), format!("# TYPE {name} ")];
-            assert!(found.iter().any(|it| known.contains(it)), "{field}: {name}");
+            assert!(
+                found.iter().any(|text| documents.contains(text)),
+                "{field}: {name}"
+            );
         }
     }
 }
@@ -529,13 +548,13 @@ fn contributed_dashboard_and_rules_use_existing_series() {
     let _: Value = serde_json::from_str(&dashboard).expect("parse JSON");
     let mut used = 0;
     for file in [dashboard, read("prometheus/weir-rules.yml")] {
-        let words = file.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+        let words = file.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         for name in words.filter(|word| word.starts_with("weir_")) {
             let family = ["_bucket", "_sum", "_count"]
                 .iter()
-                .find_map(|it| name.strip_suffix(it));
-            let known = |name: &str| text.contains(&format!("# TYPE {name} "));
-            assert!(known(name) || family.is_some_and(known), "{name}");
+                .find_map(|suffix| name.strip_suffix(suffix));
+            let exists = |name: &str| text.contains(&format!("# TYPE {name} "));
+            assert!(exists(name) || family.is_some_and(exists), "{name}");
             used += 1;
         }
     }
@@ -549,8 +568,7 @@ fn contributed_dashboard_and_rules_use_existing_series() {
             .current_dir(contrib.join("prometheus"))
             .output()
             .expect("run promtool");
-        let printed =
-            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{printed}");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{text}");
     }
 }

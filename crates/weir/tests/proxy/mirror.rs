@@ -1,21 +1,21 @@
-//! `mirror` of routes: the content of copies, and that neither a slow nor a dead mirror affects responses.
+//! Tests the `mirror` key of routes: copies of requests, and responses with a slow or dead mirror.
 
 use std::net::TcpListener;
 use std::process::Command;
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::origin::Origin;
 use super::receiver::Receiver;
 use super::{Client, GET, Proxy, free_address, fs};
 
 /// Starts a daemon whose only route sends copies to `mirror`.
-fn proxy(origin: &Origin, pool: &str, mirror: &str) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
-    proxy.reload(&text(&proxy, origin, pool, mirror));
-    proxy
+fn start_proxy(origin: &Origin, pool: &str, mirror: &str) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
+    daemon.reload(&configuration_with(&daemon, origin, pool, mirror));
+    daemon
 }
 
-fn text(proxy: &Proxy, origin: &Origin, pool: &str, mirror: &str) -> String {
+fn configuration_with(proxy: &Proxy, origin: &Origin, pool: &str, mirror: &str) -> String {
     let (server, listen) = (origin.address(), proxy.listen);
     format!(
         "[pool.p]\nservers = [\"{server}\"]\n\n[pool.m]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
@@ -43,12 +43,12 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
         "servers = [\"{}\"]\nhost = \"{{header.x-one}}.mirror.example\"",
         mirror.address
     );
-    let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 100000 }");
+    let proxy = start_proxy(&origin, &pool, "{ pool = \"m\", body = 100000 }");
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch("GET /a?b HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    let seen = String::from_utf8_lossy(&body).into_owned();
-    assert!(seen.contains("\nHost: h\r\n"), "{seen}");
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
+    assert!(forwarded.contains("\nHost: h\r\n"), "{forwarded}");
     // Bodies that arrive with the head, are buffered before the server is selected, or arrive while the request is
     // forwarded.
     for length in [10, 10_000, 90_000] {
@@ -58,7 +58,7 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     }
     let chunked = "POST /sum HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     assert_eq!(client.fetch(chunked).1, b"5");
-    until("the copies", || mirror.received().len() == 5);
+    wait_until("all copies have arrived", || mirror.received().len() == 5);
     let received = mirror.received().clone();
     let first = &received[0].head;
     assert!(
@@ -66,24 +66,27 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
         "{first}"
     );
     assert!(first.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{first}");
-    let lengths: Vec<usize> = received[1..4].iter().map(|it| it.body.len()).collect();
+    let lengths: Vec<usize> = received[1..4]
+        .iter()
+        .map(|request| request.body.len())
+        .collect();
     assert_eq!(lengths, [10, 10_000, 90_000]);
     assert!(
         received[1..4]
             .iter()
-            .all(|it| it.body.iter().all(|byte| *byte == b'x'))
+            .all(|request| request.body.iter().all(|byte| *byte == b'x'))
     );
     assert_eq!(received[4].body_text(), "5\r\nhello\r\n0\r\n\r\n");
-    // Responses with errors are complete. Only client requests count for the service.
-    let of_mirror = |proxy: &Proxy| {
+    // Error responses of the mirror are not failures. Only client requests count for the service.
+    let mirror_server = |proxy: &Proxy| {
         let status = proxy.status();
         let servers = status["services"][0]["servers"].as_array().cloned();
         let mut servers = servers.unwrap_or_default().into_iter();
         let name = mirror.address.to_string();
         servers.find(|server| server["address"] == *name)
     };
-    until("the responses", || {
-        of_mirror(&proxy).is_some_and(|server| server["active_connections"] == 0)
+    wait_until("the responses of the mirror are complete", || {
+        mirror_server(&proxy).is_some_and(|server| server["active_connections"] == 0)
     });
     assert_eq!(count(&proxy, "mirrored"), 5);
     assert_eq!(count(&proxy, "mirror_failed"), 0);
@@ -98,10 +101,10 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
 }
 
 #[test]
-fn longer_bodies_and_upgrades_are_not_copied() {
+fn long_bodies_and_upgrades_are_not_copied() {
     let (origin, mirror) = (Origin::start("o"), Receiver::start());
     let pool = format!("servers = [\"{}\"]", mirror.address);
-    let proxy = proxy(&origin, &pool, "{ pool = \"m\", body = 1000 }");
+    let proxy = start_proxy(&origin, &pool, "{ pool = \"m\", body = 1000 }");
     let mut client = Client::connect(proxy.listen);
     assert_eq!(client.fetch(&post("/sum", 1001)).1, b"1001");
     let body = "x".repeat(1001);
@@ -114,10 +117,15 @@ fn longer_bodies_and_upgrades_are_not_copied() {
     let (head, _) = upgraded
         .fetch("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    // Without bodies every request can be copied.
-    proxy.reload(&text(&proxy, &origin, &pool, "{ pool = \"m\", body = 0 }"));
+    // If copies have no body, every request can be copied.
+    proxy.reload(&configuration_with(
+        &proxy,
+        &origin,
+        &pool,
+        "{ pool = \"m\", body = 0 }",
+    ));
     assert_eq!(client.fetch(&post("/sum", 70_000)).1, b"70000");
-    until("the copy", || !mirror.received().is_empty());
+    wait_until("the copy has arrived", || !mirror.received().is_empty());
     let received = mirror.received().clone();
     assert_eq!(received.len(), 1, "{received:?}");
     let head = &received[0].head;
@@ -126,7 +134,7 @@ fn longer_bodies_and_upgrades_are_not_copied() {
         "{head}"
     );
     // No request is copied.
-    proxy.reload(&text(
+    proxy.reload(&configuration_with(
         &proxy,
         &origin,
         &pool,
@@ -144,7 +152,7 @@ fn slow_and_dead_mirrors_change_no_response() {
     silent.set_nonblocking(true).expect("set nonblocking");
     let address = silent.local_addr().expect("get local address");
     let slow = format!("servers = [\"{address}\"]");
-    let proxy = proxy(&origin, &slow, "{ pool = \"m\", concurrent = 4 }");
+    let proxy = start_proxy(&origin, &slow, "{ pool = \"m\", concurrent = 4 }");
     let fetch = |times: usize| {
         let mut client = Client::connect(proxy.listen);
         for _ in 0..times {
@@ -164,12 +172,16 @@ fn slow_and_dead_mirrors_change_no_response() {
     assert_eq!(connections.len(), 4);
     // The copies fail, which releases their slots.
     drop(connections);
-    until("the failures", || count(&proxy, "mirror_failed") == 4);
+    wait_until("the failed copies are counted", || {
+        count(&proxy, "mirror_failed") == 4
+    });
     drop(silent);
     let dead = format!("servers = [\"{}\"]", free_address());
-    proxy.reload(&text(&proxy, &origin, &dead, "\"m\""));
+    proxy.reload(&configuration_with(&proxy, &origin, &dead, "\"m\""));
     fetch(100);
-    until("the failures", || count(&proxy, "mirror_failed") == 104);
+    wait_until("the failed copies are counted", || {
+        count(&proxy, "mirror_failed") == 104
+    });
     assert_eq!(count(&proxy, "mirror_skipped"), 96);
     assert_eq!(count(&proxy, "requests"), 200);
     assert_eq!(
@@ -183,7 +195,7 @@ fn copies_in_progress_do_not_delay_shutdown() {
     let origin = Origin::start("o");
     let silent = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = silent.local_addr().expect("get local address");
-    let mut proxy = proxy(&origin, &format!("servers = [\"{address}\"]"), "\"m\"");
+    let mut proxy = start_proxy(&origin, &format!("servers = [\"{address}\"]"), "\"m\"");
     // At the end of the drain timeout, requests in progress would be closed and logged.
     let file = proxy.directory.join("weir.toml");
     let long_drain = format!(
@@ -210,7 +222,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         mirror.address, second.listen
     ));
     let pool = format!("servers = [\"{}\"]\nhttp2 = true", second.listen);
-    let proxy = proxy(&origin, &pool, "\"m\"");
+    let proxy = start_proxy(&origin, &pool, "\"m\"");
     let output = Command::new("curl")
         .args([
             "-s",
@@ -224,7 +236,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         .output()
         .expect("run curl (see tools/install-deps.sh)");
     assert_eq!(output.stdout, b"5");
-    until("the copy", || !mirror.received().is_empty());
+    wait_until("the copy has arrived", || !mirror.received().is_empty());
     let received = mirror.received().clone();
     assert!(
         received[0].head.starts_with("POST /sum HTTP/1.1\r\n"),
@@ -240,16 +252,16 @@ fn requests_over_http2_are_copied_to_http2_servers() {
 fn explain_plan_and_errors_name_the_mirror() {
     let origin = Origin::start("o");
     let pool = "servers = [\"127.0.0.1:1\"]";
-    let proxy = proxy(
+    let proxy = start_proxy(
         &origin,
         pool,
         "{ pool = \"m\", percent = 2.5, concurrent = 7 }",
     );
-    let printed = "2.50 % to pool m, bodies up to 65536 bytes, 7 at once";
+    let description = "2.50 % to pool m, bodies up to 65536 bytes, 7 at once";
     let request = format!("GET http://{}/", proxy.listen);
-    let (done, output) = proxy.weir(&["explain", "--request", &request]);
+    let (succeeded, output) = proxy.weir(&["explain", "--request", &request]);
     assert!(
-        done && output.contains(&format!("copies: {printed}")),
+        succeeded && output.contains(&format!("copies: {description}")),
         "{output}"
     );
     let check = |text: &str| {
@@ -257,20 +269,20 @@ fn explain_plan_and_errors_name_the_mirror() {
         fs::write(&file, text).expect("write file");
         proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")])
     };
-    for (mirror, printed) in [
+    for (mirror, error) in [
         ("\"absent\"", "pool `absent` does not exist"),
         ("{ percent = 5 }", "pool"),
         ("{ pool = \"m\", percent = 101 }", "percent"),
         ("{ pool = \"m\", body = \"1GiB\" }", "body"),
         ("{ pool = \"m\", fraction = 5 }", "did you mean `percent`"),
     ] {
-        let (done, output) = check(&text(&proxy, &origin, pool, mirror));
-        assert!(!done && output.contains(printed), "{mirror}: {output}");
+        let (succeeded, output) = check(&configuration_with(&proxy, &origin, pool, mirror));
+        assert!(!succeeded && output.contains(error), "{mirror}: {output}");
     }
-    let answered = text(&proxy, &origin, pool, "\"m\"").replace(
+    let static_response = configuration_with(&proxy, &origin, pool, "\"m\"").replace(
         "service = \"s\"\npool = \"p\"\n",
         "service = \"s\"\nstatus = 204\n",
     );
-    let (_, output) = check(&answered);
+    let (_, output) = check(&static_response);
     assert!(output.contains("`mirror` has no effect"), "{output}");
 }

@@ -15,7 +15,7 @@ use super::Proxy;
 
 const SERVERS: usize = 4;
 const CLIENTS: usize = 8;
-/// Requests that a client sends over one connection.
+/// Maximum number of requests that a client sends over one connection.
 const REQUESTS_PER_CONNECTION: u64 = 50;
 const LARGE_BYTES: usize = 150_000;
 
@@ -27,7 +27,7 @@ struct Server {
     name: String,
     address: SocketAddr,
     ledger: Ledger,
-    alive: Arc<AtomicBool>,
+    is_alive: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -39,7 +39,7 @@ impl Server {
             name: name.to_owned(),
             address: listener.local_addr().expect("get local address"),
             ledger: Ledger::default(),
-            alive: Arc::default(),
+            is_alive: Arc::default(),
             open: Arc::default(),
             thread: None,
         };
@@ -48,12 +48,12 @@ impl Server {
     }
 
     fn listen(&mut self, listener: TcpListener) {
-        self.alive = Arc::new(AtomicBool::new(true));
-        let (alive, open) = (Arc::clone(&self.alive), Arc::clone(&self.open));
+        self.is_alive = Arc::new(AtomicBool::new(true));
+        let (is_alive, open) = (Arc::clone(&self.is_alive), Arc::clone(&self.open));
         let (ledger, name) = (Arc::clone(&self.ledger), self.name.clone());
         self.thread = Some(std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if !alive.load(Ordering::Acquire) {
+                if !is_alive.load(Ordering::Acquire) {
                     return;
                 }
                 let mut open = open.lock().expect("lock poisoned");
@@ -65,9 +65,9 @@ impl Server {
         }));
     }
 
-    /// Closes the listener, and all connections at any point.
+    /// Closes the listener and all connections, even during a response.
     fn stop(&mut self) {
-        self.alive.store(false, Ordering::Release);
+        self.is_alive.store(false, Ordering::Release);
         // Wakes the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
         self.thread.take().map(JoinHandle::join);
@@ -92,7 +92,9 @@ impl Server {
 
 /// Returns bytes that are derived from a request's number.
 fn content(number: u64, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (number as usize + at) as u8).collect()
+    (0..length)
+        .map(|index| (number as usize + index) as u8)
+        .collect()
 }
 
 /// Returns a checksum of the bytes.
@@ -123,8 +125,8 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(Some(head))
 }
 
-/// Reads a body by its framing. A body without a length is read to the end of the stream if `to_end` is true.
-fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Result<Vec<u8>> {
+/// Reads a body by its framing. A body without a length is read to the end of the stream if `until_eof` is true.
+fn read_body(head: &str, reader: &mut impl BufRead, until_eof: bool) -> std::io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if field(head, "transfer-encoding").is_some() {
         loop {
@@ -132,10 +134,10 @@ fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Re
             reader.read_line(&mut line)?;
             let size = usize::from_str_radix(line.trim(), 16);
             let size = size.map_err(|_| std::io::ErrorKind::UnexpectedEof)?;
-            let from = body.len();
-            body.resize(from + size + 2, 0);
-            reader.read_exact(&mut body[from..])?;
-            body.truncate(from + size);
+            let start = body.len();
+            body.resize(start + size + 2, 0);
+            reader.read_exact(&mut body[start..])?;
+            body.truncate(start + size);
             if size == 0 {
                 return Ok(body);
             }
@@ -146,7 +148,7 @@ fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Re
             body.resize(length, 0);
             reader.read_exact(&mut body)?;
         }
-        None if to_end => drop(reader.read_to_end(&mut body)?),
+        None if until_eof => drop(reader.read_to_end(&mut body)?),
         None => {}
     }
     Ok(body)
@@ -209,7 +211,7 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
 #[derive(Debug)]
 enum Outcome {
     /// A complete response from this server.
-    Answered(String),
+    Served(String),
     /// A response from Weir itself.
     Failed(String),
     /// The response began and was cut off.
@@ -218,9 +220,12 @@ enum Outcome {
     NoResponse,
 }
 
+/// The properties of a request.
 struct RequestKind {
     method: &'static str,
+    /// The kind of response that the path requests.
     kind: &'static str,
+    /// The content, and whether it is sent in chunks.
     body: Option<(Vec<u8>, bool)>,
 }
 
@@ -260,16 +265,16 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     let Ok(Some(head)) = read_head(reader) else {
         return (Outcome::NoResponse, false);
     };
-    let reusable = !head.contains("\r\nConnection: close\r\n");
+    let is_reusable = !head.contains("\r\nConnection: close\r\n");
     if !head.starts_with("HTTP/1.1 200 ") {
-        let whole = read_body(&head, reader, false).is_ok();
-        return (Outcome::Failed(head), reusable && whole);
+        let is_complete = read_body(&head, reader, false).is_ok();
+        return (Outcome::Failed(head), is_reusable && is_complete);
     }
-    let got = match method {
+    let received = match method {
         "HEAD" => Ok(Vec::new()),
         _ => read_body(&head, reader, true),
     };
-    let Ok(got) = got else {
+    let Ok(received) = received else {
         return (Outcome::CutOff, false);
     };
     let wanted = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
@@ -286,19 +291,19 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     );
     if kind == "close" {
         // The length of this response is not announced.
-        assert!(wanted.starts_with(&got), "{number}");
+        assert!(wanted.starts_with(&received), "{number}");
     } else if method != "HEAD" {
         assert!(
-            got == wanted,
-            "{number}: the body differs from the server's response"
+            received == wanted,
+            "request {number}: the body differs from the server's response"
         );
     }
     let server = field(&head, "x-server").unwrap_or_default().to_owned();
-    (Outcome::Answered(server), reusable)
+    (Outcome::Served(server), is_reusable)
 }
 
-/// Sends one client's requests until the total is reached.
-fn run_client(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
+/// Sends one client's requests until request number `total` is reached. Returns the outcomes by request number.
+fn run_client(listen: SocketAddr, next: &AtomicU64, total: u64) -> Vec<(u64, Outcome)> {
     let mut ledger = Vec::new();
     loop {
         let stream = TcpStream::connect(listen).expect("connect to Weir");
@@ -309,19 +314,19 @@ fn run_client(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outco
         let mut reader = BufReader::new(stream.try_clone().expect("duplicate descriptor"));
         for _ in 0..REQUESTS_PER_CONNECTION {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= all {
+            if number >= total {
                 return ledger;
             }
-            let (outcome, reusable) = fetch(&stream, &mut reader, number);
+            let (outcome, is_reusable) = fetch(&stream, &mut reader, number);
             ledger.push((number, outcome));
-            if !reusable {
+            if !is_reusable {
                 break;
             }
         }
     }
 }
 
-/// Returns resident memory in KiB and the number of open descriptors of the daemon.
+/// Returns the resident memory (in KiB) and the number of open descriptors of the daemon.
 fn resource_usage(proxy: &Proxy) -> (u64, usize) {
     let keeper = proxy.child.id();
     let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
@@ -338,18 +343,18 @@ fn resource_usage(proxy: &Proxy) -> (u64, usize) {
 }
 
 /// Stops, restarts, drains and enables the servers in turn until all requests are sent. Returns the number of rounds.
-fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
+fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, total: u64) -> usize {
     let mut rounds = 0;
-    while next.load(Ordering::Relaxed) < all {
+    while next.load(Ordering::Relaxed) < total {
         let server = &mut servers[rounds % SERVERS];
         let name = format!("p/{}", server.address);
-        let order = |what: &str| {
-            let (done, output) = proxy.weir(&["server", &name, what]);
-            assert!(done, "{output}");
+        let run_weir = |command: &str| {
+            let (succeeded, output) = proxy.weir(&["server", &name, command]);
+            assert!(succeeded, "{output}");
         };
         if rounds % 3 == 2 {
-            order("drain");
-            order("ready");
+            run_weir("drain");
+            run_weir("ready");
         } else {
             server.stop();
             // Long enough for some requests to reach it.
@@ -365,34 +370,34 @@ fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all:
 #[test]
 fn mixed_operations_end_with_matching_counters_at_length() {
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let all: u64 = if soak { 1_000_000 } else { 8_000 };
+    let total: u64 = if soak { 1_000_000 } else { 8_000 };
     let mut servers: Vec<Server> = (0..SERVERS)
-        .map(|at| Server::start(&format!("s{at}")))
+        .map(|index| Server::start(&format!("s{index}")))
         .collect();
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let proxy = Proxy::start("http", &addresses, "");
     let next = AtomicU64::new(1);
     // Memory and descriptors must not grow after the first part.
-    let first_part = all / 10;
+    let first_part = total / 10;
     let (mut ledger, mut rounds) = (Vec::new(), 0);
     let mut before = (0, 0);
-    for until in [first_part, all] {
-        next.fetch_min(until, Ordering::Relaxed);
+    for end in [first_part, total] {
+        next.fetch_min(end, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| run_client(proxy.listen, &next, until)))
+                .map(|_| scope.spawn(|| run_client(proxy.listen, &next, end)))
                 .collect();
-            rounds += disturb_servers(&proxy, &mut servers, &next, until);
+            rounds += disturb_servers(&proxy, &mut servers, &next, end);
             for client in clients {
                 ledger.extend(client.join().expect("client thread panicked"));
             }
         });
-        next.store(until, Ordering::Relaxed);
-        if until == first_part {
+        next.store(end, Ordering::Relaxed);
+        if end == first_part {
             before = resource_usage(&proxy);
         }
     }
-    verify(&ledger, &servers, rounds, all);
+    verify(&ledger, &servers, rounds, total);
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut after = resource_usage(&proxy);
     while after.1 > before.1 + 64 && Instant::now() < deadline {
@@ -407,11 +412,11 @@ fn mixed_operations_end_with_matching_counters_at_length() {
         after.0 <= before.0 + 16_384,
         "memory: {before:?}, then {after:?}"
     );
-    println!("{all} requests, {rounds} rounds; KiB and descriptors {before:?}, then {after:?}");
+    println!("{total} requests, {rounds} rounds; KiB and descriptors {before:?}, then {after:?}");
 }
 
 /// Compares the clients' records with those of the servers.
-fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, all: u64) {
+fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u64) {
     let ledgers: HashMap<&str, HashMap<u64, u32>> = servers
         .iter()
         .map(|server| {
@@ -419,26 +424,33 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, all: u64
             (server.name.as_str(), ledger)
         })
         .collect();
-    let (mut answered, mut lost) = (0u64, Vec::new());
+    let (mut served, mut lost) = (0u64, Vec::new());
     for (number, outcome) in ledger {
-        let asked = kind(*number);
-        let repeatable = asked.body.is_none();
+        let request = kind(*number);
+        let repeatable = request.body.is_none();
         match outcome {
-            Outcome::Answered(server) => {
-                answered += 1;
-                let known = ledgers
+            Outcome::Served(server) => {
+                served += 1;
+                let record = ledgers
                     .get(server.as_str())
                     .and_then(|ledger| ledger.get(number));
-                assert!(known.is_some(), "{number}: {server} did not receive it");
+                assert!(
+                    record.is_some(),
+                    "request {number}: {server} did not record it"
+                );
             }
             Outcome::Failed(head) => {
-                assert!(!repeatable, "{number} was not retried: {head}");
+                assert!(!repeatable, "request {number} was not retried: {head}");
                 lost.push(number);
             }
             // A response that has begun cannot be retried.
             Outcome::CutOff => lost.push(number),
             Outcome::NoResponse => {
-                assert!(!repeatable, "{number}: {} got no response", asked.method);
+                assert!(
+                    !repeatable,
+                    "request {number}: {} got no response",
+                    request.method
+                );
                 lost.push(number);
             }
         }
@@ -449,17 +461,17 @@ fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, all: u64
                 .sum();
             assert!(
                 times <= 1,
-                "{number}: {} was received {times} times",
-                asked.method
+                "request {number}: {} was received {times} times",
+                request.method
             );
         }
     }
-    assert_eq!(ledger.len() as u64, all - 1);
+    assert_eq!(ledger.len() as u64, total - 1);
     assert!(rounds >= 6, "only {rounds} rounds");
     // Each failure may lose only the requests in progress at one server.
     assert!(
         lost.len() <= rounds * CLIENTS,
-        "{} of {all} failed in {rounds} rounds, {answered} answered",
+        "{} of {total} failed in {rounds} rounds, {served} served",
         lost.len()
     );
 }

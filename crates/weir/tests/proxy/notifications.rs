@@ -1,11 +1,11 @@
-//! `[notify.NAME]`: a program, a web request and a mail report failed servers, in few messages.
+//! `[notify.NAME]`: a program, a web request and a mail report failed servers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::receiver::Receiver;
 use super::tls::Authority;
 use super::{Proxy, configuration, free_address};
@@ -13,14 +13,15 @@ use super::{Proxy, configuration, free_address};
 /// The texts that a fake server has received, one for each connection.
 type Received = Arc<Mutex<Vec<String>>>;
 
-fn serve(talk: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, Received) {
+/// Starts a server that runs `dialogue` on each connection. Returns its address, and the received texts.
+fn serve(dialogue: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, Received) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
     let received = Received::default();
     let all = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            if let Ok(text) = talk(stream) {
+            if let Ok(text) = dialogue(stream) {
                 all.lock().expect("lock poisoned").push(text);
             }
         }
@@ -29,7 +30,7 @@ fn serve(talk: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAdd
 }
 
 /// Receives one mail over SMTP.
-fn mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
+fn receive_mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
     stream.write_all(b"220 ready\r\n")?;
     let mut reader = BufReader::new(stream);
     let (mut all, mut in_data) = (String::new(), false);
@@ -42,7 +43,7 @@ fn mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
         let reply: &[u8] = match line.trim_end() {
             "." if in_data => {
                 in_data = false;
-                b"250 taken\r\n"
+                b"250 accepted\r\n"
             }
             _ if in_data => continue,
             "DATA" => {
@@ -68,12 +69,12 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     }
     let receiver = Receiver::start();
     let hook = receiver.address;
-    let (relay, mails) = serve(mail);
-    let listeners =
-        [free_address(), free_address()].map(|at| TcpListener::bind(at).expect("bind a listener"));
+    let (relay, mails) = serve(receive_mail);
+    let listeners = [free_address(), free_address()]
+        .map(|address| TcpListener::bind(address).expect("bind a listener"));
     let servers = listeners
         .each_ref()
-        .map(|it| it.local_addr().expect("get local address"));
+        .map(|listener| listener.local_addr().expect("get local address"));
     let proxy = Proxy::start("tcp", &servers, "");
     let file = proxy.directory.join("changes");
     let more = format!(
@@ -92,16 +93,18 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
             .unwrap_or_default();
         servers
             .iter()
-            .map(|it| it["state"].as_str().unwrap_or_default().to_owned())
+            .map(|server| server["state"].as_str().unwrap_or_default().to_owned())
             .collect::<Vec<_>>()
     };
-    until("the servers are up", || states() == ["up", "up"]);
+    wait_until("the servers are up", || states() == ["up", "up"]);
     drop(listeners);
-    until("the request", || !receiver.received().is_empty());
-    until("the mail", || {
+    wait_until("the webhook request has arrived", || {
+        !receiver.received().is_empty()
+    });
+    wait_until("the mail has arrived", || {
         !mails.lock().expect("lock poisoned").is_empty()
     });
-    until("the program", || {
+    wait_until("the program has written its file", || {
         fs::read_to_string(&file).is_ok_and(|text| text.ends_with("root\n"))
     });
 
@@ -114,7 +117,7 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     let body: serde_json::Value = serde_json::from_slice(&requests[0].body).expect("parse JSON");
     assert_eq!(body["notify"], "all");
     let changes = body["changes"].as_array().expect("not an array");
-    let of = |server: SocketAddr| {
+    let change_of = |server: SocketAddr| {
         let server = server.to_string();
         changes
             .iter()
@@ -122,7 +125,7 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     };
     let first = servers
         .iter()
-        .find_map(|server| of(*server))
+        .find_map(|server| change_of(*server))
         .expect("no change of this server");
     assert_eq!(
         (&first["pool"], &first["from"], &first["to"]),
@@ -131,8 +134,8 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     assert!(
         requests
             .iter()
-            .all(|it| !it.head.starts_with("POST /other")),
-        "no request to the receiver of another state"
+            .all(|request| !request.head.starts_with("POST /other")),
+        "no request may be sent for other states"
     );
 
     let mails = mails.lock().expect("lock poisoned");
@@ -152,15 +155,15 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
 }
 
 #[test]
-fn notifications_are_checked_before_they_are_used() {
+fn check_reports_invalid_notifications() {
     let proxy = Proxy::start("tcp", &[free_address()], "");
     let bad = proxy.directory.join("bad.toml");
     let more = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
          webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
     let text = configuration(proxy.listen, "tcp", &[free_address()], more);
     fs::write(&bad, text).expect("write file");
-    let (done, output) = proxy.weir(&["check", "-c", bad.to_str().expect("not UTF-8")]);
-    assert!(!done);
+    let (succeeded, output) = proxy.weir(&["check", "-c", bad.to_str().expect("not UTF-8")]);
+    assert!(!succeeded);
     for part in [
         "pool `q` does not exist",
         "\"dwn\"",
@@ -179,27 +182,29 @@ fn https_webhook_is_sent_to_a_verified_server_only() {
     let hook = receiver.address;
     let authority = Authority::new("webhook");
     authority.sign("hook", "IP:127.0.0.1", 30);
-    let front = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
-    let front = Proxy::start("http", &[hook], &front);
+    let tls = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
+    let tls_proxy = Proxy::start("http", &[hook], &tls);
     let listener = TcpListener::bind(free_address()).expect("bind a listener");
     let server = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("tcp", &[server], "");
     let notify = |name: &str, ca: &str| {
         format!(
             "[notify.{name}]\nstates = [\"down\"]\nwebhook = \"https://{}/{name}\"\n{ca}\n",
-            front.listen
+            tls_proxy.listen
         )
     };
     let ca = format!("webhook_ca = \"{}\"", authority.ca());
     let check = "\n[pool.p.check]\nkind = \"tcp\"\ninterval = \"100ms\"\nfall = 1\nrise = 1\n";
     let more = format!("{check}{}{}", notify("unknown", ""), notify("known", &ca));
     proxy.reload(&configuration(proxy.listen, "tcp", &[server], &more));
-    until("the server is up", || {
+    wait_until("the server is up", || {
         proxy.status()["services"][0]["servers"][0]["state"] == "up"
     });
     drop(listener);
-    until("the request", || !receiver.received().is_empty());
-    until("the failure", || {
+    wait_until("the webhook request has arrived", || {
+        !receiver.received().is_empty()
+    });
+    wait_until("the log reports the failed notification", || {
         proxy.log().contains("failed to send a notification")
     });
     let requests = receiver.received();

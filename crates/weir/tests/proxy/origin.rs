@@ -6,29 +6,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// State that the connections of a server share.
 #[derive(Default)]
-struct Seen {
+struct Shared {
     connections: AtomicU64,
-    slow: AtomicBool,
-    present: AtomicU64,
-    at_once: AtomicU64,
+    /// Whether a request for `/slow` has arrived.
+    has_slow_request: AtomicBool,
+    slow_requests: AtomicU64,
+    slow_requests_max: AtomicU64,
     stop: AtomicBool,
-    open: Mutex<Vec<TcpStream>>,
+    streams: Mutex<Vec<TcpStream>>,
 }
 
 /// The test server.
 pub(crate) struct Origin {
     address: SocketAddr,
-    seen: Arc<Seen>,
+    shared: Arc<Shared>,
 }
 
 impl Origin {
-    /// Starts an HTTP server. The first line of every response is `name`, followed by the received request.
+    /// Starts an HTTP server. The body of a response is `name` on a line, followed by the head of the request; some
+    /// paths have other responses.
     pub(crate) fn start(name: &str) -> Self {
         let name = name.to_owned();
-        Self::serve(move |stream, seen| {
+        Self::serve(move |stream, shared| {
             // The test closes connections intentionally.
-            let _ = http(&stream, &name, seen);
+            let _ = serve_http(&stream, &name, shared);
         })
     }
 
@@ -41,27 +44,27 @@ impl Origin {
         })
     }
 
-    fn serve(work: impl Fn(TcpStream, &Seen) + Send + Sync + 'static) -> Self {
+    fn serve(handler: impl Fn(TcpStream, &Shared) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let seen = Arc::new(Seen::default());
-        let (shared, work) = (Arc::clone(&seen), Arc::new(work));
+        let shared = Arc::new(Shared::default());
+        let (state, handler) = (Arc::clone(&shared), Arc::new(handler));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if shared.stop.load(Ordering::Relaxed) {
+                if state.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                shared.connections.fetch_add(1, Ordering::Relaxed);
-                shared
-                    .open
+                state.connections.fetch_add(1, Ordering::Relaxed);
+                state
+                    .streams
                     .lock()
                     .expect("lock poisoned")
                     .push(stream.try_clone().expect("duplicate descriptor"));
-                let (shared, work) = (Arc::clone(&shared), Arc::clone(&work));
-                std::thread::spawn(move || work(stream, &shared));
+                let (state, handler) = (Arc::clone(&state), Arc::clone(&handler));
+                std::thread::spawn(move || handler(stream, &state));
             }
         });
-        Self { address, seen }
+        Self { address, shared }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -70,36 +73,36 @@ impl Origin {
 
     /// Returns the number of connections since the start.
     pub(crate) fn connections(&self) -> u64 {
-        self.seen.connections.load(Ordering::Relaxed)
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// Returns the highest number of concurrent requests for `/slow`.
-    pub(crate) fn slow_at_once(&self) -> u64 {
-        self.seen.at_once.load(Ordering::Relaxed)
+    pub(crate) fn max_concurrent_slow(&self) -> u64 {
+        self.shared.slow_requests_max.load(Ordering::Relaxed)
     }
 
-    /// Waits until a request for `/slow` is in progress.
+    /// Waits until a request for `/slow` has arrived.
     pub(crate) fn wait_for_slow(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !self.seen.slow.load(Ordering::Relaxed) {
-            assert!(Instant::now() < deadline, "no request arrived");
+        while !self.shared.has_slow_request.load(Ordering::Relaxed) {
+            assert!(Instant::now() < deadline, "no request for /slow arrived");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Stops: closes the listener and every connection.
+    /// Stops the server: closes the listener and every connection.
     pub(crate) fn stop(&mut self) {
-        self.seen.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         // Wakes the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
-        for stream in self.seen.open.lock().expect("lock poisoned").drain(..) {
+        for stream in self.shared.streams.lock().expect("lock poisoned").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
 /// Serves HTTP requests on a connection.
-fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
+fn serve_http(stream: &TcpStream, name: &str, shared: &Shared) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream.try_clone()?;
     writer.set_nodelay(true)?;
@@ -110,10 +113,10 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 return Ok(());
             }
         }
-        let length = body(&head, &mut reader)?;
+        let length = read_body(&head, &mut reader)?;
         let path = head.split(' ').nth(1).unwrap_or_default();
-        let answer = match path {
-            "/sum" => ok(&length.to_string()),
+        let response = match path {
+            "/sum" => ok_response(&length.to_string()),
             "/until-close" => {
                 writer.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end")?;
                 return writer.shutdown(Shutdown::Both);
@@ -132,9 +135,9 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
                 reader.read_to_end(&mut nothing)?;
                 return Ok(());
             }
-            "/cookie" => ok(name).replacen("\r\n", "\r\nSet-Cookie: ID=abc; Path=/x\r\n", 1),
+            "/cookie" => ok_response(name).replacen("\r\n", "\r\nSet-Cookie: ID=abc; Path=/x\r\n", 1),
             "/large" => {
-                let body: Vec<u8> = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
+                let body: Vec<u8> = (0..5_000_000u32).map(|index| (index % 251) as u8).collect();
                 writer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n")?;
                 writer.write_all(&body)?;
                 continue;
@@ -142,42 +145,42 @@ fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
             path if path.starts_with("/pattern-") => {
                 let length: usize = path["/pattern-".len()..].parse().unwrap_or(0);
                 write!(writer, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
-                let turn: Vec<u8> = (0..251 * 256u32).map(|at| (at % 251) as u8).collect();
-                let mut left = length;
-                while left > 0 {
-                    let now = left.min(turn.len());
-                    writer.write_all(&turn[..now])?;
-                    left -= now;
+                let pattern: Vec<u8> = (0..251 * 256u32).map(|index| (index % 251) as u8).collect();
+                let mut remaining = length;
+                while remaining > 0 {
+                    let count = remaining.min(pattern.len());
+                    writer.write_all(&pattern[..count])?;
+                    remaining -= count;
                 }
                 continue;
             }
             "/lag" => {
                 std::thread::sleep(Duration::from_millis(if name == "slow" { 300 } else { 1 }));
-                ok(name)
+                ok_response(name)
             }
             "/slow" => {
-                seen.slow.store(true, Ordering::Relaxed);
-                let present = seen.present.fetch_add(1, Ordering::Relaxed) + 1;
-                seen.at_once.fetch_max(present, Ordering::Relaxed);
+                shared.has_slow_request.store(true, Ordering::Relaxed);
+                let slow_requests = shared.slow_requests.fetch_add(1, Ordering::Relaxed) + 1;
+                shared.slow_requests_max.fetch_max(slow_requests, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(500));
-                seen.present.fetch_sub(1, Ordering::Relaxed);
-                ok("slow")
+                shared.slow_requests.fetch_sub(1, Ordering::Relaxed);
+                ok_response("slow")
             }
-            _ => ok(&format!("{name}\n{head}")),
+            _ => ok_response(&format!("{name}\n{head}")),
         };
-        writer.write_all(answer.as_bytes())?;
+        writer.write_all(response.as_bytes())?;
     }
 }
 
-fn ok(body: &str) -> String {
+fn ok_response(body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
 }
 
-/// Returns the next line. Fails if the stream ends within it.
-fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
+/// Reads the next line. Fails at the end of the stream.
+fn read_line(reader: &mut impl BufRead) -> std::io::Result<String> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
         0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
@@ -186,7 +189,7 @@ fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
 }
 
 /// Reads a request's body. Returns its length.
-fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
+fn read_body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
         head.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -198,12 +201,12 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     if field("transfer-encoding").is_some() {
         let mut sum = 0;
         loop {
-            let mut line = line_of(reader)?;
+            let mut line = read_line(reader)?;
             let digits = line.split([';', '\r']).next().unwrap_or_default();
             let size = u64::from_str_radix(digits, 16).unwrap_or(0);
             if size == 0 {
                 while line != "\r\n" {
-                    line = line_of(reader)?;
+                    line = read_line(reader)?;
                 }
                 return Ok(sum);
             }

@@ -41,7 +41,7 @@ fn status(head: &str) -> &str {
 }
 
 /// Sends a request over HTTP/2. Returns the status, and the first line that the server received.
-fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
+fn fetch_http2(proxy: &Proxy, target: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
         .args(["--max-time", "20", "-w", "\n%{http_code}"])
@@ -54,7 +54,7 @@ fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
 }
 
 /// Sends a request and returns the request line that the server received.
-fn status_of(client: &mut Client, target: &str) -> String {
+fn forwarded_request_line(client: &mut Client, target: &str) -> String {
     let (head, body) = client.fetch(&get(target));
     assert_eq!(status(&head), "200", "{target}: {head}");
     let body = String::from_utf8_lossy(&body).into_owned();
@@ -66,20 +66,20 @@ fn every_path_spelling_matches_its_route() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(proxy.listen);
-    let mut passed = Vec::new();
+    let mut not_rejected = Vec::new();
     for target in SPELLINGS {
         let absolute = format!("http://a.example{target}");
         for target in [target, &absolute] {
             if status(&client.fetch(&get(target)).0) != "403" {
-                passed.push(target.to_owned());
+                not_rejected.push(target.to_owned());
             }
         }
-        if by_http2(&proxy, target).0 != "403" {
-            passed.push(format!("HTTP/2: {target}"));
+        if fetch_http2(&proxy, target).0 != "403" {
+            not_rejected.push(format!("HTTP/2: {target}"));
         }
     }
     assert_eq!(
-        passed,
+        not_rejected,
         Vec::<String>::new(),
         "these spellings bypass the rule"
     );
@@ -108,9 +108,9 @@ fn path_is_forwarded_as_received() {
         .chain(&["/a%2fb;c=/%C3%a9?%zz=//", "/a|{b}\\c"])
     {
         let line = format!("GET {target} HTTP/1.1");
-        assert_eq!(status_of(&mut client, target), line);
+        assert_eq!(forwarded_request_line(&mut client, target), line);
         if !target.contains(['{', '\\']) {
-            assert_eq!(by_http2(&proxy, target).1, line);
+            assert_eq!(fetch_http2(&proxy, target).1, line);
         }
     }
     let read = || fs::read_to_string(&file).unwrap_or_default();
@@ -140,12 +140,16 @@ fn normalized_path_is_forwarded_when_configured() {
         ("http://h?q", "GET /?q HTTP/1.1"),
         ("/plain?q", "GET /plain?q HTTP/1.1"),
     ] {
-        assert_eq!(status_of(&mut client, target), line, "{target}");
+        assert_eq!(
+            forwarded_request_line(&mut client, target),
+            line,
+            "{target}"
+        );
     }
     let (head, body) = client.fetch("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(status(&head), "200");
     assert!(body.starts_with(b"o\nOPTIONS * HTTP/1.1\r\n"));
-    assert_eq!(by_http2(&proxy, "/x/../%61").1, "GET /a HTTP/1.1");
+    assert_eq!(fetch_http2(&proxy, "/x/../%61").1, "GET /a HTTP/1.1");
 }
 
 #[test]
@@ -167,11 +171,15 @@ fn rewrites_use_the_normalized_path() {
         ("/u/a/../%62/c", "/c/of/b"),
     ] {
         let line = format!("GET {path} HTTP/1.1");
-        assert_eq!(status_of(&mut client, target), line, "{target}");
+        assert_eq!(
+            forwarded_request_line(&mut client, target),
+            line,
+            "{target}"
+        );
     }
-    // No spelling leaves the rewritten tree: routes match the normalized path.
+    // A path that leaves `/api/` after normalization does not match the route.
     assert_eq!(
-        status_of(&mut client, "/api/../y"),
+        forwarded_request_line(&mut client, "/api/../y"),
         "GET /api/../y HTTP/1.1"
     );
     let (head, _) = client.fetch(&get("//old/./x?y"));
@@ -185,7 +193,7 @@ fn invalid_escapes_are_400_and_keep_the_connection() {
     let mut client = Client::connect(proxy.listen);
     for target in ["/%00", "/a%", "/a%4", "/a%zz/b", "/a%%61"] {
         assert_eq!(status(&client.fetch(&get(target)).0), "400", "{target}");
-        assert_eq!(by_http2(&proxy, target).0, "400", "{target}");
+        assert_eq!(fetch_http2(&proxy, target).0, "400", "{target}");
     }
     assert_eq!(status(&client.fetch(&get("/a?%zz%00")).0), "200");
     let raw = format!("normalize_path = false\n{FORBIDDEN}");
@@ -195,7 +203,7 @@ fn invalid_escapes_are_400_and_keep_the_connection() {
     assert_eq!(
         status(&client.fetch(&get("//admin/x")).0),
         "200",
-        "forwarded as received"
+        "the path must be forwarded as received"
     );
     assert_eq!(status(&client.fetch(&get("/admin/x")).0), "403");
 }
@@ -203,23 +211,23 @@ fn invalid_escapes_are_400_and_keep_the_connection() {
 #[test]
 fn encoded_slash_is_handled_as_configured() {
     let origin = Origin::start("o");
-    let seen = |key: &str, target: &str| {
+    let status_with = |key: &str, target: &str| {
         let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
         let proxy = Proxy::start("http", &[origin.address()], &more);
         let mut client = Client::connect(proxy.listen);
-        let answer = client.fetch(&get(target)).0;
-        status(&answer).to_owned()
+        let (head, _) = client.fetch(&get(target));
+        status(&head).to_owned()
     };
     for target in [
         "/x%2F..%2fadmin/x",
         "/x\\..\\admin\\x",
         "/x%5c..%5Cadmin%2fx",
     ] {
-        assert_eq!(seen("keep", target), "200", "{target}");
-        assert_eq!(seen("decode", target), "403", "{target}");
-        assert_eq!(seen("reject", target), "400", "{target}");
+        assert_eq!(status_with("keep", target), "200", "{target}");
+        assert_eq!(status_with("decode", target), "403", "{target}");
+        assert_eq!(status_with("reject", target), "400", "{target}");
     }
-    assert_eq!(seen("reject", "/x?%2F"), "200");
+    assert_eq!(status_with("reject", "/x?%2F"), "200");
 }
 
 #[test]
@@ -230,13 +238,15 @@ fn limits_and_hashes_use_the_normalized_path() {
     let mut client = Client::connect(proxy.listen);
     let mut fetch = |target: &str| status(&client.fetch(&get(target)).0).to_owned();
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
-    let answers: Vec<String> = spellings.map(|target| fetch(target)).collect();
-    let refused = answers.iter().filter(|answer| *answer == "429").count();
+    let statuses: Vec<String> = spellings.map(|target| fetch(target)).collect();
+    let limited = statuses.iter().filter(|status| *status == "429").count();
     // Some seconds may pass between the requests.
-    assert!(refused >= 4, "{answers:?}");
+    assert!(limited >= 4, "{statuses:?}");
     assert_eq!(fetch("/another"), "200");
 
-    let servers: Vec<Origin> = (0..8).map(|at| Origin::start(&format!("o{at}"))).collect();
+    let servers: Vec<Origin> = (0..8)
+        .map(|index| Origin::start(&format!("o{index}")))
+        .collect();
     let addresses: Vec<SocketAddr> = servers.iter().map(Origin::address).collect();
     let hash = "\n[pool.h]\nscheduler = { name = \"hash\", key = \"uri\" }\nservers = [";
     let list: Vec<String> = addresses
@@ -248,7 +258,7 @@ fn limits_and_hashes_use_the_normalized_path() {
     let proxy = Proxy::start("http", &addresses, &more);
     let mut client = Client::connect(proxy.listen);
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
-    let chosen: BTreeSet<Vec<u8>> = spellings
+    let servers_chosen: BTreeSet<Vec<u8>> = spellings
         .map(|target| client.fetch(&get(target)).1)
         .map(|body| {
             body.split(|byte| *byte == b'\n')
@@ -257,7 +267,7 @@ fn limits_and_hashes_use_the_normalized_path() {
                 .to_vec()
         })
         .collect();
-    assert_eq!(chosen.len(), 1, "{chosen:?}");
+    assert_eq!(servers_chosen.len(), 1, "{servers_chosen:?}");
 }
 
 #[test]
@@ -286,22 +296,22 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
         fs::write(&file, text).expect("write file");
         proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")])
     };
-    let (done, output) = check(text.replace("/admin/*", "//admin/*"));
-    assert!(done && output.contains("warning[W031]"), "{output}");
+    let (succeeded, output) = check(text.replace("/admin/*", "//admin/*"));
+    assert!(succeeded && output.contains("warning[W031]"), "{output}");
     assert!(
         output.contains("old.toml:") && output.contains("write path = \"/admin/*\""),
         "{output}"
     );
-    let (done, output) = check(text.replace("/admin/*", "/%61dmin/%c3*"));
-    assert!(done && output.contains("warning[W030]"), "{output}");
+    let (succeeded, output) = check(text.replace("/admin/*", "/%61dmin/%c3*"));
+    assert!(succeeded && output.contains("warning[W030]"), "{output}");
     assert!(output.contains("compared as `/admin/%C3*`"), "{output}");
     let received = text.replace("/admin/*", "//admin/*");
     let received = received.replace("pool = \"p\"\n", "pool = \"p\"\nnormalize_path = false\n");
-    let (done, output) = check(received);
-    assert!(done && !output.contains("W03"), "{output}");
+    let (succeeded, output) = check(received);
+    assert!(succeeded && !output.contains("W03"), "{output}");
 }
 
-/// nginx on a separate port. It responds with the path that its locations match.
+/// nginx on a separate port. It responds with the path that its locations match. Stops on drop.
 struct Nginx {
     child: Child,
     directory: PathBuf,
@@ -348,15 +358,15 @@ impl Nginx {
         let mut stream = TcpStream::connect(self.listen).expect("connect to nginx");
         let request = format!("GET {target} HTTP/1.0\r\nHost: h\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("write");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("read response");
-        if !answer.starts_with(b"HTTP/1.1 200 ") {
-            let head = String::from_utf8_lossy(&answer).into_owned();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("read response");
+        if !response.starts_with(b"HTTP/1.1 200 ") {
+            let head = String::from_utf8_lossy(&response).into_owned();
             assert!(head.starts_with("HTTP/1.1 400 "), "{target}: {head}");
             return None;
         }
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        Some(answer[end.expect("no end of the head") + 4..].to_vec())
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+        Some(response[end.expect("no end of the head") + 4..].to_vec())
     }
 }
 
@@ -368,8 +378,8 @@ impl Drop for Nginx {
     }
 }
 
-/// Decodes the percent-encoding of a text.
-fn unescaped(text: &str) -> Vec<u8> {
+/// Decodes percent-encoded bytes. Malformed escapes are kept.
+fn percent_decode(text: &str) -> Vec<u8> {
     let mut parts = text.split('%');
     let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -383,10 +393,10 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir stays at the root as
-/// RFC 3986 section 5.2.4 requires.
+/// Returns whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir stays at the
+/// root, as RFC 3986 section 5.2.4 requires.
 fn leads_above_root(target: &str) -> bool {
-    let path = String::from_utf8_lossy(&unescaped(target)).into_owned();
+    let path = String::from_utf8_lossy(&percent_decode(target)).into_owned();
     let mut depth = 0;
     for segment in path.split('/') {
         match segment {
@@ -401,27 +411,27 @@ fn leads_above_root(target: &str) -> bool {
     false
 }
 
-/// Returns paths of special parts, from a generator with a fixed seed.
-fn corpus(count: usize, slashes: bool) -> Vec<String> {
+/// Returns random paths that are composed of special parts. The seed is fixed.
+fn corpus(count: usize, with_encoded_slashes: bool) -> Vec<String> {
     const PARTS: [&str; 24] = [
         "/", "/", "/", "/", "//", ".", "..", "/..", "/.", "/../", "%2e", "%2E.", "a", "b.c", "..d",
         "%61", "%7E", "%c3%A9", "%3b;x=1", "%25", "%20", "|{\"", "%zz", "%00",
     ];
     const SLASHES: [&str; 2] = ["%2f", "%2F.."];
     let mut random = SplitMix64::new(1);
-    let mut next = |end: usize| random.below(end as u64) as usize;
+    let mut next_below = |end: usize| random.below(end as u64) as usize;
     let mut corpus = Vec::new();
     while corpus.len() < count {
         let mut path = "/".to_owned();
-        for _ in 0..next(10) {
+        for _ in 0..next_below(10) {
             // Malformed parts are rare, so that most paths can be compared.
-            let part = match next(PARTS.len() + 40) {
-                at if at >= PARTS.len() => PARTS[at % (PARTS.len() - 2)],
-                at => PARTS[at],
+            let part = match next_below(PARTS.len() + 40) {
+                index if index >= PARTS.len() => PARTS[index % (PARTS.len() - 2)],
+                index => PARTS[index],
             };
             path.push_str(part);
-            if slashes && next(4) == 0 {
-                path.push_str(SLASHES[next(2)]);
+            if with_encoded_slashes && next_below(4) == 0 {
+                path.push_str(SLASHES[next_below(2)]);
             }
         }
         corpus.push(path);
@@ -433,40 +443,40 @@ fn corpus(count: usize, slashes: bool) -> Vec<String> {
 fn path_normalization_matches_nginx() {
     let nginx = Nginx::start();
     let origin = Origin::start("o");
-    for (key, slashes) in [("keep", false), ("decode", true)] {
+    for (key, with_encoded_slashes) in [("keep", false), ("decode", true)] {
         let more =
             format!("normalize_path = {{ encoded_slash = \"{key}\", forward = \"normalized\" }}");
         let proxy = Proxy::start("http", &[origin.address()], &more);
         let mut client = Client::connect(proxy.listen);
-        let (mut same, mut refused, mut above) = (0, 0, 0);
-        for target in corpus(600, slashes) {
+        let (mut same, mut rejected, mut above) = (0, 0, 0);
+        for target in corpus(600, with_encoded_slashes) {
             let (head, body) = client.fetch(&get(&target));
-            let ours = (status(&head) == "200").then(|| {
+            let weir_path = (status(&head) == "200").then(|| {
                 let body = String::from_utf8_lossy(&body).into_owned();
                 let line = body.lines().nth(1).unwrap_or_default();
-                unescaped(line.split(' ').nth(1).unwrap_or_default())
+                percent_decode(line.split(' ').nth(1).unwrap_or_default())
             });
-            let theirs = nginx.matched_path(&target);
-            match (&ours, &theirs) {
+            let nginx_path = nginx.matched_path(&target);
+            match (&weir_path, &nginx_path) {
                 (Some(_), None) => {
                     assert!(leads_above_root(&target), "only nginx rejects {target}");
                     above += 1;
                 }
                 _ => {
                     assert_eq!(
-                        ours.as_deref().map(String::from_utf8_lossy),
-                        theirs.as_deref().map(String::from_utf8_lossy),
+                        weir_path.as_deref().map(String::from_utf8_lossy),
+                        nginx_path.as_deref().map(String::from_utf8_lossy),
                         "{target}"
                     );
-                    same += usize::from(ours.is_some());
-                    refused += usize::from(ours.is_none());
+                    same += usize::from(weir_path.is_some());
+                    rejected += usize::from(weir_path.is_none());
                 }
             }
         }
-        eprintln!("{key}: {same} equal, {refused} rejected by both, {above} above the root");
+        eprintln!("{key}: {same} equal, {rejected} rejected by both, {above} above the root");
         assert!(
-            same >= 200 && refused >= 10 && above >= 10,
-            "{same} {refused} {above}"
+            same >= 200 && rejected >= 10 && above >= 10,
+            "{same} {rejected} {above}"
         );
     }
     // The only other difference: nginx treats a backslash as an ordinary character, Weir as a slash.

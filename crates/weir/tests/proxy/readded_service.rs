@@ -1,8 +1,8 @@
-//! A service that one reload removes and another one adds again, while a client is connected to the first one.
+//! Services that a reload removes, renames or adds again while clients are connected.
 
 use std::net::{TcpListener, TcpStream};
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::upgrade::echo;
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
@@ -19,7 +19,7 @@ fn readded_service_accepts_clients() {
     proxy.reload(&configuration(proxy.listen, "tcp", &servers, ""));
     echo(&mut existing, 2).expect("echo");
     drop(existing);
-    until("its end", || {
+    wait_until("the connection of the existing client has ended", || {
         let status = proxy.status();
         status["services"][0]["servers"][0]["active_connections"] == 0
     });
@@ -29,7 +29,7 @@ fn readded_service_accepts_clients() {
 }
 
 #[test]
-fn removed_service_stops_listening_while_a_client_stays() {
+fn removed_service_stops_listening_while_a_client_is_connected() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let mut existing = Client::connect(proxy.listen);
@@ -38,34 +38,36 @@ fn removed_service_stops_listening_while_a_client_stays() {
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
     echo(&mut existing, 1).expect("echo");
     // If the listener stayed open without accepting, a client would connect and wait forever.
-    until("a refusal", || TcpStream::connect(proxy.listen).is_err());
+    wait_until("new connections are refused", || {
+        TcpStream::connect(proxy.listen).is_err()
+    });
     TcpListener::bind(proxy.listen).expect("bind the released address");
     echo(&mut existing, 2).expect("echo");
 }
 
 #[test]
-fn waiting_clients_survive_rename_or_removal_of_their_service() {
+fn idle_clients_get_one_more_response_after_their_service_is_renamed_or_removed() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let servers = [origin.address()];
     let text = configuration(proxy.listen, "http", &servers, "");
     for name in ["renamed", "s"] {
-        let mut waits = Client::connect(proxy.listen);
-        assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
+        let mut client = Client::connect(proxy.listen);
+        assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
         proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
-        // The next request of the client, which may be in progress, is its last one.
-        let (head, _) = waits.fetch(GET);
+        // The next request of the client, which may already be on its way, is the last one.
+        let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(
             head.contains("connection: close") || head.contains("Connection: close"),
             "{head}"
         );
-        assert!(waits.response().expect("read response").is_none());
+        assert!(client.read_response().expect("read response").is_none());
     }
-    let mut waits = Client::connect(proxy.listen);
-    assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
+    let mut client = Client::connect(proxy.listen);
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
     let elsewhere = configuration(free_address(), "http", &servers, "");
     proxy.reload(&elsewhere.replace("[service.s]", "[service.other]"));
-    assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
-    assert!(waits.response().expect("read response").is_none());
+    assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
+    assert!(client.read_response().expect("read response").is_none());
 }

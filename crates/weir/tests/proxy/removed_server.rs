@@ -1,16 +1,16 @@
 //! `on_remove` of proxy pools: connections to servers that a reload or failed checks remove.
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::*;
 
 /// Connects through the proxy and waits for an echo from the server.
-fn established(proxy: &Proxy) -> Client {
+fn connect_and_echo(proxy: &Proxy) -> Client {
     let mut client = Client::connect(proxy.listen);
     assert!(is_open(&mut client));
     client
 }
 
-/// Whether the server still echoes. Panics if the connection neither echoes nor ends.
+/// Returns whether the server still echoes. Panics if the connection neither echoes nor ends.
 fn is_open(client: &mut Client) -> bool {
     if client.0.write_all(b"hello").is_err() {
         return false;
@@ -20,18 +20,18 @@ fn is_open(client: &mut Client) -> bool {
         Ok(()) => true,
         Err(error) => {
             let kind = error.kind();
-            let is_late = matches!(
+            let is_timeout = matches!(
                 kind,
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
             );
-            assert!(!is_late, "neither an echo nor end of stream: {error}");
+            assert!(!is_timeout, "neither an echo nor end of stream: {error}");
             false
         }
     }
 }
 
-/// Adds keys to the pool.
-fn with(text: &str, keys: &str) -> String {
+/// Returns the configuration with additional keys in the pool.
+fn with_pool_keys(text: &str, keys: &str) -> String {
     text.replace("[pool.p]\n", &format!("[pool.p]\n{keys}"))
 }
 
@@ -41,16 +41,17 @@ fn reload_closes_connections_to_removed_servers_if_configured() {
     for (on_remove, expect_open) in [("keep", true), ("reset", false)] {
         let keys = format!("on_remove = \"{on_remove}\"\n");
         let proxy = Proxy::start("tcp", &[one.address()], "");
-        let text = |server| with(&configuration(proxy.listen, "tcp", &[server], ""), &keys);
+        let text =
+            |server| with_pool_keys(&configuration(proxy.listen, "tcp", &[server], ""), &keys);
         proxy.reload(&text(one.address()));
-        let mut client = established(&proxy);
+        let mut client = connect_and_echo(&proxy);
         proxy.reload(&text(two.address()));
         // The reload is complete when the command returns. The worker closes the connection at its next wake-up.
         if !expect_open {
-            until("the end", || !is_open(&mut client));
+            wait_until("the connection is closed", || !is_open(&mut client));
         }
         assert_eq!(is_open(&mut client), expect_open, "{on_remove}");
-        established(&proxy);
+        connect_and_echo(&proxy);
     }
 }
 
@@ -62,22 +63,28 @@ fn failed_checks_close_connections_if_configured() {
         ("remove", "keep", true),
         ("quiesce", "reset", true),
     ] {
-        let checked = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
-        let port = checked.local_addr().expect("get local address").port();
+        let check_listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let port = check_listener
+            .local_addr()
+            .expect("get local address")
+            .port();
         let check = format!(
             "[pool.p.check]\nkind = \"tcp\"\nport = {port}\ninterval = \"200ms\"\ntimeout = \"200ms\"\nrise = \
              1\nfall = 1\non_failure = \"{on_failure}\"\n"
         );
         let proxy = Proxy::start("tcp", &[origin.address()], &check);
         let text = configuration(proxy.listen, "tcp", &[origin.address()], &check);
-        proxy.reload(&with(&text, &format!("on_remove = \"{on_remove}\"\n")));
+        proxy.reload(&with_pool_keys(
+            &text,
+            &format!("on_remove = \"{on_remove}\"\n"),
+        ));
         let state = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["state"].clone();
-        until("the check", || state(&proxy) == "up");
-        let mut client = established(&proxy);
-        drop(checked);
-        until("the failure", || state(&proxy) == "down");
+        wait_until("the server is up", || state(&proxy) == "up");
+        let mut client = connect_and_echo(&proxy);
+        drop(check_listener);
+        wait_until("the server is down", || state(&proxy) == "down");
         if !expect_open {
-            until("the end", || !is_open(&mut client));
+            wait_until("the connection is closed", || !is_open(&mut client));
         }
         assert_eq!(
             is_open(&mut client),
@@ -85,10 +92,10 @@ fn failed_checks_close_connections_if_configured() {
             "{on_failure} {on_remove}"
         );
         // New connections to a server that is up again stay open.
-        let checked = TcpListener::bind(("127.0.0.1", port)).expect("bind the same port");
-        until("the recovery", || state(&proxy) == "up");
-        let mut client = established(&proxy);
+        let check_listener = TcpListener::bind(("127.0.0.1", port)).expect("bind the same port");
+        wait_until("the server is up again", || state(&proxy) == "up");
+        let mut client = connect_and_echo(&proxy);
         assert!(is_open(&mut client));
-        drop(checked);
+        drop(check_listener);
     }
 }

@@ -9,46 +9,49 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::tls::{self, Authority};
 use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 
-/// Starts a daemon whose service has this `access_log` and further lines. `FILE` is replaced by the path of a file.
-fn proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
-    let proxy = Proxy::start("http", &[origin.address()], "");
-    let file = proxy.directory.join("access.log");
+/// Starts a daemon whose service has this `access_log` and further lines. `FILE` is replaced with the path of the log.
+/// Returns the daemon and that path.
+fn start_proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
+    let daemon = Proxy::start("http", &[origin.address()], "");
+    let file = daemon.directory.join("access.log");
     let log = log.replace("FILE", file.to_str().expect("not UTF-8"));
     let more = format!("access_log = {log}\n{more}");
-    proxy.reload(&configuration(
-        proxy.listen,
+    daemon.reload(&configuration(
+        daemon.listen,
         "http",
         &[origin.address()],
         &more,
     ));
-    (proxy, file)
+    (daemon, file)
 }
 
-/// Waits until the log has this number of lines. Returns them.
-fn lines(file: &Path, count: usize) -> Vec<String> {
+/// Waits until the log has at least this number of lines. Returns all lines.
+fn read_lines(file: &Path, count: usize) -> Vec<String> {
     let read = || fs::read_to_string(file).unwrap_or_default();
-    until("the lines", || read().lines().count() >= count);
+    wait_until("the log has enough lines", || {
+        read().lines().count() >= count
+    });
     read().lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn template_logs_request_and_response_fields_without_forged_lines() {
+fn format_logs_fields_and_escapes_control_characters() {
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "FIELDS" }"#;
     let fields = "{method} {path} {query} {header.X-A} {cookie.u} {response.content-length} {scheme} {tls_cipher}.";
     let log = &log.replace("FIELDS", fields);
-    let (proxy, file) = proxy(&origin, log, "");
+    let (proxy, file) = start_proxy(&origin, log, "");
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client
         .fetch("GET /a/./b?c=d HTTP/1.1\r\nHost: h\r\nX-A: \"x\\ny\"\tz\r\nCookie: u=v\r\n\r\n");
-    let lines = lines(&file, 1);
+    let logged = read_lines(&file, 1);
     let length = body.len();
     let expected = format!(r"GET /a/b c=d \x22x\x5Cny\x22\x09z v {length} http .");
-    assert_eq!(lines, [expected]);
+    assert_eq!(logged, [expected]);
 }
 
 #[test]
@@ -56,17 +59,20 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "{request_id}" }"#;
     let key = "request_id = \"X-Request-Id\"\nset_response_header = [\"X-Id: {request_id}\"]\n";
-    let (proxy, file) = proxy(&origin, log, key);
+    let (proxy, file) = start_proxy(&origin, log, key);
     let mut client = Client::connect(proxy.listen);
-    let sent = "GET / HTTP/1.1\r\nHost: h\r\nx-request-id: from-client\r\n\r\n";
-    let (head, body) = client.fetch(sent);
-    let seen = String::from_utf8_lossy(&body).into_owned();
-    let id = lines(&file, 1).remove(0);
+    let request = "GET / HTTP/1.1\r\nHost: h\r\nx-request-id: from-client\r\n\r\n";
+    let (head, body) = client.fetch(request);
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
+    let id = read_lines(&file, 1).remove(0);
     assert_eq!(id.len(), 32, "{id}");
     assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
-    assert!(seen.contains(&format!("X-Request-Id: {id}\r\n")), "{seen}");
+    assert!(
+        forwarded.contains(&format!("X-Request-Id: {id}\r\n")),
+        "{forwarded}"
+    );
     assert!(head.contains(&format!("X-Id: {id}\r\n")), "{head}");
-    assert!(!seen.contains("from-client"), "{seen}");
+    assert!(!forwarded.contains("from-client"), "{forwarded}");
 
     let log = format!(
         "access_log = {{ path = \"{}\", format = \"{{request_id}}\" }}\ntrusted = [\"127.0.0.0/8\"]\n{key}",
@@ -78,24 +84,27 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
         &[origin.address()],
         &log,
     ));
-    let (_, body) = client.fetch(sent);
-    let seen = String::from_utf8_lossy(&body).into_owned();
-    assert!(seen.contains("X-Request-Id: from-client\r\n"), "{seen}");
-    assert_eq!(lines(&file, 2)[1], "from-client");
-    client.fetch(&sent.replace("from-client", &"x".repeat(65)));
+    let (_, body) = client.fetch(request);
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        forwarded.contains("X-Request-Id: from-client\r\n"),
+        "{forwarded}"
+    );
+    assert_eq!(read_lines(&file, 2)[1], "from-client");
+    client.fetch(&request.replace("from-client", &"x".repeat(65)));
     assert_eq!(
-        lines(&file, 3)[2].len(),
+        read_lines(&file, 3)[2].len(),
         32,
-        "an identifier that is too long is replaced"
+        "an identifier that is too long must be replaced"
     );
 }
 
 #[test]
 fn json_line_has_the_identifier_and_the_route() {
     let origin = Origin::start("o");
-    let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "json" }"#, "");
+    let (proxy, file) = start_proxy(&origin, r#"{ path = "FILE", format = "json" }"#, "");
     Client::connect(proxy.listen).fetch(GET);
-    let line = lines(&file, 1).remove(0);
+    let line = read_lines(&file, 1).remove(0);
     let line: serde_json::Value = serde_json::from_str(&line).expect("parse JSON");
     assert_eq!(
         line["request_id"].as_str().map(str::len),
@@ -123,24 +132,24 @@ fn lines_are_sent_to_syslog_and_the_journal() {
         let length = socket.recv(&mut buffer).expect("receive a message");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
-    let at = path.display();
-    let log = format!(r#"{{ path = "syslog:{at}", format = "{{method}} {{status}}" }}"#);
-    let (proxy, _) = proxy(&origin, &log, "");
+    let socket_path = path.display();
+    let log = format!(r#"{{ path = "syslog:{socket_path}", format = "{{method}} {{status}}" }}"#);
+    let (proxy, _) = start_proxy(&origin, &log, "");
     let mut client = Client::connect(proxy.listen);
     client.fetch(GET);
     let message = receive();
     assert!(message.starts_with("<134>weir["), "{message}");
     assert!(message.ends_with("]: GET 200"), "{message}");
-    for (log, begins, ends) in [
+    for (log, prefix, suffix) in [
         (
             format!(
-                r#"{{ path = "syslog:{at}", syslog_format = "rfc5424", format = "{{method}}" }}"#
+                r#"{{ path = "syslog:{socket_path}", syslog_format = "rfc5424", format = "{{method}}" }}"#
             ),
             "<134>1 2",
             " access - GET",
         ),
         (
-            format!(r#"{{ path = "journald:{at}", format = "{{method}}" }}"#),
+            format!(r#"{{ path = "journald:{socket_path}", format = "{{method}}" }}"#),
             "PRIORITY=6\n",
             "\nWEIR_SERVICE=s\nMESSAGE=GET\n",
         ),
@@ -154,8 +163,8 @@ fn lines_are_sent_to_syslog_and_the_journal() {
         ));
         client.fetch(GET);
         let message = receive();
-        assert!(message.starts_with(begins), "{message}");
-        assert!(message.ends_with(ends), "{message}");
+        assert!(message.starts_with(prefix), "{message}");
+        assert!(message.ends_with(suffix), "{message}");
     }
     let _ = fs::remove_dir_all(directory);
 }
@@ -163,10 +172,10 @@ fn lines_are_sent_to_syslog_and_the_journal() {
 #[test]
 fn missing_syslog_daemon_drops_and_counts_lines_but_fails_no_request() {
     let origin = Origin::start("o");
-    let (proxy, file) = proxy(&origin, r#""syslog:FILE""#, "");
+    let (proxy, file) = start_proxy(&origin, r#""syslog:FILE""#, "");
     let mut client = Client::connect(proxy.listen);
     (0..3).for_each(|_| drop(client.fetch(GET)));
-    until("the count", || {
+    wait_until("the dropped lines are counted", || {
         proxy.status()["services"][0]["log_dropped"].as_u64() == Some(3)
     });
     let socket = UnixDatagram::bind(&file).expect("bind a socket");
@@ -183,21 +192,21 @@ fn missing_syslog_daemon_drops_and_counts_lines_but_fails_no_request() {
 #[test]
 fn renamed_log_file_is_recreated_and_sigusr1_keeps_logging() {
     let origin = Origin::start("o");
-    let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
+    let (proxy, file) = start_proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
     let mut client = Client::connect(proxy.listen);
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     client.fetch(&get("/1"));
-    assert_eq!(lines(&file, 1), ["/1"]);
+    assert_eq!(read_lines(&file, 1), ["/1"]);
     let old = file.with_extension("1");
     fs::rename(&file, &old).expect("rename file");
     client.fetch(&get("/2"));
-    assert_eq!(lines(&file, 1), ["/2"]);
-    assert_eq!(lines(&old, 1), ["/1"]);
+    assert_eq!(read_lines(&file, 1), ["/2"]);
+    assert_eq!(read_lines(&old, 1), ["/1"]);
     let pid = Pid::from_child(&proxy.child);
     kill_process(pid, Signal::USR1).expect("send signal");
     client.fetch(&get("/3"));
     assert_eq!(
-        lines(&file, 2),
+        read_lines(&file, 2),
         ["/2", "/3"],
         "the daemon must survive the signal"
     );
@@ -207,7 +216,7 @@ fn renamed_log_file_is_recreated_and_sigusr1_keeps_logging() {
 fn sampling_logs_every_failure() {
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "{status}", sample = 1000 }"#;
-    let (proxy, file) = proxy(&origin, log, "");
+    let (proxy, file) = start_proxy(&origin, log, "");
     let mut client = Client::connect(proxy.listen);
     (0..50).for_each(|_| drop(client.fetch(GET)));
     drop(client);
@@ -215,17 +224,17 @@ fn sampling_logs_every_failure() {
         Client::connect(proxy.listen).fetch("nonsense\r\n\r\n");
     }
     let is_failure = |line: &&String| line.as_str() == "400";
-    until("the failures", || {
+    wait_until("all failures are logged", || {
         fs::read_to_string(&file)
             .unwrap_or_default()
             .matches("400")
             .count()
             == 5
     });
-    let lines = lines(&file, 5);
-    let normal = lines.iter().filter(|line| !is_failure(line)).count();
+    let logged = read_lines(&file, 5);
+    let normal = logged.iter().filter(|line| !is_failure(line)).count();
     // Each worker logs its own first request.
-    assert!(normal <= 1, "{lines:?}");
+    assert!(normal <= 1, "{logged:?}");
 }
 
 #[test]
@@ -247,7 +256,7 @@ fn tap_shows_matching_requests_while_it_runs() {
     let mut reader = BufReader::new(tap.stdout.take().expect("not piped"));
     let mut client = Client::connect(proxy.listen);
     // The tap may not be active yet for the first requests.
-    let asking = std::thread::spawn(move || {
+    let load = std::thread::spawn(move || {
         for number in 0..600 {
             client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
             client.fetch(&format!("GET /wanted/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -267,15 +276,16 @@ fn tap_shows_matching_requests_while_it_runs() {
     }
     tap.kill().expect("send signal");
     tap.wait().expect("wait for the process");
-    drop(asking);
-    let (done, output) = proxy.weir(&["tap", "nothing"]);
+    drop(load);
+    let (succeeded, output) = proxy.weir(&["tap", "nothing"]);
     assert!(
-        !done && output.contains("nothing: no proxy service with this name; this director has s"),
+        !succeeded
+            && output.contains("nothing: no proxy service with this name; this director has s"),
         "{output}"
     );
-    let (done, output) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
+    let (succeeded, output) = proxy.weir(&["tap", "s", "--match", "sttus=200"]);
     assert!(
-        !done && output.contains("unknown variable `sttus`"),
+        !succeeded && output.contains("unknown variable `sttus`"),
         "{output}"
     );
 }
@@ -290,12 +300,15 @@ fn levels_of_the_log_change_at_run_time() {
     let mut client = Client::connect(proxy.listen);
     client.fetch(underscore);
     assert!(!proxy.log().contains(line));
-    let (done, output) = proxy.weir(&["log", "info,weir_proxy=debug"]);
-    assert_eq!((done, output.as_str()), (true, "info,weir_proxy=debug\n"));
+    let (succeeded, output) = proxy.weir(&["log", "info,weir_proxy=debug"]);
+    assert_eq!(
+        (succeeded, output.as_str()),
+        (true, "info,weir_proxy=debug\n")
+    );
     client.fetch(underscore);
-    until("the line", || proxy.log().contains(line));
-    let (done, output) = proxy.weir(&["log", "off"]);
-    assert!(done, "{output}");
+    wait_until("the debug line is logged", || proxy.log().contains(line));
+    let (succeeded, output) = proxy.weir(&["log", "off"]);
+    assert!(succeeded, "{output}");
     let before = proxy.log();
     client.fetch(underscore);
     proxy.reload(&configuration(
@@ -305,8 +318,11 @@ fn levels_of_the_log_change_at_run_time() {
         "",
     ));
     assert_eq!(proxy.log(), before, "expected no line with the level off");
-    let (done, output) = proxy.weir(&["log", "loud"]);
-    assert!(!done && output.contains("unknown level `loud`"), "{output}");
+    let (succeeded, output) = proxy.weir(&["log", "loud"]);
+    assert!(
+        !succeeded && output.contains("unknown level `loud`"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -316,7 +332,7 @@ fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "{tls_version} {tls_cipher} {tls_sni}" }"#;
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let (proxy, file) = proxy(&origin, log, &tls);
+    let (proxy, file) = start_proxy(&origin, log, &tls);
     let config = authority.client(None);
     for _ in 0..2 {
         // The response follows the session tickets, so the second handshake resumes the session.
@@ -326,12 +342,14 @@ fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
     let mut other = tls::connect(&config, proxy.listen, "other.example");
     tls::fetch(&mut other, GET).expect_err("certificate for another name was accepted");
     let count = |name: &str| proxy.status()["services"][0][name].as_u64();
-    until("the failure", || count("tls_failures") == Some(1));
+    wait_until("the failed handshake is counted", || {
+        count("tls_failures") == Some(1)
+    });
     assert_eq!(
         (count("tls_handshakes"), count("tls_resumed")),
         (Some(2), Some(1))
     );
-    for line in lines(&file, 2) {
+    for line in read_lines(&file, 2) {
         assert!(
             line.starts_with("1.3 TLS13_") && line.ends_with(" a.example"),
             "{line}"

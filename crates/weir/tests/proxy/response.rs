@@ -8,14 +8,14 @@ use super::scripted::{Action, Scripted, send_text};
 use super::{Client, GET, Origin, Proxy, free_address};
 
 /// Reads until the connection ends or a read times out.
-fn rest(client: &mut Client) -> Vec<u8> {
+fn read_to_end(client: &mut Client) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = client.0.read_to_end(&mut all);
     all
 }
 
 /// Returns the content of a complete chunked body.
-fn unchunked(mut body: &[u8]) -> Vec<u8> {
+fn decode_chunks(mut body: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     loop {
         let end = body
@@ -34,8 +34,8 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Decodes with independent implementations.
-fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
+/// Decompresses with an independent program.
+fn decompress(coding: &str, bytes: &[u8]) -> Vec<u8> {
     const BROTLI: &str =
         "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
     let program = match coding {
@@ -67,7 +67,7 @@ fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a server that sends a response with these header lines and this body on each connection.
-fn answering(lines: &str, body: &str) -> Scripted {
+fn start_server(lines: &str, body: &str) -> Scripted {
     let text = format!("HTTP/1.1 200 OK\r\n{lines}Connection: close\r\n\r\n{body}");
     Scripted::start(vec![vec![Action::Read, send_text(&text), Action::Close]])
 }
@@ -75,7 +75,7 @@ fn answering(lines: &str, body: &str) -> Scripted {
 fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
     let mut client = Client::connect(proxy.listen);
     client.send(request);
-    let all = rest(&mut client);
+    let all = read_to_end(&mut client);
     let end = all
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
@@ -85,8 +85,8 @@ fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
 }
 
 /// Returns a request with this `Accept-Encoding`.
-fn accepting(what: &str) -> String {
-    format!("GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {what}\r\nConnection: close\r\n\r\n")
+fn request_accepting(codings: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {codings}\r\nConnection: close\r\n\r\n")
 }
 
 #[test]
@@ -96,10 +96,13 @@ fn content_is_compressed_when_accepted() {
         "Content-Type: text/html\r\nContent-Length: {}\r\nETag: \"v1\"\r\nAccept-Ranges: bytes\r\nVary: Cookie\r\n",
         text.len()
     );
-    let origin = answering(&lines, &text);
+    let origin = start_server(&lines, &text);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
     for coding in ["gzip", "br", "zstd"] {
-        let (head, body) = fetch(&proxy, &accepting(&format!("deflate, {coding};q=0.5")));
+        let (head, body) = fetch(
+            &proxy,
+            &request_accepting(&format!("deflate, {coding};q=0.5")),
+        );
         for line in [
             &format!("Content-Encoding: {coding}\r\n"),
             "Transfer-Encoding: chunked\r\n",
@@ -109,15 +112,15 @@ fn content_is_compressed_when_accepted() {
         ] {
             assert_eq!(head.matches(line).count(), 1, "{line} in {head}");
         }
-        for gone in ["Content-Length", "Accept-Ranges"] {
-            assert!(!head.contains(gone), "{gone} in {head}");
+        for removed in ["Content-Length", "Accept-Ranges"] {
+            assert!(!head.contains(removed), "{removed} in {head}");
         }
-        let content = unchunked(&body);
+        let content = decode_chunks(&body);
         assert!(content.len() < text.len() / 10, "{}", content.len());
-        assert_eq!(decoded(coding, &content), text.as_bytes());
+        assert_eq!(decompress(coding, &content), text.as_bytes());
     }
     // Other clients receive it uncompressed, and `Vary` tells caches that it depends on the request.
-    let (head, body) = fetch(&proxy, &accepting("gzip;q=0, identity"));
+    let (head, body) = fetch(&proxy, &request_accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
@@ -129,7 +132,10 @@ fn content_is_compressed_when_accepted() {
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
     // The response to HEAD has the header fields of the response to GET.
-    let (head, body) = fetch(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
+    let (head, body) = fetch(
+        &proxy,
+        &request_accepting("gzip").replacen("GET", "HEAD", 1),
+    );
     assert!(
         head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
         "{head}"
@@ -144,12 +150,12 @@ fn route_compression_replaces_service_compression() {
         text.len()
     );
     for (service, route, is_compressed) in [(false, true, true), (true, false, false)] {
-        let origin = answering(&lines, &text);
+        let origin = start_server(&lines, &text);
         let more = format!(
             "compression = {service}\n\n[[route]]\nservice = \"s\"\npath = \"/\"\npool = \"p\"\ncompression = {route}"
         );
         let proxy = Proxy::start("http", &[origin.address()], &more);
-        let (head, _) = fetch(&proxy, &accepting("gzip"));
+        let (head, _) = fetch(&proxy, &request_accepting("gzip"));
         assert_eq!(
             head.contains("Content-Encoding: gzip\r\n"),
             is_compressed,
@@ -167,18 +173,18 @@ fn untransformable_content_is_not_compressed() {
         "Content-Type: image/png\r\n",
         "",
     ] {
-        let origin = answering(&format!("{lines}Content-Length: 2000\r\n"), &text);
+        let origin = start_server(&format!("{lines}Content-Length: 2000\r\n"), &text);
         let proxy = Proxy::start("http", &[origin.address()], "compression = true");
-        let (head, body) = fetch(&proxy, &accepting("gzip"));
+        let (head, body) = fetch(&proxy, &request_accepting("gzip"));
         assert!(!head.contains("Content-Encoding: gzip"), "{head}");
         assert!(head.contains("Content-Length: 2000\r\n"), "{head}");
         assert_eq!(body, text.as_bytes());
     }
-    let part = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\n\
+    let partial = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\n\
      Content-Length: 2\r\n\r\nab";
-    let origin = Scripted::start(vec![vec![Action::Read, send_text(part), Action::Close]]);
+    let origin = Scripted::start(vec![vec![Action::Read, send_text(partial), Action::Close]]);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
-    let (head, body) = fetch(&proxy, &accepting("gzip"));
+    let (head, body) = fetch(&proxy, &request_accepting("gzip"));
     assert!(
         head.contains("Content-Length: 2\r\n") && body == b"ab",
         "{head}"
@@ -202,25 +208,28 @@ fn compressed_streams_are_flushed() {
         "compression = { codings = [\"gzip\"] }",
     );
     let mut client = Client::connect(proxy.listen);
-    client.send(&accepting("gzip"));
+    client.send(&request_accepting("gzip"));
     // Reads until the end of a flush, before the server continues.
-    let mut got = Vec::new();
+    let mut received = Vec::new();
     let mut byte = [0u8; 1];
-    while !got.ends_with(b"\x00\x00\xff\xff\r\n") {
+    while !received.ends_with(b"\x00\x00\xff\xff\r\n") {
         client
             .0
             .read_exact(&mut byte)
             .expect("read the first event");
-        got.push(byte[0]);
+        received.push(byte[0]);
     }
     origin.resume();
-    got.extend(rest(&mut client));
-    let body = got
+    received.extend(read_to_end(&mut client));
+    let body = received
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
         .expect("no end of the head")
         + 4;
-    assert_eq!(decoded("gzip", &unchunked(&got[body..])), b"data1\ndata2\n");
+    assert_eq!(
+        decompress("gzip", &decode_chunks(&received[body..])),
+        b"data1\ndata2\n"
+    );
 }
 
 #[test]
@@ -242,10 +251,13 @@ fn custom_error_pages_are_sent() {
     };
     let file = proxy.directory.join("weir.toml");
     std::fs::write(&file, text("/nowhere/page.html")).expect("write file");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
-    assert!(!done && printed.contains("/nowhere/page.html"), "{printed}");
-    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
-    assert!(!done, "{printed}");
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    assert!(
+        !succeeded && output.contains("/nowhere/page.html"),
+        "{output}"
+    );
+    let (succeeded, output) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
+    assert!(!succeeded, "{output}");
     proxy.reload(&text(page.to_str().expect("not UTF-8")));
     let mut client = Client::connect(listen);
     let (head, body) = client.fetch("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
@@ -265,17 +277,17 @@ fn custom_error_pages_are_sent() {
 }
 
 #[test]
-fn connect_opens_a_tunnel_where_allowed() {
-    const ASK: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
+fn connect_opens_a_tunnel_if_enabled() {
+    const CONNECT: &str = "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n";
     let plain = Origin::start("o");
     let proxy = Proxy::start("http", &[plain.address()], "");
-    let (head, _) = Client::connect(proxy.listen).fetch(ASK);
+    let (head, _) = Client::connect(proxy.listen).fetch(CONNECT);
     assert!(
         head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: "),
         "{head}"
     );
 
-    let gate = Scripted::start(vec![
+    let server = Scripted::start(vec![
         vec![
             Action::Read,
             send_text("HTTP/1.1 200 Established\r\nContent-Length: 3\r\n\r\nhello "),
@@ -286,41 +298,44 @@ fn connect_opens_a_tunnel_where_allowed() {
             send_text("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
         ],
     ]);
-    // The client shuts down writing before the response. By default this would abort the request, if it is noticed in
-    // time.
+    // The client shuts down its write side before the response. By default this aborts the request if Weir notices it
+    // in time.
     let proxy = Proxy::start(
         "http",
-        &[gate.address()],
+        &[server.address()],
         "connect = true\nabort_on_close = false",
     );
     let mut client = Client::connect(proxy.listen);
     // Bytes after the head belong to the tunnel, whatever they contain.
-    client.send(&format!("{ASK}GET /smuggled HTTP/1.1\r\n\r\n"));
+    client.send(&format!("{CONNECT}GET /smuggled HTTP/1.1\r\n\r\n"));
     client
         .0
         .shutdown(std::net::Shutdown::Write)
-        .expect("shut down writing");
-    let received = gate.received();
+        .expect("shut down the write side");
+    let forwarded = server.receive();
     assert!(
-        received.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
+        forwarded.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
+        "{forwarded}"
+    );
+    assert_eq!(server.receive(), "GET /smuggled HTTP/1.1\r\n\r\n");
+    assert!(server.has_received_nothing());
+    let received = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
+    assert!(
+        received.starts_with("HTTP/1.1 200 Established\r\n"),
         "{received}"
     );
-    assert_eq!(gate.received(), "GET /smuggled HTTP/1.1\r\n\r\n");
-    assert!(gate.received_nothing());
-    let got = String::from_utf8_lossy(&rest(&mut client)).into_owned();
-    assert!(got.starts_with("HTTP/1.1 200 Established\r\n"), "{got}");
     assert!(
-        !got.contains("Content-Length") && got.ends_with("\r\n\r\nhello "),
-        "{got}"
+        !received.contains("Content-Length") && received.ends_with("\r\n\r\nhello "),
+        "{received}"
     );
     // A rejected CONNECT gets an ordinary response.
-    let (head, body) = Client::connect(proxy.listen).fetch(ASK);
+    let (head, body) = Client::connect(proxy.listen).fetch(CONNECT);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
-    for wrong in [
+    for invalid in [
         "CONNECT far.example HTTP/1.1\r\nHost: far.example\r\n\r\n",
         "CONNECT /path HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
-        let (head, _) = Client::connect(proxy.listen).fetch(wrong);
+        let (head, _) = Client::connect(proxy.listen).fetch(invalid);
         assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     }
 }
@@ -342,7 +357,7 @@ fn early_hints_precede_the_response() {
     );
     origin.resume();
     let (head, body) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 200 ") && body == b"ok", "{head}");
@@ -351,35 +366,36 @@ fn early_hints_precede_the_response() {
 #[test]
 fn forwarded_field_describes_the_client() {
     let origin = Origin::start("o");
-    let received = |more: &str, request: &str| {
-        let proxy = Proxy::start("http", &[origin.address()], more);
+    let forward = |service_lines: &str, request: &str| {
+        let proxy = Proxy::start("http", &[origin.address()], service_lines);
         String::from_utf8_lossy(&Client::connect(proxy.listen).fetch(request).1).into_owned()
     };
     let claims = "GET / HTTP/1.1\r\nHost: h:81\r\nForwarded: for=192.0.2.9\r\nX-Forwarded-For: 192.0.2.9\r\n\r\n";
-    let seen = received("forwarded = \"rfc7239\"", claims);
+    let forwarded = forward("forwarded = \"rfc7239\"", claims);
     assert!(
-        seen.contains("\r\nForwarded: for=127.0.0.1;host=\"h:81\";proto=http\r\n"),
-        "{seen}"
+        forwarded.contains("\r\nForwarded: for=127.0.0.1;host=\"h:81\";proto=http\r\n"),
+        "{forwarded}"
     );
     assert!(
-        !seen.contains("X-Forwarded") && !seen.contains("192.0.2.9"),
-        "{seen}"
+        !forwarded.contains("X-Forwarded") && !forwarded.contains("192.0.2.9"),
+        "{forwarded}"
     );
-    let seen = received("forwarded = \"both\"\ntrusted = [\"127.0.0.0/8\"]", claims);
+    let forwarded = forward("forwarded = \"both\"\ntrusted = [\"127.0.0.0/8\"]", claims);
     assert!(
-        seen.contains("\r\nForwarded: for=192.0.2.9, for=127.0.0.1;host=\"h:81\";proto=http\r\n")
-            && seen.contains("\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
-        "{seen}"
+        forwarded
+            .contains("\r\nForwarded: for=192.0.2.9, for=127.0.0.1;host=\"h:81\";proto=http\r\n")
+            && forwarded.contains("\r\nX-Forwarded-For: 192.0.2.9, 127.0.0.1\r\n"),
+        "{forwarded}"
     );
-    let seen = received("", claims);
-    assert!(!seen.contains("\r\nForwarded:"), "{seen}");
-    assert!(seen.contains("\r\nVia: 1.1 weir\r\n"), "{seen}");
-    let seen = received("", "GET / HTTP/1.0\r\n\r\n");
-    assert!(seen.contains("\r\nVia: 1.0 weir\r\n"), "{seen}");
+    let forwarded = forward("", claims);
+    assert!(!forwarded.contains("\r\nForwarded:"), "{forwarded}");
+    assert!(forwarded.contains("\r\nVia: 1.1 weir\r\n"), "{forwarded}");
+    let forwarded = forward("", "GET / HTTP/1.0\r\n\r\n");
+    assert!(forwarded.contains("\r\nVia: 1.0 weir\r\n"), "{forwarded}");
 }
 
 #[test]
-fn total_request_timeout_applies() {
+fn total_timeout_is_504_or_cuts_the_response_off() {
     // Each part arrives well within the server's timeout.
     let slow = Scripted::start(vec![vec![
         Action::Read,
@@ -395,12 +411,12 @@ fn total_request_timeout_applies() {
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
     let (hints, _) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no early hints");
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
     let (head, _) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
@@ -421,21 +437,21 @@ fn total_request_timeout_applies() {
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("set read timeout");
     client.send(GET);
-    let all = String::from_utf8_lossy(&rest(&mut client)).into_owned();
+    let all = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
     assert!(all.ends_with("\r\n\r\nhalf"), "{all}");
 }
 
 #[test]
-fn retry_budget_bounds_retries() {
-    // This server accepts every request and sends nothing.
-    let broken = Scripted::start(vec![vec![Action::Read, Action::Close]]);
-    let other = Scripted::start(vec![vec![Action::Read, Action::Close]]);
+fn retry_budget_limits_retries() {
+    // Both servers read the request and close the connection without a response.
+    let one = Scripted::start(vec![vec![Action::Read, Action::Close]]);
+    let two = Scripted::start(vec![vec![Action::Read, Action::Close]]);
     let proxy = Proxy::start(
         "http",
-        &[broken.address(), other.address()],
+        &[one.address(), two.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
-    // Until the initial budget is used up: five hundred for each worker, and ten more per second.
+    // Sends requests until the initial budget is used up: five hundred for each worker, and ten more per second.
     let mut requests = 0;
     let mut before = 0;
     loop {

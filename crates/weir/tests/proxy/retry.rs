@@ -1,17 +1,18 @@
-//! Failures that cause a request to be sent to another server (`retry_on`), and the number of attempts per connection.
+//! Failures that cause a request to be sent to another server (`retry_on`), and the maximum number of requests per
+//! server connection.
 
 use super::scripted::{Action, Scripted, send_text};
 use super::*;
 
 /// Starts a daemon that prefers the first server while it is available, and ejects none.
-fn proxy(servers: &[SocketAddr], more: &str) -> Proxy {
-    let proxy = Proxy::start("http", servers, "");
-    let text = configuration(proxy.listen, "http", servers, more).replace(
+fn start_proxy(servers: &[SocketAddr], more: &str) -> Proxy {
+    let daemon = Proxy::start("http", servers, "");
+    let text = configuration(daemon.listen, "http", servers, more).replace(
         "[pool.p]\n",
         "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n",
     );
-    proxy.reload(&text);
-    proxy
+    daemon.reload(&text);
+    daemon
 }
 
 fn status(proxy: &Proxy, request: &str) -> String {
@@ -21,12 +22,12 @@ fn status(proxy: &Proxy, request: &str) -> String {
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 
-/// For every kind of failure: the client's response if it is listed in `retry_on`, and if it is not.
+/// Tests each kind of failure, listed in `retry_on` and not listed.
 #[test]
 fn only_listed_failures_are_retried() {
     let unavailable =
         "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbusy";
-    let ways: [(&str, &str, Vec<Action>); 5] = [
+    let failures: [(&str, &str, Vec<Action>); 5] = [
         ("empty", "502", vec![Action::Read, Action::Close]),
         ("timeout", "504", vec![Action::Read, Action::Drain]),
         (
@@ -46,11 +47,11 @@ fn only_listed_failures_are_retried() {
         ("500-503", "503", vec![Action::Read, send_text(unavailable)]),
     ];
     let good = Origin::start("o");
-    for (condition, unlisted, script) in ways {
+    for (condition, unlisted, script) in failures {
         let bad = Scripted::start(vec![script]);
         let servers = [bad.address(), good.address()];
         let limit = "timeouts = { response = \"200ms\" }";
-        let proxy = proxy(&servers, &format!("retry_on = []\n{limit}"));
+        let proxy = start_proxy(&servers, &format!("retry_on = []\n{limit}"));
         assert_eq!(status(&proxy, GET), unlisted, "{condition} is not listed");
         let text = configuration(
             proxy.listen,
@@ -64,26 +65,26 @@ fn only_listed_failures_are_retried() {
         );
         proxy.reload(&text);
         assert_eq!(status(&proxy, GET), "200", "{condition} is listed");
-        // A request that must not be repeated is never repeated.
+        // A request that is not idempotent is not retried.
         assert_eq!(status(&proxy, POST), unlisted, "{condition} of a POST");
     }
 }
 
 #[test]
-fn connect_failure_is_retried_where_listed() {
+fn connect_failure_is_retried_if_listed() {
     let good = Origin::start("o");
     let servers = [free_address(), good.address()];
-    let listed = proxy(&servers, "");
+    let listed = start_proxy(&servers, "");
     assert_eq!(status(&listed, GET), "200");
-    // Nothing was sent, so nothing is repeated.
+    // A POST may be retried as well, because nothing was sent.
     assert_eq!(status(&listed, POST), "200");
-    let unlisted = proxy(&servers, "retry_on = [\"empty\"]");
+    let unlisted = start_proxy(&servers, "retry_on = [\"empty\"]");
     assert_eq!(status(&unlisted, GET), "502");
 }
 
 #[test]
 fn last_servers_response_is_forwarded_unchanged() {
-    let busy = || {
+    let start_busy_server = || {
         Scripted::start(vec![vec![
             Action::Read,
             send_text(
@@ -91,8 +92,8 @@ fn last_servers_response_is_forwarded_unchanged() {
             ),
         ]])
     };
-    let (one, other) = (busy(), busy());
-    let proxy = proxy(
+    let (one, other) = (start_busy_server(), start_busy_server());
+    let proxy = start_proxy(
         &[one.address(), other.address()],
         "retry_on = [\"connect\", 503]",
     );
@@ -102,7 +103,7 @@ fn last_servers_response_is_forwarded_unchanged() {
         "{head}"
     );
     assert_eq!(body, b"busy");
-    assert!(one.received().starts_with("GET ") && other.received().starts_with("GET "));
+    assert!(one.receive().starts_with("GET ") && other.receive().starts_with("GET "));
     assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
@@ -116,13 +117,13 @@ fn no_retry_after_response_bytes_were_sent() {
         send_text("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
     ]]);
     let good = Origin::start("o");
-    let proxy = proxy(&[bad.address(), good.address()], "retry_on = [\"503\"]");
+    let proxy = start_proxy(&[bad.address(), good.address()], "retry_on = [\"503\"]");
     let mut client = Client::connect(proxy.listen);
     let (hints, _) = client.fetch(GET);
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
     bad.resume();
     let (head, _) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");

@@ -16,7 +16,7 @@ fn revoke(authority: &Authority, files: &[&str]) -> String {
     authority.file("revoked", index.as_bytes());
     let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\n\
                     default_crl_days=30\n";
-    // A list with a number has version 2; RFC 5280 requires both.
+    // A list with a CRL number has version 2. RFC 5280 requires both.
     authority.file("number", b"01\n");
     authority.file("crl.cnf", settings.as_bytes());
     let output = authority
@@ -40,7 +40,7 @@ fn revoked_client_certificates_are_rejected() {
         authority.ca()
     );
     let proxy = Proxy::start("http", &[origin.address()], &tls);
-    let clients = [&good, &bad].map(|own| authority.client(Some(own)));
+    let clients = [&good, &bad].map(|certificate| authority.client(Some(certificate)));
     let accepted = || {
         clients.each_ref().map(|client| {
             let mut stream = connect(client, proxy.listen, "a.example");
@@ -51,11 +51,11 @@ fn revoked_client_certificates_are_rejected() {
     revoke(&authority, &["bad"]);
     let configuration = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&configuration);
-    // The same client has an earlier session, which it must not be able to resume.
+    // The client has a session from before the reload, which it must not be able to resume.
     assert_eq!(accepted(), [true, false]);
     authority.file("clients.crl", b"no list");
-    let (done, output) = proxy.weir(&["reload"]);
-    assert!(!done, "{output}");
+    let (succeeded, output) = proxy.weir(&["reload"]);
+    assert!(!succeeded, "{output}");
     assert!(
         output.contains("no certificate revocation list in PEM form"),
         "{output}"

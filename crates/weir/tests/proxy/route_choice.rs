@@ -1,18 +1,18 @@
-//! Route selection: again after a rewrite, a pool by the hash of a text, a preferred server of a pool, several mirrors.
+//! Route selection: routing after a rewrite, pools selected by a hash, a preferred server, and several mirrors.
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::origin::Origin;
 use super::receiver::Receiver;
 use super::{Client, Proxy, free_address, fs};
 
-/// Starts a daemon with these routes and these pools of one server each.
-fn proxy(pools: &[(&str, String)], routes: &[&str]) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
-    proxy.reload(&text(&proxy, pools, routes));
-    proxy
+/// Starts a daemon with these pools (name and list of servers) and these routes.
+fn start_proxy(pools: &[(&str, String)], routes: &[&str]) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
+    daemon.reload(&configuration_with(&daemon, pools, routes));
+    daemon
 }
 
-fn text(proxy: &Proxy, pools: &[(&str, String)], routes: &[&str]) -> String {
+fn configuration_with(proxy: &Proxy, pools: &[(&str, String)], routes: &[&str]) -> String {
     let pools = pools
         .iter()
         .map(|(name, servers)| format!("[pool.{name}]\nservers = [{servers}]\n\n"));
@@ -26,11 +26,11 @@ fn text(proxy: &Proxy, pools: &[(&str, String)], routes: &[&str]) -> String {
     )
 }
 
-fn address(origin: &Origin) -> String {
+fn quoted_address(origin: &Origin) -> String {
     format!("\"{}\"", origin.address())
 }
 
-/// Returns status and body of a response. The origins respond with their name and the request.
+/// Sends a request with a new client. Returns the status and the body of the response.
 fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
@@ -44,7 +44,7 @@ fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
 #[test]
 fn rewritten_paths_are_routed_again() {
     let (p, q) = (Origin::start("p"), Origin::start("q"));
-    let pools = [("p", address(&p)), ("q", address(&q))];
+    let pools = [("p", quoted_address(&p)), ("q", quoted_address(&q))];
     let routes = [
         "path = \"/old/*\"\nrewrite = \"/new/{rest}\"\nrestart = \"first\"",
         "rewrite = { regex = \"^/q/(.*)$\", to = \"/new/q?name={1}\" }\nrestart = \"first\"",
@@ -57,42 +57,42 @@ fn rewritten_paths_are_routed_again() {
         "path = \"/new/y/*\"\npool = \"q\"\nrewrite = \"/z/{rest}\"",
         "path = \"/new/*\"\npool = \"q\"",
     ];
-    let proxy = proxy(&pools, &routes);
-    let seen = |target: &str| fetch(&proxy, target, "");
-    let (status, body) = seen("/old/x?v=1");
+    let proxy = start_proxy(&pools, &routes);
+    let route = |target: &str| fetch(&proxy, target, "");
+    let (status, body) = route("/old/x?v=1");
     assert_eq!(status, "200");
     assert!(body.starts_with("q\nGET /new/x?v=1 HTTP/1.1\r\n"), "{body}");
-    let (_, body) = seen("/old/y/1");
+    let (_, body) = route("/old/y/1");
     assert!(body.starts_with("q\nGET /z/1 HTTP/1.1\r\n"), "{body}");
-    let (_, body) = seen("/q/ab?v=1");
+    let (_, body) = route("/q/ab?v=1");
     assert!(
         body.starts_with("q\nGET /new/q?name=ab&v=1 HTTP/1.1\r\n"),
         "{body}"
     );
-    // Other paths are forwarded as received.
-    let (_, body) = seen("/other//x?v");
+    // Paths that no route rewrites are forwarded as received.
+    let (_, body) = route("/other//x?v");
     assert!(
         body.starts_with("p\nGET /other//x?v HTTP/1.1\r\n"),
         "{body}"
     );
-    assert_eq!(seen("/loop/1").0, "500");
+    assert_eq!(route("/loop/1").0, "500");
     // Matching continues with the next routes and the new path. Earlier routes are not matched again.
-    assert_eq!(seen("/a/1").0, "410");
+    assert_eq!(route("/a/1").0, "410");
     // A new path is matched in normalized form.
-    assert_eq!(seen("/dots/x").0, "403");
-    let (found, shown) = proxy.weir(&[
+    assert_eq!(route("/dots/x").0, "403");
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/old/x", proxy.listen),
     ]);
-    assert!(found, "{shown}");
-    assert!(shown.contains("rewrites the path to /new/x"), "{shown}");
+    assert!(succeeded, "{output}");
+    assert!(output.contains("rewrites the path to /new/x"), "{output}");
 }
 
 #[test]
-fn users_of_the_selected_route_are_required() {
+fn basic_auth_of_the_route_after_a_rewrite_applies() {
     let origin = Origin::start("p");
-    let pools = [("p", address(&origin))];
+    let pools = [("p", quoted_address(&origin))];
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("users");
     // The password is "secret".
@@ -106,7 +106,7 @@ fn users_of_the_selected_route_are_required() {
         "path = \"/open/*\"\nrewrite = \"/secured/{rest}\"\nrestart = \"first\"",
         &secured,
     ];
-    proxy.reload(&text(&proxy, &pools, &routes));
+    proxy.reload(&configuration_with(&proxy, &pools, &routes));
     assert_eq!(fetch(&proxy, "/secured/x", "").0, "401");
     assert_eq!(fetch(&proxy, "/open/x", "").0, "401");
     assert_eq!(fetch(&proxy, "/other", "").0, "200");
@@ -115,35 +115,35 @@ fn users_of_the_selected_route_are_required() {
 #[test]
 fn split_by_hash_is_stable_and_distributes_requests() {
     let (p, q) = (Origin::start("p"), Origin::start("q"));
-    let pools = [("p", address(&p)), ("q", address(&q))];
+    let pools = [("p", quoted_address(&p)), ("q", quoted_address(&q))];
     let routes = ["split = [\"p:30\", \"q:70\"]\nsplit_by = \"{header.X-Key}\""];
-    let proxy = proxy(&pools, &routes);
-    let mut of_p = 0;
+    let proxy = start_proxy(&pools, &routes);
+    let mut p_count = 0;
     for key in 0..400 {
         let more = format!("X-Key: user-{key}\r\n");
-        let chosen = fetch(&proxy, "/", &more)
+        let first = fetch(&proxy, "/", &more)
             .1
             .lines()
             .next()
             .map(str::to_owned);
-        let again = fetch(&proxy, "/again", &more).1;
-        assert_eq!(chosen.as_deref(), again.lines().next(), "{key}");
-        of_p += usize::from(chosen.as_deref() == Some("p"));
+        let second = fetch(&proxy, "/again", &more).1;
+        assert_eq!(first.as_deref(), second.lines().next(), "{key}");
+        p_count += usize::from(first.as_deref() == Some("p"));
     }
     // The hash has no state, so the number is always the same.
-    assert!((80..=160).contains(&of_p), "{of_p}");
+    assert!((80..=160).contains(&p_count), "{p_count}");
 }
 
 #[test]
 fn route_prefers_a_server_while_it_is_usable() {
     let servers = [Origin::start("a"), Origin::start("b"), Origin::start("c")];
-    let listed: Vec<String> = servers.iter().map(address).collect();
-    let pools = [("p", listed.join(", "))];
+    let addresses: Vec<String> = servers.iter().map(quoted_address).collect();
+    let pools = [("p", addresses.join(", "))];
     let route = format!(
         "path = \"/b/*\"\npool = \"p\"\nserver = {}",
-        address(&servers[1])
+        quoted_address(&servers[1])
     );
-    let proxy = proxy(&pools, &[&route]);
+    let proxy = start_proxy(&pools, &[&route]);
     let names = |target: &str| {
         let bodies = (0..12).map(|_| fetch(&proxy, target, "").1);
         let mut names: Vec<String> = bodies
@@ -155,16 +155,18 @@ fn route_prefers_a_server_while_it_is_usable() {
     };
     assert_eq!(names("/b/"), ["b"]);
     let server = format!("p/{}", servers[1].address());
-    let (done, shown) = proxy.weir(&["server", &server, "maint"]);
-    assert!(done, "{shown}");
-    until("another server", || !names("/b/").contains(&"b".to_owned()));
-    let wrong = text(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""]);
+    let (succeeded, output) = proxy.weir(&["server", &server, "maint"]);
+    assert!(succeeded, "{output}");
+    wait_until("requests are sent to another server", || {
+        !names("/b/").contains(&"b".to_owned())
+    });
+    let invalid = configuration_with(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""]);
     let file = proxy.directory.join("wrong.toml");
-    fs::write(&file, wrong).expect("write file");
-    let (valid, shown) = proxy.weir(&["check", "-c", &file.display().to_string()]);
+    fs::write(&file, invalid).expect("write file");
+    let (succeeded, output) = proxy.weir(&["check", "-c", &file.display().to_string()]);
     assert!(
-        !valid && shown.contains("pool `p` has no server"),
-        "{shown}"
+        !succeeded && output.contains("pool `p` has no server"),
+        "{output}"
     );
 }
 
@@ -173,13 +175,13 @@ fn each_mirror_gets_a_copy() {
     let origin = Origin::start("p");
     let mirrors = [Receiver::start(), Receiver::start()];
     let pools = [
-        ("p", address(&origin)),
+        ("p", quoted_address(&origin)),
         ("m", format!("\"{}\"", mirrors[0].address)),
         ("n", format!("\"{}\"", mirrors[1].address)),
     ];
     let routes =
         ["pool = \"p\"\nmirror = [\"m\", { pool = \"n\", path = \"/copies\", body = 100 }]"];
-    let proxy = proxy(&pools, &routes);
+    let proxy = start_proxy(&pools, &routes);
     let mut client = Client::connect(proxy.listen);
     let post = |length: usize| {
         let body = "x".repeat(length);
@@ -190,15 +192,15 @@ fn each_mirror_gets_a_copy() {
     assert_eq!(client.fetch(&post(50)).1, b"50");
     // The body is too long for one of the mirrors.
     assert_eq!(client.fetch(&post(5_000)).1, b"5000");
-    until("the copies", || {
+    wait_until("both mirrors have received their copies", || {
         mirrors[0].received().len() == 3 && mirrors[1].received().len() == 2
     });
     let all = mirrors[0].received().clone();
-    let lengths: Vec<usize> = all.iter().map(|it| it.body.len()).collect();
+    let lengths: Vec<usize> = all.iter().map(|request| request.body.len()).collect();
     assert_eq!(lengths, [0, 50, 5_000]);
     assert!(all[0].head.starts_with("GET /a?v "), "{}", all[0].head);
-    let own = mirrors[1].received().clone();
-    let head = &own[0].head;
+    let copies = mirrors[1].received().clone();
+    let head = &copies[0].head;
     assert!(head.starts_with("GET /copies?v "), "{head}");
-    assert_eq!(own[1].body.len(), 50);
+    assert_eq!(copies[1].body.len(), 50);
 }

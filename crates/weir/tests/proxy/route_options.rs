@@ -3,15 +3,17 @@
 use super::origin::Origin;
 use super::{Client, GET, Proxy, fs};
 
-fn proxy(origin: &Origin, service: &str, pool: &str, route: &str) -> Proxy {
-    let proxy = Proxy::start("http", &[origin.address()], "");
-    let (listen, server) = (proxy.listen, origin.address());
-    proxy.reload(&format!(
+/// Starts a daemon with pools `p` and `q`, and these lines in its service, in (and after) pool `q`, and in the route
+/// `/r/*`.
+fn start_proxy(origin: &Origin, service: &str, pool: &str, route: &str) -> Proxy {
+    let daemon = Proxy::start("http", &[origin.address()], "");
+    let (listen, server) = (daemon.listen, origin.address());
+    daemon.reload(&format!(
         "[pool.p]\nservers = [\"{server}\"]\n[pool.q]\nservers = [\"{server}\"]\n{pool}\n\n[service.s]\nlisten = \
          [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service}\n\n[[route]]\nservice = \
          \"s\"\npath = \"/r/*\"\npool = \"q\"\n{route}\n"
     ));
-    proxy
+    daemon
 }
 
 fn post(path: &str, length: usize) -> String {
@@ -22,7 +24,7 @@ fn post(path: &str, length: usize) -> String {
 #[test]
 fn route_body_limit_replaces_service_limit() {
     let origin = Origin::start("o");
-    let proxy = proxy(&origin, "limits = { body = 100 }", "", "max_body = 1000");
+    let proxy = start_proxy(&origin, "limits = { body = 100 }", "", "max_body = 1000");
     let fetch = |path: &str, length: usize| {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(&post(path, length));
@@ -37,7 +39,7 @@ fn route_body_limit_replaces_service_limit() {
 #[test]
 fn pool_sets_host_and_x_forwarded_host_has_the_requested_host() {
     let origin = Origin::start("o");
-    let proxy = proxy(
+    let proxy = start_proxy(
         &origin,
         "x_forwarded = { host = \"set\" }",
         "host = \"app.internal:81\"",
@@ -45,14 +47,17 @@ fn pool_sets_host_and_x_forwarded_host_has_the_requested_host() {
     );
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client.fetch("GET /r/x HTTP/1.1\r\nHost: www.example\r\n\r\n");
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert_eq!(
-        seen.matches("Host: app.internal:81\r\n").count(),
+        forwarded.matches("Host: app.internal:81\r\n").count(),
         1,
-        "{seen}"
+        "{forwarded}"
     );
-    assert!(seen.contains("X-Forwarded-Host: www.example\r\n"), "{seen}");
-    assert!(!seen.contains("\nHost: www.example"), "{seen}");
+    assert!(
+        forwarded.contains("X-Forwarded-Host: www.example\r\n"),
+        "{forwarded}"
+    );
+    assert!(!forwarded.contains("\nHost: www.example"), "{forwarded}");
     let (_, body) = client.fetch("GET /x HTTP/1.1\r\nHost: www.example\r\n\r\n");
     assert!(String::from_utf8_lossy(&body).contains("\nHost: www.example\r\n"));
 }
@@ -61,9 +66,9 @@ fn pool_sets_host_and_x_forwarded_host_has_the_requested_host() {
 fn pool_builds_host_from_request_values() {
     let origin = Origin::start("o");
     let host = "host = \"{host}:{listen_port}{header.x-tenant}\"";
-    let proxy = proxy(&origin, "", host, "");
+    let proxy = start_proxy(&origin, "", host, "");
     let port = proxy.listen.port();
-    let seen = |fields: &str| {
+    let forwarded_host = |fields: &str| {
         let mut client = Client::connect(proxy.listen);
         let (_, body) = client.fetch(&format!("GET /r/x HTTP/1.1\r\n{fields}\r\n"));
         let text = String::from_utf8_lossy(&body).into_owned();
@@ -71,49 +76,52 @@ fn pool_builds_host_from_request_values() {
         let found = lines.find_map(|line| Some(line.strip_prefix("Host: ")?.to_owned()));
         found.unwrap_or_default()
     };
-    assert_eq!(seen("Host: a.example:99\r\n"), format!("a.example:{port}"));
     assert_eq!(
-        seen("Host: [2001:db8::1]\r\n"),
+        forwarded_host("Host: a.example:99\r\n"),
+        format!("a.example:{port}")
+    );
+    assert_eq!(
+        forwarded_host("Host: [2001:db8::1]\r\n"),
         format!("[2001:db8::1]:{port}")
     );
-    // The value is not a valid host, so the server receives the requested one.
+    // If the result is not a valid host, the server receives the requested host.
     let tenant = "Host: a.example\r\nX-Tenant: b c\r\n";
-    assert_eq!(seen(tenant), "a.example");
+    assert_eq!(forwarded_host(tenant), "a.example");
 }
 
 #[test]
 fn route_client_header_rules_replace_service_rules() {
     let origin = Origin::start("o");
-    let proxy = proxy(
+    let proxy = start_proxy(
         &origin,
         "forwarded = false\nx_forwarded = { for = \"append\", real_ip = \"set\" }",
         "",
         "x_forwarded = { for = \"keep\" }\n\n[[route]]\nservice = \"s\"\npath = \"/except/*\"\npool = \"q\"\n\
          x_forwarded = { for = \"set\", except = [\"127.0.0.0/8\"] }",
     );
-    let seen = |path: &str| {
+    let forwarded = |path: &str| {
         let mut client = Client::connect(proxy.listen);
         let (_, body) = client.fetch(&format!(
             "GET {path} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
         ));
         String::from_utf8_lossy(&body).into_owned()
     };
-    let of_service = seen("/x");
+    let service_request = forwarded("/x");
     assert!(
-        of_service.contains("X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n"),
-        "{of_service}"
+        service_request.contains("X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n"),
+        "{service_request}"
     );
     assert!(
-        of_service.contains("X-Real-IP: 127.0.0.1\r\n"),
-        "{of_service}"
+        service_request.contains("X-Real-IP: 127.0.0.1\r\n"),
+        "{service_request}"
     );
     for path in ["/r/x", "/except/x"] {
-        let of_route = seen(path);
+        let route_request = forwarded(path);
         assert!(
-            of_route.contains("X-Forwarded-For: 192.0.2.1\r\n"),
-            "{of_route}"
+            route_request.contains("X-Forwarded-For: 192.0.2.1\r\n"),
+            "{route_request}"
         );
-        assert!(!of_route.contains("X-Real-IP"), "{of_route}");
+        assert!(!route_request.contains("X-Real-IP"), "{route_request}");
     }
 }
 
@@ -124,11 +132,11 @@ fn route_disables_access_log_and_sets_timeout() {
     let log = std::env::temp_dir().join(format!("weir-options-{}.log", std::process::id()));
     let _ = fs::remove_file(&log);
     let service = format!("access_log = \"{}\"", log.display());
-    let other = silent.local_addr().expect("get local address");
-    let pool = format!("[pool.silent]\nservers = [\"{other}\"]");
+    let silent_address = silent.local_addr().expect("get local address");
+    let pool = format!("[pool.silent]\nservers = [\"{silent_address}\"]");
     let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\n\
                  timeouts = { response = \"300ms\" }\nretries = 0";
-    let proxy = proxy(&origin, &service, &pool, route);
+    let proxy = start_proxy(&origin, &service, &pool, route);
     let mut client = Client::connect(proxy.listen);
     assert!(
         client
@@ -139,10 +147,10 @@ fn route_disables_access_log_and_sets_timeout() {
     assert!(client.fetch(GET).0.contains("200 OK"));
     let (head, _) = client.fetch("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 504"), "{head}");
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let lines = loop {
         let text = fs::read_to_string(&log).unwrap_or_default();
-        if text.lines().count() >= 2 || std::time::Instant::now() > until {
+        if text.lines().count() >= 2 || std::time::Instant::now() > deadline {
             break text;
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -171,7 +179,7 @@ fn route_retries_replace_service_retries() {
     .map(|(path, more)| {
         format!("\n[[route]]\nservice = \"s\"\npath = \"{path}\"\npool = \"broken\"\n{more}\n")
     });
-    let proxy = proxy(&origin, "", &pool, &route.concat());
+    let proxy = start_proxy(&origin, "", &pool, &route.concat());
     let fetch = |path: &str| {
         let mut client = Client::connect(proxy.listen);
         client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))

@@ -1,4 +1,4 @@
-//! Routes with alternatives, negated conditions, address files, and texts with variables.
+//! Routes with alternatives, negated conditions, address files, and templates.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
 /// Returns a configuration with a pool `p`, and these lines in and after its service.
-fn file(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
+fn configuration_with(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
     format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n{service}\n{routes}\n",
@@ -16,10 +16,10 @@ fn file(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
     )
 }
 
-fn proxy(origin: &Origin, service: &str, routes: &str) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
-    proxy.reload(&file(&proxy, origin, service, routes));
-    proxy
+fn start_proxy(origin: &Origin, service: &str, routes: &str) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
+    daemon.reload(&configuration_with(&daemon, origin, service, routes));
+    daemon
 }
 
 fn route(lines: &str) -> String {
@@ -48,7 +48,7 @@ fn lists_negations_and_expressions_select_routes() {
         "path_regex = ['^/u/[0-9]+$', '(?i)\\.gif$']\nnot.method = [\"GET\", \"HEAD\"]\nstatus = 405",
         "query = [\"v=1\", \"v=2*\"]\nnot.cookie = \"beta\"\nstatus = 406",
     ];
-    let proxy = proxy(&origin, "", &routes.map(route).concat());
+    let proxy = start_proxy(&origin, "", &routes.map(route).concat());
     let host = |name: &str, more: &str| format!("Host: {name}\r\n{more}");
     assert_eq!(status(&proxy, "/admin/x", &host("h", "")), "401");
     assert_eq!(status(&proxy, "/x", &host("a.example:80", "")), "410");
@@ -87,13 +87,13 @@ fn lists_negations_and_expressions_select_routes() {
         status(&proxy, "/?v=22", &host("h", "Cookie: beta=1\r\n")),
         "200"
     );
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("POST http://{}/u/x", proxy.listen),
     ]);
     assert!(
-        done && output.contains("does not match: path_regex"),
+        succeeded && output.contains("does not match: path_regex"),
         "{output}"
     );
     assert!(
@@ -109,29 +109,29 @@ fn address_file_is_reloaded_and_errors_keep_the_active_list() {
     let list = proxy.directory.join("allowed.txt");
     std::fs::write(&list, "# office\n10.0.0.0/8 # old\n\n2001:db8::/32\n").expect("write file");
     let lines = format!("not.source = {{ file = {list:?} }}\nstatus = 403");
-    proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
+    proxy.reload(&configuration_with(&proxy, &origin, "", &route(&lines)));
     assert_eq!(status(&proxy, "/", "Host: h\r\n"), "403");
     std::fs::write(&list, "10.0.0.0/8\n127.0.0.0/8\n").expect("write file");
-    proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
+    proxy.reload(&configuration_with(&proxy, &origin, "", &route(&lines)));
     assert_eq!(status(&proxy, "/", "Host: h\r\n"), "200");
-    let refused = |content: Option<&str>, why: &str| {
+    let assert_rejected = |content: Option<&str>, error: &str| {
         match content {
             Some(text) => std::fs::write(&list, text).expect("write file"),
             None => std::fs::remove_file(&list).expect("remove file"),
         }
-        let (done, output) = proxy.weir(&["reload"]);
-        assert!(!done && output.contains(why), "{output}");
+        let (succeeded, output) = proxy.weir(&["reload"]);
+        assert!(!succeeded && output.contains(error), "{output}");
         assert_eq!(
             status(&proxy, "/", "Host: h\r\n"),
             "200",
             "the active list must stay active"
         );
     };
-    refused(
+    assert_rejected(
         Some("10.0.0.0/8\nsecret words\n"),
         "allowed.txt:2: not a network",
     );
-    refused(None, "cannot read the addresses");
+    assert_rejected(None, "cannot read the addresses");
 }
 
 #[test]
@@ -151,26 +151,26 @@ fn templates_expand_request_values() {
     let service = "set_header = [\"X-Service: s\", \"X-Id: none\"]\nset_response_header = [\"X-Frame-Options: \
          DENY\"]\n\
                    remove_response_header = [\"X-Origin\"]";
-    let proxy = proxy(&origin, service, &routes.map(route).concat());
+    let proxy = start_proxy(&origin, service, &routes.map(route).concat());
     let more = "Host: h.example:8080\r\nX-A: a b/c\r\nCookie: c=1\r\nX-B: own\r\n";
-    let located = |target: &str| {
+    let location = |target: &str| {
         let (head, _) = fetch(&proxy, target, more);
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Location: "));
         line.unwrap_or_default().to_owned()
     };
-    assert_eq!(located("/old/x/y?a=b"), "https://h.example/new/x/y?a=b");
-    assert_eq!(located("/u/ann/x"), "/x/a%20b%2Fc/ann");
+    assert_eq!(location("/old/x/y?a=b"), "https://h.example/new/x/y?a=b");
+    assert_eq!(location("/u/ann/x"), "/x/a%20b%2Fc/ann");
     assert_eq!(
-        located("/u/ann//evil.example/"),
+        location("/u/ann//evil.example/"),
         "/evil.example//a%20b%2Fc/ann"
     );
     assert_eq!(fetch(&proxy, "/who", more).1, "127.0.0.1 GET http 1");
-    let (head, seen) = fetch(&proxy, "/to/z?q", more);
+    let (head, forwarded) = fetch(&proxy, "/to/z?q", more);
     assert!(
-        seen.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
-        "{seen}"
+        forwarded.starts_with("a\nGET /v2/h.example/z?q HTTP/1.1\r\n"),
+        "{forwarded}"
     );
     for line in [
         "X-Real-IP: 127.0.0.1\r\n",
@@ -179,7 +179,7 @@ fn templates_expand_request_values() {
         "X-B: a b/c\r\n",
         "X-Service: s\r\n",
     ] {
-        assert_eq!(seen.matches(line).count(), 1, "{line} in {seen}");
+        assert_eq!(forwarded.matches(line).count(), 1, "{line} in {forwarded}");
     }
     let id = |text: &str| {
         let lines: Vec<&str> = text
@@ -189,7 +189,7 @@ fn templates_expand_request_values() {
         assert_eq!(lines.len(), 1, "{text}");
         lines[0].to_owned()
     };
-    assert_eq!(id(&seen), id(&head));
+    assert_eq!(id(&forwarded), id(&head));
     assert_eq!(id(&head).len(), 32);
     let server = format!("X-Server: {} /to/z\r\n", origin.address());
     for line in [
@@ -200,24 +200,27 @@ fn templates_expand_request_values() {
         assert!(head.contains(line), "{line} in {head}");
     }
     assert!(!head.contains("X-Bad"), "{head}");
-    let (_, other) = fetch(&proxy, "/", more);
-    assert!(other.contains("X-Id: none\r\n"), "{other}");
+    let (_, unrouted) = fetch(&proxy, "/", more);
+    assert!(unrouted.contains("X-Id: none\r\n"), "{unrouted}");
 }
 
 #[test]
 fn unknown_variables_are_reported() {
     let origin = Origin::start("a");
     let proxy = Proxy::start("http", &[free_address()], "");
-    let wrong = [
+    let invalid = [
         "pool = \"p\"\nset_header = [\"X: {clinet}\"]",
         "pool = \"p\"\nset_header = [\"X: {server}\"]",
         "redirect = \"/{1}\"",
     ];
     let path = proxy.directory.join("wrong.toml");
-    std::fs::write(&path, file(&proxy, &origin, "", &wrong.map(route).concat()))
-        .expect("write file");
-    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
-    assert!(!done, "{output}");
+    std::fs::write(
+        &path,
+        configuration_with(&proxy, &origin, "", &invalid.map(route).concat()),
+    )
+    .expect("write file");
+    let (succeeded, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
+    assert!(!succeeded, "{output}");
     for text in [
         "unknown variable `{clinet}`",
         "did you mean `{client}`?",
@@ -231,15 +234,15 @@ fn unknown_variables_are_reported() {
 #[test]
 fn route_closes_without_a_response() {
     let origin = Origin::start("a");
-    let proxy = proxy(&origin, "", &route("path = \"/gone\"\nclose = true"));
+    let proxy = start_proxy(&origin, "", &route("path = \"/gone\"\nclose = true"));
     let curl = |path: &str, more: &[&str]| {
         let url = format!("http://{}{path}", proxy.listen);
-        let done = Command::new("curl")
+        let output = Command::new("curl")
             .args(["-sS", "-o", "/dev/null", &url])
             .args(more)
             .output()
             .expect("run curl");
-        done.status.code()
+        output.status.code()
     };
     assert_eq!(curl("/gone", &[]), Some(52), "expected an empty reply");
     assert_eq!(curl("/", &[]), Some(0));
@@ -250,13 +253,13 @@ fn route_closes_without_a_response() {
 #[test]
 fn each_client_header_has_its_own_rule() {
     let origin = Origin::start("a");
-    let seen = |rules: &str| {
-        let proxy = proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
+    let forward_with = |rules: &str| {
+        let proxy = start_proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
         let more = "Host: h:81\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: \
                     own\r\nX-Forwarded-Port: 7\r\nX-Real-IP: 192.0.2.2\r\n";
         (fetch(&proxy, "/", more).1, proxy.listen.port())
     };
-    let (text, port) = seen(
+    let (text, port) = forward_with(
         "for = \"append\", proto = \"set\", host = \"set\", port = \"set\", real_ip = \"set\"",
     );
     for line in [
@@ -270,11 +273,11 @@ fn each_client_header_has_its_own_rule() {
         assert!(text.contains(&line), "{line} in {text}");
         assert_eq!(text.matches(name).count(), 1, "{name} in {text}");
     }
-    let (text, _) = seen("for = \"keep\", proto = \"drop\", real_ip = \"keep\"");
+    let (text, _) = forward_with("for = \"keep\", proto = \"drop\", real_ip = \"keep\"");
     assert!(text.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{text}");
     assert!(text.contains("X-Real-IP: 192.0.2.2\r\n"), "{text}");
-    for gone in ["X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"] {
-        assert!(!text.contains(gone), "{gone} in {text}");
+    for removed in ["X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port"] {
+        assert!(!text.contains(removed), "{removed} in {text}");
     }
 }
 
@@ -282,26 +285,26 @@ fn each_client_header_has_its_own_rule() {
 fn tcp_service_closes_connections_by_source() {
     let origin = Origin::start("a");
     let proxy = Proxy::start("tcp", &[origin.address()], "");
-    let with = |conditions: &str| {
+    let with_route = |conditions: &str| {
         let more = format!("\n[[route]]\nservice = \"s\"\n{conditions}\nclose = true\n");
         super::configuration(proxy.listen, "tcp", &[origin.address()], &more)
     };
-    let asked = || {
+    let is_served = || {
         let mut client = std::net::TcpStream::connect(proxy.listen).expect("connect");
         client
             .set_read_timeout(Some(Duration::from_secs(30)))
             .expect("set read timeout");
-        // Writing to or reading from a closed connection fails. The server keeps accepted connections open.
+        // On a closed connection, the write or the read fails.
         let mut start = [0; 12];
         std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             .and_then(|()| std::io::Read::read_exact(&mut client, &mut start))
             .is_ok_and(|()| start == *b"HTTP/1.1 200")
     };
-    assert!(asked());
-    proxy.reload(&with("source = \"127.0.0.0/8\""));
-    assert!(!asked());
-    proxy.reload(&with("not.source = [\"127.0.0.0/8\"]"));
-    assert!(asked());
-    proxy.reload(&with("not.source = [\"192.0.2.0/24\"]"));
-    assert!(!asked());
+    assert!(is_served());
+    proxy.reload(&with_route("source = \"127.0.0.0/8\""));
+    assert!(!is_served());
+    proxy.reload(&with_route("not.source = [\"127.0.0.0/8\"]"));
+    assert!(is_served());
+    proxy.reload(&with_route("not.source = [\"192.0.2.0/24\"]"));
+    assert!(!is_served());
 }

@@ -1,26 +1,27 @@
 //! Route conditions other than host and path, changes to requests and responses, and limits per client.
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address, wait};
+use super::{Client, GET, Proxy, free_address, wait_until};
 
 /// Starts a daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
-fn proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
+fn start_proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
     let (one, two) = (a.address(), b.address());
-    proxy.reload(&format!(
+    daemon.reload(&format!(
         "[pool.p]\nservers = [\"{one}\"]\n[pool.a]\nservers = [\"{one}\"]\n[pool.b]\nservers = [\"{two}\"]\n\n\
          [service.s]\nlisten \
          = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n{service}\n{routes}\n",
-        proxy.listen
+        daemon.listen
     ));
-    proxy
+    daemon
 }
 
 fn route(lines: &str) -> String {
     format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
 }
 
-fn name(body: &[u8]) -> String {
+/// Returns the first line of a body, which is the name of the server.
+fn server_name(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.lines().next().unwrap_or_default().to_owned()
 }
@@ -33,10 +34,10 @@ fn query_cookie_and_source_select_the_pool() {
         route("query = [\"v=2\"]\npool = \"b\""),
         route("cookie = [\"beta\"]\nsource = [\"127.0.0.0/8\"]\npool = \"b\""),
     ];
-    let proxy = proxy(&a, &b, "", &routes.concat());
+    let proxy = start_proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
     let mut fetch = |target: &str, more: &str| {
-        name(
+        server_name(
             &client
                 .fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"))
                 .1,
@@ -46,12 +47,12 @@ fn query_cookie_and_source_select_the_pool() {
     assert_eq!(fetch("/x?u&v=2", ""), "b");
     assert_eq!(fetch("/x?v=22", ""), "a");
     assert_eq!(fetch("/", "Cookie: x=1; beta=\r\n"), "b");
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/?v=2", proxy.listen),
     ]);
-    assert!(done && output.contains("pool b"), "{output}");
+    assert!(succeeded && output.contains("pool b"), "{output}");
 }
 
 #[test]
@@ -61,21 +62,24 @@ fn route_rewrites_paths_and_headers_in_both_directions() {
      text/plain\"]\n\
                  remove_header = [\"X-Debug\"]\nset_response_header = [\"X-From: weir\"]\nremove_response_header = \
                  [\"X-Origin\"]";
-    let proxy = proxy(&a, &b, "", &route(lines));
+    let proxy = start_proxy(&a, &b, "", &route(lines));
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(
         "GET /api/x?y=1 HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\nAccept: */*\r\nX-Tenant: forged\r\nX-Kept: 1\r\n\r\n",
     );
-    let seen = String::from_utf8_lossy(&body).into_owned();
-    assert!(seen.starts_with("b\nGET /v2/x?y=1 HTTP/1.1\r\n"), "{seen}");
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
+    assert!(
+        forwarded.starts_with("b\nGET /v2/x?y=1 HTTP/1.1\r\n"),
+        "{forwarded}"
+    );
     for line in ["X-Tenant: t\r\n", "Accept: text/plain\r\n", "X-Kept: 1\r\n"] {
-        assert_eq!(seen.matches(line).count(), 1, "{line} in {seen}");
+        assert_eq!(forwarded.matches(line).count(), 1, "{line} in {forwarded}");
     }
-    for gone in ["X-Debug", "forged", "*/*"] {
-        assert!(!seen.contains(gone), "{gone} in {seen}");
+    for removed in ["X-Debug", "forged", "*/*"] {
+        assert!(!forwarded.contains(removed), "{removed} in {forwarded}");
     }
     assert!(head.contains("X-From: weir\r\n"), "{head}");
-    // Other fields are unchanged.
+    // Requests without a matching route are unchanged.
     let (head, body) = client.fetch("GET /x HTTP/1.1\r\nHost: h\r\nX-Debug: 1\r\n\r\n");
     assert!(String::from_utf8_lossy(&body).contains("X-Debug: 1\r\n"));
     assert!(!head.contains("X-From"), "{head}");
@@ -86,25 +90,28 @@ fn route_client_headers_replace_the_defaults() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
     let routes = [
         "path = \"/set\"\npool = \"b\"\nset_header = [\"X-Forwarded-Proto: https\", \"x-forwarded-for: 192.0.2.1\"]",
-        "path = \"/gone\"\npool = \"b\"\nremove_header = [\"X-Forwarded-For\", \"Forwarded\"]",
+        "path = \"/removed\"\npool = \"b\"\nremove_header = [\"X-Forwarded-For\", \"Forwarded\"]",
     ];
-    let proxy = proxy(&a, &b, "forwarded = \"both\"", &routes.map(route).concat());
+    let proxy = start_proxy(&a, &b, "forwarded = \"both\"", &routes.map(route).concat());
     let mut client = Client::connect(proxy.listen);
-    let mut seen = |path: &str| {
+    let mut forwarded = |path: &str| {
         let body = client
             .fetch(&format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"))
             .1;
         String::from_utf8_lossy(&body).to_lowercase()
     };
-    let set = seen("/set");
+    let set = forwarded("/set");
     assert!(set.contains("\r\nx-forwarded-proto: https\r\n"), "{set}");
     assert_eq!(set.matches("x-forwarded-proto").count(), 1, "{set}");
     assert_eq!(set.matches("x-forwarded-for").count(), 1, "{set}");
     assert!(set.contains("\r\nforwarded: for=127.0.0.1;"), "{set}");
-    let gone = seen("/gone");
-    assert!(gone.contains("\r\nx-forwarded-proto: http\r\n"), "{gone}");
-    assert!(!gone.contains("forwarded-for"), "{gone}");
-    assert!(!gone.contains("\r\nforwarded:"), "{gone}");
+    let removed = forwarded("/removed");
+    assert!(
+        removed.contains("\r\nx-forwarded-proto: http\r\n"),
+        "{removed}"
+    );
+    assert!(!removed.contains("forwarded-for"), "{removed}");
+    assert!(!removed.contains("\r\nforwarded:"), "{removed}");
 }
 
 #[test]
@@ -114,7 +121,7 @@ fn status_and_metrics_separate_pools_of_a_service() {
         route("path = \"/a\"\npool = \"a\""),
         route("path = \"/b\"\npool = \"b\""),
     ];
-    let proxy = proxy(&a, &b, "", &routes.concat());
+    let proxy = start_proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
     for _ in 0..3 {
         client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -124,7 +131,10 @@ fn status_and_metrics_separate_pools_of_a_service() {
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("no servers");
-    let pools: Vec<_> = servers.iter().map(|it| it["pool"].as_str()).collect();
+    let pools: Vec<_> = servers
+        .iter()
+        .map(|server| server["pool"].as_str())
+        .collect();
     assert_eq!(pools, [Some("p"), Some("a"), Some("b")]);
     let (_, text) = proxy.weir(&["status"]);
     assert!(
@@ -133,14 +143,14 @@ fn status_and_metrics_separate_pools_of_a_service() {
     );
     assert!(
         !text.contains("\n  pool p\n"),
-        "the service's own pool is not first: {text}"
+        "the default pool must have no heading: {text}"
     );
-    let asked = std::process::Command::new("curl")
+    let curl = std::process::Command::new("curl")
         .args(["-sS", "http://weir/metrics", "--unix-socket"])
         .arg(proxy.directory.join("run/weir.sock"))
         .output()
         .expect("run curl");
-    let metrics = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let metrics = String::from_utf8_lossy(&curl.stdout).into_owned();
     let mut series: Vec<&str> = metrics
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -151,54 +161,54 @@ fn status_and_metrics_separate_pools_of_a_service() {
     series.sort_unstable();
     series.dedup();
     assert_eq!(series.len(), all, "duplicate series: {metrics}");
-    let of_a = format!(
+    let series_of_a = format!(
         "weir_server_connections_total{{service=\"s\",pool=\"a\",server=\"{}\"}} 1",
         a.address()
     );
-    assert!(metrics.contains(&of_a), "{metrics}");
+    assert!(metrics.contains(&series_of_a), "{metrics}");
 }
 
 #[test]
 fn split_divides_requests_by_weight() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let proxy = proxy(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
+    let proxy = start_proxy(&a, &b, "", &route("split = [\"a:3\", \"b:1\"]"));
     let mut client = Client::connect(proxy.listen);
-    let to_b = (0..400)
-        .filter(|_| name(&client.fetch(GET).1) == "b")
+    let b_count = (0..400)
+        .filter(|_| server_name(&client.fetch(GET).1) == "b")
         .count();
-    // Nine standard deviations around a hundred.
-    assert!((22..=178).contains(&to_b), "{to_b}");
+    // 100 ± 9 standard deviations.
+    assert!((22..=178).contains(&b_count), "{b_count}");
 }
 
 #[test]
 fn rate_limit_is_per_client() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let proxy = proxy(
+    let proxy = start_proxy(
         &a,
         &b,
         "limits = { rate = 1, burst = 5, key = \"header:X-Key\" }",
         "",
     );
-    let asked = |key: &str| {
+    let count_limited = |key: &str| {
         let mut client = Client::connect(proxy.listen);
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Key: {key}\r\n\r\n");
         let heads: Vec<String> = (0..20).map(|_| client.fetch(&request).0).collect();
-        let refused = heads
+        let limited = heads
             .iter()
             .filter(|head| head.starts_with("HTTP/1.1 429 "));
-        refused.count()
+        limited.count()
     };
-    // Some seconds may pass between the requests. Each uses another connection, and may be processed by another worker.
+    // Some seconds may pass between the requests. Each call uses another connection, which another worker may accept.
     assert!(
-        (10..=15).contains(&asked("one")),
+        (10..=15).contains(&count_limited("one")),
         "expected the burst and little more"
     );
     assert!(
-        (15..=20).contains(&asked("one")),
+        (15..=20).contains(&count_limited("one")),
         "expected the burst to be used up"
     );
     assert!(
-        (10..=15).contains(&asked("two")),
+        (10..=15).contains(&count_limited("two")),
         "expected a separate burst for another client"
     );
 }
@@ -206,15 +216,15 @@ fn rate_limit_is_per_client() {
 #[test]
 fn concurrency_and_body_limits_apply() {
     let (a, b) = (Origin::start("a"), Origin::start("b"));
-    let proxy = proxy(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
+    let proxy = start_proxy(&a, &b, "limits = { concurrent = 1, body = 10 }", "");
     let mut first = Client::connect(proxy.listen);
     first.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
     a.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 429 "));
-    assert!(first.response().expect("read response").is_some());
+    assert!(first.read_response().expect("read response").is_some());
     // The slot is released after the response was sent.
-    wait("the slot is free", || {
+    wait_until("the slot is free", || {
         second.fetch(GET).0.starts_with("HTTP/1.1 200 ")
     });
     let post = |body: &str| format!("POST /sum HTTP/1.1\r\nHost: h\r\n{body}");
@@ -245,32 +255,32 @@ fn regular_expressions_match_and_rewrite() {
         route("path_regex = '^/users/([0-9]+)(/.*)?$'\npool = \"b\"\nrewrite = \"/u{2}/{1}\""),
         route("path_regex = '(?i)\\.(png|gif)$'\nstatus = 404"),
     ];
-    let proxy = proxy(&a, &b, "", &routes.concat());
+    let proxy = start_proxy(&a, &b, "", &routes.concat());
     let mut client = Client::connect(proxy.listen);
     let mut fetch = |target: &str| {
         let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
         (head, String::from_utf8_lossy(&body).into_owned())
     };
-    let (_, seen) = fetch("/users/17/x?y=/users/18");
+    let (_, forwarded) = fetch("/users/17/x?y=/users/18");
     assert!(
-        seen.starts_with("b\nGET /u/x/17?y=/users/18 HTTP/1.1\r\n"),
-        "{seen}"
+        forwarded.starts_with("b\nGET /u/x/17?y=/users/18 HTTP/1.1\r\n"),
+        "{forwarded}"
     );
     assert!(fetch("/users/x").1.starts_with("a\n"));
     assert!(fetch("/img/A.PNG?v=1").0.starts_with("HTTP/1.1 404 "));
     assert!(fetch("/img/A.PNG.html").1.starts_with("a\n"));
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/users/1", proxy.listen),
     ]);
-    assert!(done && output.contains("pool b"), "{output}");
+    assert!(succeeded && output.contains("pool b"), "{output}");
     let file = proxy.directory.join("wrong.toml");
     let text = std::fs::read_to_string(proxy.directory.join("weir.toml")).expect("read file");
     std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("write file");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
-        !done && printed.contains("invalid regular expression: unclosed group"),
-        "{printed}"
+        !succeeded && output.contains("invalid regular expression: unclosed group"),
+        "{output}"
     );
 }

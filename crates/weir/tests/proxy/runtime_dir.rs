@@ -5,31 +5,32 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::keeper::{daemon, until};
+use super::keeper::{daemon, wait_until};
 use super::{Origin, PROGRAM, Proxy, configuration};
 
 const OTHER_USER: u32 = 65534;
 const SECRET: &str = "TOPSECRET-sticky-7f3a";
 
-/// Returns the files of a directory whose mode differs from the expected one.
-fn wide(directory: &Path, socket: u32) -> Vec<String> {
+/// Returns the files of a directory whose mode differs from the expected one, which is `socket_mode` for the control
+/// socket.
+fn wrong_modes(directory: &Path, socket_mode: u32) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).expect("read directory").flatten() {
-        let Ok(known) = fs::symlink_metadata(entry.path()) else {
+        let Ok(metadata) = fs::symlink_metadata(entry.path()) else {
             continue;
         };
         let name = entry.path().display().to_string();
-        let mode = known.mode() & 0o7777;
-        let right = match known.mode() & 0o170_000 {
+        let mode = metadata.mode() & 0o7777;
+        let is_expected = match metadata.mode() & 0o170_000 {
             0o120_000 => continue,
             0o040_000 => {
-                found.extend(wide(&entry.path(), socket));
+                found.extend(wrong_modes(&entry.path(), socket_mode));
                 mode & 0o077 == 0 || mode == 0o750
             }
-            0o140_000 if name.ends_with("/weir.sock") => mode == socket,
+            0o140_000 if name.ends_with("/weir.sock") => mode == socket_mode,
             _ => mode == 0o600,
         };
-        if !right {
+        if !is_expected {
             found.push(format!("{name} has mode {mode:04o}"));
         }
     }
@@ -45,8 +46,8 @@ pub(super) fn as_user(user: u32, group: u32, program: &str) -> Command {
     command
 }
 
-/// Returns configuration lines with a second pool, whose cookie has a secret.
-fn sticky(more: &str) -> String {
+/// Returns these configuration lines with a second pool, whose sticky cookie has a secret.
+fn with_sticky_pool(more: &str) -> String {
     let (first, rest) = more.split_once('\n').unwrap_or((more, ""));
     format!(
         "{first}\n\n[pool.q]\nservers = [\"127.0.0.1:1\"]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n\n\
@@ -55,7 +56,7 @@ fn sticky(more: &str) -> String {
 }
 
 /// Runs `weir run` with a runtime directory that it must reject. Returns the error.
-fn refused(directory: &Path) -> String {
+fn run_rejected(directory: &Path) -> String {
     let mut command = Command::new("timeout");
     Proxy::set_directories(&mut command, directory);
     let listen = super::free_address();
@@ -66,13 +67,13 @@ fn refused(directory: &Path) -> String {
         .arg(directory.join("weir.toml"))
         .output()
         .expect("run weir");
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(
         output.status.code(),
         Some(1),
-        "the directory was not rejected: {printed}"
+        "the directory was not rejected: {error}"
     );
-    printed
+    error
 }
 
 /// A directory without a daemon. Removed on drop.
@@ -97,7 +98,7 @@ impl Drop for Sandbox {
 fn runtime_files_are_private_under_any_umask() {
     let origin = Origin::start("o");
     // The daemon runs with umask 0, so without explicit modes its files would have mode 0666.
-    let mut proxy = Proxy::start("http", &[origin.address()], &sticky(""));
+    let mut proxy = Proxy::start("http", &[origin.address()], &with_sticky_pool(""));
     proxy.terminate();
     let wrapper = format!("umask 0; exec {PROGRAM} run -c \"$0\"");
     let log = fs::File::create(proxy.directory.join("log")).expect("create log file");
@@ -115,9 +116,9 @@ fn runtime_files_are_private_under_any_umask() {
     let server = format!("p/{}", origin.address());
     assert!(proxy.weir(&["server", &server, "weight", "3"]).0);
     for name in ["proxy-left.json", "proxy.json", "in-force.toml"] {
-        until(name, || run.join(name).exists());
+        wait_until(&format!("{name} exists"), || run.join(name).exists());
     }
-    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
@@ -130,8 +131,8 @@ fn runtime_files_are_private_under_any_umask() {
     let (_, plan) = proxy.weir(&["plan", "-c", file.to_str().expect("not UTF-8")]);
     assert!(plan.contains("sticky"), "{plan}");
     let status = proxy.status().to_string();
-    for shown in [&plan, &status, &proxy.log()] {
-        assert!(!shown.contains("7f3a"), "a secret is shown: {shown}");
+    for text in [&plan, &status, &proxy.log()] {
+        assert!(!text.contains("7f3a"), "a secret is shown: {text}");
     }
     if weir_testing::require_root() {
         fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set permissions");
@@ -164,7 +165,7 @@ fn processes_are_not_dumpable() {
         .stderr(log)
         .spawn()
         .expect("start weir");
-    until("a daemon of another user", || {
+    wait_until("the daemon of the other user is ready", || {
         as_other_user()
             .arg("status")
             .output()
@@ -180,15 +181,15 @@ fn processes_are_not_dumpable() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let keeper = child.id();
-    let printed = [keeper, daemon(keeper).unsigned_abs()].map(read);
-    let modes = wide(&sandbox.0.join("run"), 0o600);
+    let errors = [keeper, daemon(keeper).unsigned_abs()].map(read);
+    let modes = wrong_modes(&sandbox.0.join("run"), 0o600);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("send signal");
     child.wait().expect("wait for the process");
-    for printed in printed {
+    for error in errors {
         assert!(
-            printed.contains("Permission denied"),
-            "another user can read its memory: {printed}"
+            error.contains("Permission denied"),
+            "the user of the process can read its memory: {error}"
         );
     }
     assert_eq!(modes, Vec::<String>::new());
@@ -202,19 +203,16 @@ fn runtime_directory_of_another_user_is_rejected() {
     let sandbox = Sandbox::new("owner");
     let run = sandbox.0.join("run");
     chown(&run, Some(OTHER_USER), None).expect("change owner");
-    let printed = refused(&sandbox.0);
-    assert!(printed.contains("/run belongs to user nobody"), "{printed}");
+    let output = run_rejected(&sandbox.0);
+    assert!(output.contains("/run belongs to user nobody"), "{output}");
     assert!(!run.join("lock").exists());
-    // The directory belongs to root, but was writable by others until now.
+    // The directory now belongs to root, but contains a file of another user.
     chown(&run, Some(0), None).expect("change owner");
     let token = run.join("token");
     fs::write(&token, "a token of at least thirty-two characters").expect("write file");
     chown(&token, Some(OTHER_USER), None).expect("change owner");
-    let printed = refused(&sandbox.0);
-    assert!(
-        printed.contains("/token belongs to user nobody"),
-        "{printed}"
-    );
+    let output = run_rejected(&sandbox.0);
+    assert!(output.contains("/token belongs to user nobody"), "{output}");
 }
 
 #[test]
@@ -224,9 +222,9 @@ fn planted_symlink_is_not_followed() {
     for name in ["lock", "state.json", "in-force.toml", "proxy.json", "token"] {
         let link = sandbox.0.join("run").join(name);
         symlink(&victim, &link).expect("create link");
-        let printed = refused(&sandbox.0);
-        let words = format!("/{name} is a symbolic link, but must be a regular file");
-        assert!(printed.contains(&words), "{printed}");
+        let output = run_rejected(&sandbox.0);
+        let expected = format!("/{name} is a symbolic link, but must be a regular file");
+        assert!(output.contains(&expected), "{output}");
         assert!(!victim.exists(), "{name} was written through");
         fs::remove_file(&link).expect("remove link");
     }
@@ -235,47 +233,49 @@ fn planted_symlink_is_not_followed() {
 #[test]
 fn previous_builds_directory_is_adopted_with_corrected_modes() {
     let origin = Origin::start("o");
-    let mut proxy = Proxy::start("http", &[origin.address()], &sticky(""));
+    let mut proxy = Proxy::start("http", &[origin.address()], &with_sticky_pool(""));
     let run = proxy.directory.join("run");
     let server = format!("p/{}", origin.address());
     assert!(proxy.weir(&["server", &server, "weight", "3"]).0);
-    until("counts", || run.join("proxy-left.json").exists());
+    wait_until("the counters are saved", || {
+        run.join("proxy-left.json").exists()
+    });
     let widen = || {
         for entry in fs::read_dir(&run).expect("read directory").flatten() {
-            let plain = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if plain && entry.file_name() != "token" {
+            let is_regular = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if is_regular && entry.file_name() != "token" {
                 let _ = fs::set_permissions(entry.path(), Permissions::from_mode(0o644));
             }
         }
         fs::set_permissions(&run, Permissions::from_mode(0o755)).expect("set permissions");
-        assert!(!wide(&run, 0o600).is_empty());
+        assert!(!wrong_modes(&run, 0o600).is_empty());
     };
     let weight = |proxy: &Proxy| proxy.status()["services"][0]["servers"][0]["weight"].clone();
-    // While a keeper of the older build runs.
+    // While the keeper of the older build runs.
     widen();
-    let (done, printed) = proxy.upgrade();
-    assert!(done, "{printed}");
-    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
+    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
     );
-    // After it has stopped.
+    // After the keeper has stopped.
     proxy.terminate();
     widen();
     let before = fs::read(run.join("token")).expect("read token");
     proxy.start_again();
-    assert_eq!(wide(&run, 0o600), Vec::<String>::new());
+    assert_eq!(wrong_modes(&run, 0o600), Vec::<String>::new());
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700
     );
     assert_eq!(fs::read(run.join("token")).expect("read token"), before);
-    let shown = proxy.status();
-    let servers = &shown["services"][0]["servers"][0];
-    assert!(weight(&proxy).is_number(), "{shown:#}");
+    let status = proxy.status();
+    let server = &status["services"][0]["servers"][0];
+    assert!(weight(&proxy).is_number(), "{status:#}");
     assert_eq!(
-        servers["effective_weight"], 3,
+        server["effective_weight"], 3,
         "the persisted weight must be kept"
     );
 }
@@ -300,46 +300,55 @@ fn socket_group_can_use_only_the_socket() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let run = proxy.directory.join("run");
     let plain = configuration(proxy.listen, "http", &[origin.address()], "");
-    let with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
-    let status = |group: u32| {
+    let configuration_with = |keys: &str| plain.replace("[node]\n", &format!("[node]\n{keys}\n"));
+    let can_connect = |group: u32| {
         let mut command = as_user(OTHER_USER, group, PROGRAM);
         Proxy::set_directories(&mut command, &proxy.directory);
         let output = command.args(["status"]).output().expect("run weir");
         output.status.success()
     };
-    assert!(!status(daemons), "without a group only root may connect");
-    proxy.reload(&with("socket_group = \"daemon\""));
-    assert!(status(daemons) && !status(games));
-    assert_eq!(wide(&run, 0o660), Vec::<String>::new());
-    let known = fs::metadata(&run).expect("read metadata");
-    assert_eq!((known.mode() & 0o7777, known.gid()), (0o750, daemons));
-    let mut listing = as_user(OTHER_USER, daemons, "cat");
-    let read = listing.arg(run.join("in-force.toml")).output();
-    assert!(!read.expect("run cat").status.success());
-    proxy.reload(&with("socket_group = \"games\""));
     assert!(
-        status(games) && !status(daemons),
+        !can_connect(daemons),
+        "without a group only root may connect"
+    );
+    proxy.reload(&configuration_with("socket_group = \"daemon\""));
+    assert!(can_connect(daemons) && !can_connect(games));
+    assert_eq!(wrong_modes(&run, 0o660), Vec::<String>::new());
+    let metadata = fs::metadata(&run).expect("read metadata");
+    assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (0o750, daemons));
+    let mut cat = as_user(OTHER_USER, daemons, "cat");
+    let read = cat.arg(run.join("in-force.toml")).output();
+    assert!(!read.expect("run cat").status.success());
+    proxy.reload(&configuration_with("socket_group = \"games\""));
+    assert!(
+        can_connect(games) && !can_connect(daemons),
         "a reload must change the group"
     );
-    proxy.reload(&with("socket_group = \"games\"\nsocket_mode = \"0600\""));
-    assert!(!status(games));
-    proxy.reload(&with("socket_group = \"games\""));
+    proxy.reload(&configuration_with(
+        "socket_group = \"games\"\nsocket_mode = \"0600\"",
+    ));
+    assert!(!can_connect(games));
+    proxy.reload(&configuration_with("socket_group = \"games\""));
     // The group also applies after a crash.
     super::keeper::kill_daemon(&proxy);
-    assert!(status(games));
-    assert_eq!(wide(&run, 0o660), Vec::<String>::new());
+    assert!(can_connect(games));
+    assert_eq!(wrong_modes(&run, 0o660), Vec::<String>::new());
     let file = proxy.directory.join("weir.toml");
-    fs::write(&file, with("socket_group = \"no-such-group\"")).expect("write file");
+    fs::write(
+        &file,
+        configuration_with("socket_group = \"no-such-group\""),
+    )
+    .expect("write file");
     for command in ["check", "plan", "reload"] {
-        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("not UTF-8")]);
-        let words = "group `no-such-group` does not exist on this machine";
+        let (succeeded, output) = proxy.weir(&[command, "-c", file.to_str().expect("not UTF-8")]);
+        let expected = "group `no-such-group` does not exist on this machine";
         assert!(
-            !done && printed.contains(words) && printed.contains(":2:16"),
-            "{command}: {printed}"
+            !succeeded && output.contains(expected) && output.contains(":2:16"),
+            "{command}: {output}"
         );
     }
     proxy.reload(&plain);
-    assert!(!status(games));
+    assert!(!can_connect(games));
     assert_eq!(
         fs::metadata(&run).expect("read metadata").mode() & 0o7777,
         0o700

@@ -3,18 +3,19 @@
 //! The files `scenario/*.txt` contain them, one file for each area. A line begins with a keyword:
 //!
 //! - `scenario TEXT`: begins a scenario. TEXT is its name.
-//! - `given`: the lines of the service's table from here on. Without lines, the defaults apply.
-//! - `pool`: the same for the lines of the pool's table.
-//! - `rules`: the same for the lines after the service.
-//! - `client [slowly]`: the bytes to send, one at a time if `slowly`. Then the client shuts down writing and reads to
-//!   the end of the stream.
-//! - `server [slowly] [close]`: the response to a request, one block for each request. With `close`, the server closes
-//!   the connection after it.
+//! - `service`: lines of the service's table for the following scenarios. Removes the earlier lines of `service`,
+//!   `pool` and `rules`.
+//! - `pool`, `rules`: further lines of the pool's table, and lines after the service.
+//! - `client [slowly]`: the bytes to send, one at a time if `slowly`. Then the client shuts down its write side and
+//!   reads to the end of the stream.
+//! - `server [slowly] [close]`: the response to a request, one block for each request. With `close`, or if there is no
+//!   further block, the server closes the connection.
 //! - `probe`: the response to every request for `/probe`.
-//! - `heard TEXT`, `unheard TEXT`: bytes that the server received or did not receive.
-//! - `got TEXT`, `ungot TEXT`: the same for the client.
-//! - `requests N`, `connections N`: the numbers of requests and connections that the server received.
-//! - `state WORD`: the server's state in `weir status` at the end.
+//! - `server-received TEXT`, `server-not-received TEXT`: bytes that the server received or did not receive.
+//! - `client-received TEXT`, `client-not-received TEXT`: the same for the client.
+//! - `requests N`, `connections N`: the number of requests (other than probes), or of connections, that the server
+//!   received.
+//! - `state STATE`: the server's state in `weir status`, within [`TIMEOUT`].
 //!
 //! The lines of a block follow it, indented by two spaces. Each ends with CRLF unless it ends with `\`. In all texts
 //! `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
@@ -28,30 +29,34 @@ use super::Proxy;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bytes that a client or a server sends.
 #[derive(Debug, Default, Clone)]
-struct Answer {
+struct Message {
     bytes: Vec<u8>,
     slowly: bool,
+    /// Whether the server closes the connection afterwards.
     close: bool,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Scenario {
-    shows: String,
-    given: [String; 3],
-    client: Answer,
-    server: Vec<Answer>,
+    name: String,
+    /// Lines of `service`, `pool` and `rules`.
+    tables: [String; 3],
+    client: Message,
+    server: Vec<Message>,
     probe: Option<Vec<u8>>,
+    /// Keywords of expectations, and their texts.
     expected: Vec<(String, Vec<u8>)>,
 }
 
-/// Returns a text with escapes as bytes.
-fn bytes(text: &str) -> Vec<u8> {
+/// Returns the bytes of a text with escapes.
+fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.chars();
-    while let Some(one) = rest.next() {
-        if one != '\\' {
-            out.extend(one.to_string().into_bytes());
+    while let Some(char) = rest.next() {
+        if char != '\\' {
+            out.extend(char.to_string().into_bytes());
             continue;
         }
         match rest.next() {
@@ -69,81 +74,89 @@ fn bytes(text: &str) -> Vec<u8> {
     out
 }
 
-/// Returns the bytes of a line in a block.
-fn line(text: &str) -> Vec<u8> {
+/// Returns the bytes of a line in a block, with CRLF unless the line ends with one `\`.
+fn parse_line(text: &str) -> Vec<u8> {
     match text.strip_suffix('\\') {
-        Some(open) if !open.ends_with('\\') => bytes(open),
-        _ => [bytes(text), b"\r\n".to_vec()].concat(),
+        Some(open) if !open.ends_with('\\') => unescape(open),
+        _ => [unescape(text), b"\r\n".to_vec()].concat(),
     }
 }
 
 /// Parses the scenarios of a file.
-fn parse(text: &str) -> Vec<Scenario> {
+fn parse_scenarios(text: &str) -> Vec<Scenario> {
     let mut all: Vec<Scenario> = Vec::new();
-    let mut given: [String; 3] = Default::default();
+    let mut tables: [String; 3] = Default::default();
     let mut block = "";
     for raw in text.lines() {
         if raw.starts_with('#') {
             continue;
         }
         if let Some(inner) = raw.strip_prefix("  ") {
-            let now = all.last_mut();
-            match (block, now) {
-                ("given", _) => given[0] += &format!("{inner}\n"),
-                ("pool", _) => given[1] += &format!("{inner}\n"),
-                ("rules", _) => given[2] += &format!("{inner}\n"),
-                ("client", Some(now)) => now.client.bytes.extend(line(inner)),
-                ("server", Some(now)) => {
-                    let answer = now
+            match (block, all.last_mut()) {
+                ("service", _) => tables[0] += &format!("{inner}\n"),
+                ("pool", _) => tables[1] += &format!("{inner}\n"),
+                ("rules", _) => tables[2] += &format!("{inner}\n"),
+                ("client", Some(scenario)) => scenario.client.bytes.extend(parse_line(inner)),
+                ("server", Some(scenario)) => {
+                    let response = scenario
                         .server
                         .last_mut()
                         .expect("line before the first `server`");
-                    answer.bytes.extend(line(inner));
+                    response.bytes.extend(parse_line(inner));
                 }
-                ("probe", Some(now)) => now.probe.get_or_insert_default().extend(line(inner)),
-                _ => panic!("no block for {raw:?}"),
+                ("probe", Some(scenario)) => scenario
+                    .probe
+                    .get_or_insert_default()
+                    .extend(parse_line(inner)),
+                _ => panic!("line outside of a block: {raw:?}"),
             }
             continue;
         }
         if raw.is_empty() {
             continue;
         }
-        let (word, rest) = raw.split_once(' ').unwrap_or((raw, ""));
-        match word {
-            "given" => given = Default::default(),
+        let (keyword, rest) = raw.split_once(' ').unwrap_or((raw, ""));
+        match keyword {
+            "service" => tables = Default::default(),
             "pool" | "rules" | "probe" => {}
             "scenario" => all.push(Scenario {
-                shows: rest.to_owned(),
-                given: given.clone(),
+                name: rest.to_owned(),
+                tables: tables.clone(),
                 ..Scenario::default()
             }),
             "client" => {
-                let now = all.last_mut().expect("line before the first `scenario`");
-                now.client.slowly = rest.contains("slowly");
+                let scenario = all.last_mut().expect("line before the first `scenario`");
+                scenario.client.slowly = rest.contains("slowly");
             }
             "server" => {
-                let now = all.last_mut().expect("line before the first `scenario`");
-                now.server.push(Answer {
+                let scenario = all.last_mut().expect("line before the first `scenario`");
+                scenario.server.push(Message {
                     slowly: rest.contains("slowly"),
                     close: rest.contains("close"),
-                    ..Answer::default()
+                    ..Message::default()
                 });
             }
-            "heard" | "unheard" | "got" | "ungot" | "requests" | "connections" | "state" => {
-                let now = all.last_mut().expect("line before the first `scenario`");
-                now.expected.push((word.to_owned(), bytes(rest)));
+            "server-received"
+            | "server-not-received"
+            | "client-received"
+            | "client-not-received"
+            | "requests"
+            | "connections"
+            | "state" => {
+                let scenario = all.last_mut().expect("line before the first `scenario`");
+                scenario.expected.push((keyword.to_owned(), unescape(rest)));
             }
-            other => panic!("no line begins with {other:?}"),
+            other => panic!("unknown keyword {other:?}"),
         }
-        block = match word {
-            "given" | "pool" | "rules" | "client" | "server" | "probe" => word,
+        block = match keyword {
+            "service" | "pool" | "rules" | "client" | "server" | "probe" => keyword,
             _ => "",
         };
     }
     all
 }
 
-/// Everything that the server has received in the current scenario.
+/// The current scenario, and everything that the server has received in it.
 #[derive(Debug, Default)]
 struct ServerState {
     scenario: Scenario,
@@ -153,17 +166,17 @@ struct ServerState {
 }
 
 /// Starts a server that responds as the current scenario specifies. Returns its address.
-fn serve(stage: &Arc<Mutex<ServerState>>) -> SocketAddr {
+fn serve(state: &Arc<Mutex<ServerState>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
-    let stage = Arc::clone(stage);
+    let state = Arc::clone(state);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let stage = Arc::clone(&stage);
-            stage.lock().expect("lock poisoned").connections += 1;
+            let state = Arc::clone(&state);
+            state.lock().expect("lock poisoned").connections += 1;
             std::thread::spawn(move || {
                 // The scenario closes connections intentionally.
-                let _ = answer(stream, &stage);
+                let _ = serve_connection(stream, &state);
             });
         }
     });
@@ -171,13 +184,13 @@ fn serve(stage: &Arc<Mutex<ServerState>>) -> SocketAddr {
 }
 
 /// Serves a connection with the responses of the current scenario.
-fn answer(mut stream: TcpStream, stage: &Mutex<ServerState>) -> std::io::Result<()> {
+fn serve_connection(mut stream: TcpStream, state: &Mutex<ServerState>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
             // The bytes that have arrived are recorded anyway.
-            stage
+            state
                 .lock()
                 .expect("lock poisoned")
                 .received
@@ -185,18 +198,18 @@ fn answer(mut stream: TcpStream, stage: &Mutex<ServerState>) -> std::io::Result<
             return stream.shutdown(Shutdown::Both);
         }
         let next = {
-            let stage = &mut *stage.lock().expect("lock poisoned");
-            let probed = message.windows(8).any(|part| part == b" /probe ");
-            stage.received.extend_from_slice(&message);
-            match &stage.scenario.probe {
-                Some(bytes) if probed => Some(Answer {
+            let state = &mut *state.lock().expect("lock poisoned");
+            let is_probe = message.windows(8).any(|part| part == b" /probe ");
+            state.received.extend_from_slice(&message);
+            match &state.scenario.probe {
+                Some(bytes) if is_probe => Some(Message {
                     bytes: bytes.clone(),
                     slowly: false,
                     close: true,
                 }),
                 _ => {
-                    stage.requests += 1;
-                    stage.scenario.server.get(stage.requests - 1).cloned()
+                    state.requests += 1;
+                    state.scenario.server.get(state.requests - 1).cloned()
                 }
             }
         };
@@ -211,26 +224,27 @@ fn answer(mut stream: TcpStream, stage: &Mutex<ServerState>) -> std::io::Result<
 }
 
 /// Sends bytes, one at a time if `slowly` is set.
-fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
-    let step = if what.slowly {
+fn send(stream: &mut TcpStream, message: &Message) -> std::io::Result<()> {
+    let step = if message.slowly {
         1
     } else {
-        what.bytes.len().max(1)
+        message.bytes.len().max(1)
     };
-    what.bytes
+    message
+        .bytes
         .chunks(step)
         .try_for_each(|part| stream.write_all(part))
 }
 
-/// Reads until `end` is found at or after index `from`. Returns whether it was found.
-fn until(
+/// Reads until the message ends with `end`, which must begin at or after `start`. Returns whether it was found.
+fn read_until(
     stream: &mut TcpStream,
     message: &mut Vec<u8>,
-    from: usize,
+    start: usize,
     end: &[u8],
 ) -> std::io::Result<bool> {
     let mut byte = [0u8; 1];
-    while !message[from..].ends_with(end) {
+    while !message[start..].ends_with(end) {
         if stream.read(&mut byte)? == 0 {
             return Ok(false);
         }
@@ -241,28 +255,28 @@ fn until(
 
 /// Reads a head, and the body that it announces. Returns whether the message is complete.
 fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<bool> {
-    if !until(stream, message, 0, b"\r\n\r\n")? {
+    if !read_until(stream, message, 0, b"\r\n\r\n")? {
         return Ok(false);
     }
     let head = String::from_utf8_lossy(message).to_ascii_lowercase();
     if head.contains("\r\ntransfer-encoding: chunked\r\n") {
         loop {
-            let from = message.len();
-            if !until(stream, message, from, b"\r\n")? {
+            let start = message.len();
+            if !read_until(stream, message, start, b"\r\n")? {
                 return Ok(false);
             }
-            let line = String::from_utf8_lossy(&message[from..]).into_owned();
+            let line = String::from_utf8_lossy(&message[start..]).into_owned();
             let digits = line.split([';', '\r']).next().unwrap_or_default();
             let size = usize::from_str_radix(digits, 16).unwrap_or(0);
-            let from = message.len();
+            let start = message.len();
             if size == 0 {
                 // Trailers, if any.
-                return Ok(until(stream, message, from, b"\r\n")?
-                    && (message[from..] == *b"\r\n"
-                        || until(stream, message, from, b"\r\n\r\n")?));
+                return Ok(read_until(stream, message, start, b"\r\n")?
+                    && (message[start..] == *b"\r\n"
+                        || read_until(stream, message, start, b"\r\n\r\n")?));
             }
-            message.resize(from + size + 2, 0);
-            stream.read_exact(&mut message[from..])?;
+            message.resize(start + size + 2, 0);
+            stream.read_exact(&mut message[start..])?;
         }
     }
     let length = head
@@ -270,20 +284,20 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
         .find_map(|line| line.strip_prefix("content-length:"))
         .and_then(|value| value.trim().parse().ok())
         .unwrap_or(0);
-    let from = message.len();
-    message.resize(from + length, 0);
-    Ok(stream.read_exact(&mut message[from..]).is_ok())
+    let start = message.len();
+    message.resize(start + length, 0);
+    Ok(stream.read_exact(&mut message[start..]).is_ok())
 }
 
 /// Sends a client's bytes. Returns everything that it receives until the connection ends.
-fn fetch(listen: SocketAddr, what: &Answer) -> Vec<u8> {
+fn fetch(listen: SocketAddr, request: &Message) -> Vec<u8> {
     let mut stream = TcpStream::connect(listen).expect("connect");
     stream.set_nodelay(true).expect("set TCP_NODELAY");
     stream
         .set_read_timeout(Some(TIMEOUT))
         .expect("set read timeout");
     // The connection may be closed before everything is sent.
-    let _ = send(&mut stream, what);
+    let _ = send(&mut stream, request);
     let _ = stream.shutdown(Shutdown::Write);
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all);
@@ -294,8 +308,8 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
-fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) -> String {
-    let [service, pool, rules] = given;
+fn configuration(listen: SocketAddr, server: SocketAddr, tables: &[String; 3]) -> String {
+    let [service, pool, rules] = tables;
     format!(
         "[pool.p]\nservers = [\"{server}\"]\n{pool}\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\n\
          protocol = \
@@ -304,12 +318,12 @@ fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) ->
 }
 
 /// Waits until the server has the expected state.
-fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
+fn wait_for_state(proxy: &Proxy, expected: &str) -> Result<(), String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = proxy.status();
         let server = &status["services"][0]["servers"][0];
-        if server["state"] == wanted {
+        if server["state"] == expected {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -322,68 +336,68 @@ fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a scenario. Returns the differences from its expectations.
-fn run(proxy: &Proxy, stage: &Mutex<ServerState>, scenario: &Scenario) -> Vec<String> {
-    let got = if scenario.client.bytes.is_empty() {
+/// Runs a scenario. Returns the expectations that are not met.
+fn run_scenario(proxy: &Proxy, state: &Mutex<ServerState>, scenario: &Scenario) -> Vec<String> {
+    let response = if scenario.client.bytes.is_empty() {
         Vec::new()
     } else {
         fetch(proxy.listen, &scenario.client)
     };
-    let mut wrong = Vec::new();
-    for (word, text) in &scenario.expected {
-        let shown = String::from_utf8_lossy(text).into_owned();
-        if word == "state" {
-            wrong.extend(state(proxy, &shown).err());
+    let mut failures = Vec::new();
+    for (keyword, bytes) in &scenario.expected {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        if keyword == "state" {
+            failures.extend(wait_for_state(proxy, &text).err());
             continue;
         }
-        let stage = stage.lock().expect("lock poisoned");
-        let (seen, wanted) = match word.as_str() {
-            "heard" => (contains(&stage.received, text), true),
-            "unheard" => (contains(&stage.received, text), false),
-            "got" => (contains(&got, text), true),
-            "ungot" => (contains(&got, text), false),
-            "requests" => (stage.requests.to_string() == shown, true),
-            _ => (stage.connections.to_string() == shown, true),
+        let state = state.lock().expect("lock poisoned");
+        let (actual, expected) = match keyword.as_str() {
+            "server-received" => (contains(&state.received, bytes), true),
+            "server-not-received" => (contains(&state.received, bytes), false),
+            "client-received" => (contains(&response, bytes), true),
+            "client-not-received" => (contains(&response, bytes), false),
+            "requests" => (state.requests.to_string() == text, true),
+            _ => (state.connections.to_string() == text, true),
         };
-        if seen != wanted {
-            wrong.push(format!(
-                "{word} {shown:?}; {} requests on {} connections: {:?}; got {:?}",
-                stage.requests,
-                stage.connections,
-                String::from_utf8_lossy(&stage.received),
-                String::from_utf8_lossy(&got)
+        if actual != expected {
+            failures.push(format!(
+                "{keyword} {text:?}; the server received {} requests on {} connections: {:?}; the client received {:?}",
+                state.requests,
+                state.connections,
+                String::from_utf8_lossy(&state.received),
+                String::from_utf8_lossy(&response)
             ));
         }
     }
-    wrong
+    failures
 }
 
 /// Runs every scenario of a text. Returns their number.
 fn run_all(text: &str) -> usize {
     let proxy = Proxy::start("http", &[super::free_address()], "");
-    let mut wrong = Vec::new();
-    let all = parse(text);
+    let mut failures = Vec::new();
+    let all = parse_scenarios(text);
     for scenario in &all {
         // Each scenario has its own server, so that late messages of the previous scenario do not reach it.
-        let stage = Arc::new(Mutex::new(ServerState {
+        let state = Arc::new(Mutex::new(ServerState {
             scenario: scenario.clone(),
             ..ServerState::default()
         }));
-        let server = serve(&stage);
-        proxy.reload(&configuration(proxy.listen, server, &scenario.given));
-        let faults = run(&proxy, &stage, scenario);
-        wrong.extend(
-            faults
+        let server = serve(&state);
+        proxy.reload(&configuration(proxy.listen, server, &scenario.tables));
+        let unmet = run_scenario(&proxy, &state, scenario);
+        failures.extend(
+            unmet
                 .iter()
-                .map(|fault| format!("{}: {fault}", scenario.shows)),
+                .map(|expectation| format!("{}: {expectation}", scenario.name)),
         );
     }
     assert!(
-        wrong.is_empty(),
-        "{} of {}:\n{}",
-        wrong.len(),
+        failures.is_empty(),
+        "{} failures in {} scenarios:\n{}",
+        failures.len(),
         all.len(),
-        wrong.join("\n")
+        failures.join("\n")
     );
     all.len()
 }

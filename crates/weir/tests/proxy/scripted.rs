@@ -31,16 +31,17 @@ pub(crate) fn send_text(text: &str) -> Action {
 /// The test server.
 pub(crate) struct Scripted {
     address: SocketAddr,
-    received: Receiver<String>,
+    messages: Receiver<String>,
     resume: Sender<()>,
 }
 
 impl Scripted {
-    /// Starts the server. Connections use these scripts in turn, and further connections use the last one.
+    /// Starts the server, which serves one connection at a time. Connections use these scripts in turn, and further
+    /// connections use the last one.
     pub(crate) fn start(scripts: Vec<Vec<Action>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let (sender, received) = channel();
+        let (sender, messages) = channel();
         let (resume, wait) = channel();
         std::thread::spawn(move || {
             let mut next = scripts.iter().peekable();
@@ -50,12 +51,12 @@ impl Scripted {
                     next = scripts[scripts.len() - 1..].iter().peekable();
                 }
                 // The test closes connections intentionally.
-                let _ = play(stream, script, &sender, &wait);
+                let _ = run_script(stream, script, &sender, &wait);
             }
         });
         Self {
             address,
-            received,
+            messages,
             resume,
         }
     }
@@ -65,15 +66,15 @@ impl Scripted {
     }
 
     /// Waits for the next message, and returns its head and body.
-    pub(crate) fn received(&self) -> String {
-        self.received
+    pub(crate) fn receive(&self) -> String {
+        self.messages
             .recv_timeout(TIMEOUT)
-            .expect("receive a request")
+            .expect("receive a message")
     }
 
-    /// Whether no further message has arrived.
-    pub(crate) fn received_nothing(&self) -> bool {
-        self.received.try_recv().is_err()
+    /// Returns whether no further message has arrived.
+    pub(crate) fn has_received_nothing(&self) -> bool {
+        self.messages.try_recv().is_err()
     }
 
     /// Ends the next [`Action::Wait`].
@@ -83,7 +84,7 @@ impl Scripted {
 }
 
 /// Runs a script on a connection.
-fn play(
+fn run_script(
     mut stream: TcpStream,
     script: &[Action],
     sender: &Sender<String>,
@@ -122,18 +123,18 @@ fn play(
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0u8; 1];
-    let mut until = |message: &mut Vec<u8>, end: &[u8]| -> std::io::Result<()> {
-        let from = message.len();
-        while !message[from..].ends_with(end) {
+    let mut read_until = |message: &mut Vec<u8>, end: &[u8]| -> std::io::Result<()> {
+        let start = message.len();
+        while !message[start..].ends_with(end) {
             stream.read_exact(&mut byte)?;
             message.push(byte[0]);
         }
         Ok(())
     };
-    until(&mut message, b"\r\n\r\n")?;
+    read_until(&mut message, b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&message).to_ascii_lowercase();
     if head.contains("\r\ntransfer-encoding: chunked\r\n") {
-        until(&mut message, b"0\r\n\r\n")?;
+        read_until(&mut message, b"0\r\n\r\n")?;
     } else if let Some(length) = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length:"))

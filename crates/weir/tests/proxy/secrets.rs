@@ -1,4 +1,4 @@
-//! Secrets: their sources, errors if they are missing, and that they are never shown.
+//! Secrets: their sources, errors if they are missing, and outputs and logs that must not contain them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustls::HandshakeKind;
 
-use super::keeper::{kill_daemon, until};
+use super::keeper::{kill_daemon, wait_until};
 use super::runtime_dir::Sandbox;
 use super::tls::{Authority, connect, fetch};
 use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
@@ -15,7 +15,7 @@ use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 const VALUE: &str = "hidden-5e1f-cookie-secret";
 
 /// Writes a file with this mode.
-fn keep(path: &Path, text: &str, mode: u32) {
+fn write_with_mode(path: &Path, text: &str, mode: u32) {
     fs::write(path, text).expect("write file");
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set permissions");
 }
@@ -28,7 +28,7 @@ fn with_secret(proxy: &Proxy, origin: &Origin, secret: &str) -> String {
 }
 
 /// Returns the cookie that selects the server.
-fn cookie(proxy: &Proxy) -> String {
+fn fetch_cookie(proxy: &Proxy) -> String {
     let (head, _) = Client::connect(proxy.listen).fetch(GET);
     let line = head.lines().find(|line| line.contains("SRV="));
     line.unwrap_or_else(|| panic!("no cookie: {head}"))
@@ -54,14 +54,14 @@ fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
 }
 
 #[test]
-fn secret_sources_are_equivalent_and_survive_a_kill() {
+fn secrets_of_all_sources_are_equivalent_and_survive_a_crash() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let credentials = proxy.directory.join("credentials");
     fs::create_dir(&credentials).expect("create directory");
     let file = proxy.directory.join("cookie.secret");
-    keep(&file, &format!("{VALUE}\n"), 0o600);
-    keep(&credentials.join("cookie"), VALUE, 0o600);
+    write_with_mode(&file, &format!("{VALUE}\n"), 0o600);
+    write_with_mode(&credentials.join("cookie"), VALUE, 0o600);
     let directory = credentials.display().to_string();
     start_again(
         &mut proxy,
@@ -71,38 +71,44 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
         ],
     );
     proxy.reload(&with_secret(&proxy, &origin, &format!("\"{VALUE}\"")));
-    let by_text = cookie(&proxy);
-    let by_file = format!("{{ file = \"{}\" }}", file.display());
-    for kept in [
-        &by_file,
+    let expected_cookie = fetch_cookie(&proxy);
+    let file_secret = format!("{{ file = \"{}\" }}", file.display());
+    for secret in [
+        &file_secret,
         "{ env = \"WEIR_TEST_COOKIE\" }",
         "{ credential = \"cookie\" }",
     ] {
-        let text = with_secret(&proxy, &origin, kept);
+        let text = with_secret(&proxy, &origin, secret);
         fs::write(proxy.directory.join("weir.toml"), text).expect("write file");
         // The value comes from the daemon's environment, not from that of the caller.
         let pid = rustix::process::Pid::from_child(&proxy.child);
         let before = proxy.status()["revision"].as_u64();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("send signal");
-        until("a reload", || proxy.status()["revision"].as_u64() > before);
-        assert_eq!(cookie(&proxy), by_text, "{kept}");
+        wait_until("the reload is complete", || {
+            proxy.status()["revision"].as_u64() > before
+        });
+        assert_eq!(fetch_cookie(&proxy), expected_cookie, "{secret}");
         kill_daemon(&proxy);
-        assert_eq!(cookie(&proxy), by_text, "{kept}, after a crash");
+        assert_eq!(
+            fetch_cookie(&proxy),
+            expected_cookie,
+            "{secret}, after a crash"
+        );
         let copy = fs::read_to_string(proxy.directory.join("run/in-force.toml"))
             .expect("read the saved configuration");
-        assert!(copy.contains(kept) && !copy.contains(VALUE), "{copy}");
+        assert!(copy.contains(secret) && !copy.contains(VALUE), "{copy}");
     }
-    // The active configuration stays active, although its file belongs to another user or is missing.
-    proxy.reload(&with_secret(&proxy, &origin, &by_file));
-    keep(&file, "another secret", 0o600);
+    // The active configuration stays active, although the file of the secret has changed or is missing.
+    proxy.reload(&with_secret(&proxy, &origin, &file_secret));
+    write_with_mode(&file, "another secret", 0o600);
     kill_daemon(&proxy);
-    assert_eq!(cookie(&proxy), by_text);
+    assert_eq!(fetch_cookie(&proxy), expected_cookie);
     fs::remove_file(&file).expect("remove file");
     kill_daemon(&proxy);
-    assert_eq!(cookie(&proxy), by_text);
-    let (done, printed) = proxy.upgrade();
-    assert!(done, "{printed}");
-    assert_eq!(cookie(&proxy), by_text);
+    assert_eq!(fetch_cookie(&proxy), expected_cookie);
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
+    assert_eq!(fetch_cookie(&proxy), expected_cookie);
     for entry in fs::read_dir(proxy.directory.join("run"))
         .expect("read directory")
         .flatten()
@@ -118,7 +124,7 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
 }
 
 #[test]
-fn missing_secret_is_an_error_at_its_key() {
+fn missing_secret_is_reported_at_its_key() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
@@ -127,15 +133,15 @@ fn missing_secret_is_an_error_at_its_key() {
     fs::write(&large, "x".repeat(70_000)).expect("write file");
     let empty = proxy.directory.join("empty");
     fs::write(&empty, "\n").expect("write file");
-    let of_file = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
-    for (secret, why) in [
+    let file_secret = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
+    for (secret, error) in [
         (
-            of_file(Path::new("/nonexistent/key")),
+            file_secret(Path::new("/nonexistent/key")),
             "cannot read the secret: file /nonexistent/key: No such file",
         ),
-        (of_file(&proxy.directory), "it is not a regular file"),
-        (of_file(&large), "it has more than 65536 bytes"),
-        (of_file(&empty), "it is empty"),
+        (file_secret(&proxy.directory), "it is not a regular file"),
+        (file_secret(&large), "it has more than 65536 bytes"),
+        (file_secret(&empty), "it is empty"),
         (
             "{ env = \"WEIR_TEST_NONE\" }".to_owned(),
             "environment variable WEIR_TEST_NONE: it is not set",
@@ -161,14 +167,14 @@ fn missing_secret_is_an_error_at_its_key() {
     ] {
         fs::write(&file, with_secret(&proxy, &origin, &secret)).expect("write file");
         for command in ["check", "plan", "reload"] {
-            let (done, printed) = proxy.weir(&[command, "-c", path]);
+            let (succeeded, output) = proxy.weir(&[command, "-c", path]);
             assert!(
-                !done && printed.contains(why),
-                "{command} {secret}: {printed}"
+                !succeeded && output.contains(error),
+                "{command} {secret}: {output}"
             );
             assert!(
-                printed.contains("weir.toml:6:"),
-                "{command} {secret}: {printed}"
+                output.contains("weir.toml:6:"),
+                "{command} {secret}: {output}"
             );
         }
     }
@@ -191,11 +197,10 @@ fn daemon_does_not_start_without_its_secret() {
         .arg(sandbox.0.join("weir.toml"))
         .output();
     let output = output.expect("run weir");
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(1)
-            && printed.contains("a secret must have exactly one source"),
-        "{printed}"
+        output.status.code() == Some(1) && error.contains("a secret must have exactly one source"),
+        "{error}"
     );
 }
 
@@ -206,8 +211,8 @@ fn secrets_appear_in_no_output_or_log() {
     let file = proxy.directory.join("weir.toml");
     let path = file.to_str().expect("not UTF-8");
     let text = with_secret(&proxy, &origin, &format!("\"{VALUE}\""));
-    // Another mistake in the same line.
-    for (from, to) in [
+    // Errors in the line of the secret.
+    for (valid, invalid) in [
         ("cookie = \"SRV\"", "cookie = \"S R V\""),
         ("secret =", "secert ="),
         ("secret =", "colour = 1, secret ="),
@@ -215,43 +220,48 @@ fn secrets_appear_in_no_output_or_log() {
         (&format!("\"{VALUE}\""), VALUE),
         (&format!("\"{VALUE}\""), &format!("[\"{VALUE}\"]")),
     ] {
-        let wrong = text.replace(from, to);
-        assert_ne!(wrong, text);
-        fs::write(&file, wrong).expect("write file");
+        let invalid_text = text.replace(valid, invalid);
+        assert_ne!(invalid_text, text);
+        fs::write(&file, invalid_text).expect("write file");
         for arguments in [&["check"][..], &["check", "--json"], &["plan"], &["reload"]] {
             let line: Vec<&str> = arguments.iter().copied().chain(["-c", path]).collect();
-            let (done, printed) = proxy.weir(&line);
+            let (succeeded, output) = proxy.weir(&line);
             assert!(
-                !done && !printed.contains("5e1f"),
-                "{arguments:?} after {to}: {printed}"
+                !succeeded && !output.contains("5e1f"),
+                "{arguments:?} after {invalid}: {output}"
             );
         }
         let pid = rustix::process::Pid::from_child(&proxy.child);
-        let refused = || proxy.log().matches("reload failed").count();
-        let before = refused();
+        let failed_reloads = || proxy.log().matches("reload failed").count();
+        let before = failed_reloads();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("send signal");
-        until("a refusal", || refused() > before);
+        wait_until("the log reports the failed reload", || {
+            failed_reloads() > before
+        });
     }
-    // A warning in that line, and a file that another user may read.
-    keep(&file, &text, 0o644);
-    let (done, printed) = proxy.weir(&["check", "-c", path]);
-    assert!(done && !printed.contains("5e1f"), "{printed}");
+    // A file that every user may read causes a warning.
+    write_with_mode(&file, &text, 0o644);
+    let (succeeded, output) = proxy.weir(&["check", "-c", path]);
+    assert!(succeeded && !output.contains("5e1f"), "{output}");
     assert!(
-        printed.contains("W070") && printed.contains("this file contains a secret, and every user"),
-        "{printed}"
+        output.contains("W070") && output.contains("this file contains a secret, and every user"),
+        "{output}"
     );
-    keep(&file, &text, 0o600);
-    let (_, printed) = proxy.weir(&["check", "-c", path]);
-    assert!(!printed.contains("W070"), "{printed}");
+    write_with_mode(&file, &text, 0o600);
+    let (_, output) = proxy.weir(&["check", "-c", path]);
+    assert!(!output.contains("W070"), "{output}");
     proxy.reload(&text);
     let other = text.replace(VALUE, "another-5e1f");
     fs::write(&file, other).expect("write file");
-    let (done, plan) = proxy.weir(&["plan", "-c", path]);
-    assert!(done && plan.contains("sticky.secret changed"), "{plan}");
-    let shown = [plan, proxy.log(), proxy.status().to_string()];
-    assert!(!shown.iter().any(|text| text.contains("5e1f")), "{shown:?}");
+    let (succeeded, plan) = proxy.weir(&["plan", "-c", path]);
+    assert!(
+        succeeded && plan.contains("sticky.secret changed"),
+        "{plan}"
+    );
+    let texts = [plan, proxy.log(), proxy.status().to_string()];
+    assert!(!texts.iter().any(|text| text.contains("5e1f")), "{texts:?}");
     let secret = proxy.directory.join("cookie.secret");
-    keep(&secret, VALUE, 0o604);
+    write_with_mode(&secret, VALUE, 0o604);
     fs::write(
         &file,
         with_secret(
@@ -266,8 +276,8 @@ fn secrets_appear_in_no_output_or_log() {
         plan.contains(&format!("sticky.secret text -> file {}", secret.display())),
         "{plan}"
     );
-    let (_, printed) = proxy.weir(&["check", "-c", path]);
-    assert!(printed.contains("cookie.secret (mode 0604)"), "{printed}");
+    let (_, output) = proxy.weir(&["check", "-c", path]);
+    assert!(output.contains("cookie.secret (mode 0604)"), "{output}");
 }
 
 #[test]
@@ -293,33 +303,39 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     };
     let proxies = [0, 1].map(|_| Proxy::start("http", &[origin.address()], &tls(&[&old])));
     let config = authority.client(None);
-    let kind = |at: usize| {
-        let mut stream = connect(&config, proxies[at].listen, "a.example");
+    let handshake_kind = |index: usize| {
+        let mut stream = connect(&config, proxies[index].listen, "a.example");
         fetch(&mut stream, GET).expect("fetch");
         stream.conn.handshake_kind()
     };
-    let reload = |at: usize, keys: &[&str]| {
-        let listen = proxies[at].listen;
-        proxies[at].reload(&configuration(
+    let reload = |index: usize, keys: &[&str]| {
+        let listen = proxies[index].listen;
+        proxies[index].reload(&configuration(
             listen,
             "http",
             &[origin.address()],
             &tls(keys),
         ));
     };
-    assert_eq!(kind(0), Some(HandshakeKind::Full));
-    assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
+    assert_eq!(handshake_kind(0), Some(HandshakeKind::Full));
+    assert_eq!(
+        [handshake_kind(1), handshake_kind(0)],
+        [Some(HandshakeKind::Resumed); 2]
+    );
     kill_daemon(&proxies[1]);
-    assert_eq!(kind(1), Some(HandshakeKind::Resumed));
+    assert_eq!(handshake_kind(1), Some(HandshakeKind::Resumed));
     // Rotation: both directors have both keys before the old one is removed.
     reload(0, &[&new, &old]);
-    assert_eq!(kind(0), Some(HandshakeKind::Resumed));
+    assert_eq!(handshake_kind(0), Some(HandshakeKind::Resumed));
     reload(1, &[&new, &old]);
-    assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
+    assert_eq!(
+        [handshake_kind(1), handshake_kind(0)],
+        [Some(HandshakeKind::Resumed); 2]
+    );
     reload(0, &[&new]);
-    assert_eq!(kind(0), Some(HandshakeKind::Resumed));
+    assert_eq!(handshake_kind(0), Some(HandshakeKind::Resumed));
     reload(0, &[&other]);
-    assert_eq!(kind(0), Some(HandshakeKind::Full));
+    assert_eq!(handshake_kind(0), Some(HandshakeKind::Full));
     let file = proxies[0].directory.join("weir.toml");
     let text = configuration(
         proxies[0].listen,
@@ -328,11 +344,11 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
         &tls(&["\"too short\""]),
     );
     fs::write(&file, text).expect("write file");
-    let (done, printed) = proxies[0].weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    let (succeeded, output) = proxies[0].weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
-        !done
-            && printed.contains("a ticket key is shorter than 32 bytes")
-            && !printed.contains("too short"),
-        "{printed}"
+        !succeeded
+            && output.contains("a ticket key is shorter than 32 bytes")
+            && !output.contains("too short"),
+        "{output}"
     );
 }

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address, wait};
+use super::{Client, GET, Proxy, free_address, wait_until};
 
-/// Returns a configuration with additional lines in pool and service.
-fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
+/// Returns a configuration with these lines in its pool and its service.
+fn configuration_with(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
     format!(
         "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\n\
          pool = \
@@ -15,13 +15,14 @@ fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String
     )
 }
 
-/// Starts a daemon with that configuration.
-fn proxy(protocol: &str, pool: &str, service: &str) -> Proxy {
-    let proxy = Proxy::start(protocol, &[free_address()], "");
-    proxy.reload(&text(proxy.listen, protocol, pool, service));
-    proxy
+/// Starts a daemon with these lines in its pool and its service.
+fn start_proxy(protocol: &str, pool: &str, service: &str) -> Proxy {
+    let daemon = Proxy::start(protocol, &[free_address()], "");
+    daemon.reload(&configuration_with(daemon.listen, protocol, pool, service));
+    daemon
 }
 
+/// Returns the `servers` line of a pool.
 fn servers(origins: &[&Origin]) -> String {
     let all: Vec<String> = origins
         .iter()
@@ -30,7 +31,8 @@ fn servers(origins: &[&Origin]) -> String {
     format!("servers = [{}]", all.join(", "))
 }
 
-fn name(body: &[u8]) -> String {
+/// Returns the first line of a body, which is the name of the server.
+fn server_name(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     text.lines().next().unwrap_or_default().to_owned()
 }
@@ -39,7 +41,7 @@ fn name(body: &[u8]) -> String {
 fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\", secret = \"s\" }";
-    let proxy = proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
+    let proxy = start_proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(GET);
     let cookie = head
@@ -50,15 +52,15 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
         cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"),
         "{cookie}"
     );
-    let sign = cookie.split(';').next().unwrap_or_default().to_owned();
-    let first = name(&body);
+    let cookie_value = cookie.split(';').next().unwrap_or_default().to_owned();
+    let first = server_name(&body);
     for _ in 0..8 {
         let (head, body) = client.fetch(&format!(
-            "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; SRV={sign}; b=2\r\n\r\n"
+            "GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; SRV={cookie_value}; b=2\r\n\r\n"
         ));
-        let seen = String::from_utf8_lossy(&body).into_owned();
-        assert_eq!(name(&body), first);
-        assert!(seen.contains("Cookie: a=1; b=2\r\n"), "{seen}");
+        let forwarded = String::from_utf8_lossy(&body).into_owned();
+        assert_eq!(server_name(&body), first);
+        assert!(forwarded.contains("Cookie: a=1; b=2\r\n"), "{forwarded}");
         assert!(!head.contains("Set-Cookie"), "{head}");
     }
     // A cookie that Weir did not set selects no server and is replaced.
@@ -74,14 +76,14 @@ fn server_cookie_is_rewritten_or_prefixed() {
     let pool = |mode: &str| {
         format!("{both}\nscheduler = \"rr\"\nsticky = {{ cookie = \"ID\", mode = \"{mode}\" }}")
     };
-    let proxy = proxy("http", &pool("prefix"), "");
+    let proxy = start_proxy("http", &pool("prefix"), "");
     let mut client = Client::connect(proxy.listen);
     let fetch = |client: &mut Client| {
         let (head, body) = client.fetch("GET /cookie HTTP/1.1\r\nHost: a\r\n\r\n");
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Set-Cookie: ID="));
-        (line.expect("no cookie").to_owned(), name(&body))
+        (line.expect("no cookie").to_owned(), server_name(&body))
     };
     let (cookie, first) = fetch(&mut client);
     let value = cookie
@@ -92,10 +94,15 @@ fn server_cookie_is_rewritten_or_prefixed() {
         let (_, body) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nCookie: ID={value}\r\n\r\n"
         ));
-        assert_eq!(name(&body), first);
+        assert_eq!(server_name(&body), first);
         assert!(String::from_utf8_lossy(&body).contains("Cookie: ID=abc\r\n"));
     }
-    proxy.reload(&text(proxy.listen, "http", &pool("rewrite"), ""));
+    proxy.reload(&configuration_with(
+        proxy.listen,
+        "http",
+        &pool("rewrite"),
+        "",
+    ));
     let (cookie, _) = fetch(&mut client);
     assert!(
         cookie.ends_with("; Path=/x") && cookie.len() == 25,
@@ -112,75 +119,95 @@ fn full_server_queues_clients_up_to_the_timeout() {
             origin.address()
         )
     };
-    let proxy = proxy("http", &pool("10s"), "");
+    let proxy = start_proxy("http", &pool("10s"), "");
     let slow = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     clients[0].send(slow);
     origin.wait_for_slow();
     let queued = |proxy: &Proxy| proxy.status()["services"][0]["queued"].as_u64();
-    for (at, client) in clients.iter_mut().enumerate().skip(1) {
+    for (index, client) in clients.iter_mut().enumerate().skip(1) {
         client.send(slow);
-        wait("it waits", || queued(&proxy) == Some(at as u64));
+        wait_until("the request is queued", || {
+            queued(&proxy) == Some(index as u64)
+        });
     }
     for client in &mut clients {
         let (head, body) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert_eq!(body, b"slow");
     }
     assert_eq!(
-        origin.slow_at_once(),
+        origin.max_concurrent_slow(),
         1,
         "expected at most one concurrent request"
     );
-    proxy.reload(&text(proxy.listen, "http", &pool("100ms"), ""));
+    proxy.reload(&configuration_with(
+        proxy.listen,
+        "http",
+        &pool("100ms"),
+        "",
+    ));
     clients[0].send(slow);
-    wait("it is under way", || {
+    wait_until("the slow request is in progress", || {
         proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64() == Some(1)
     });
     assert!(clients[1].fetch(GET).0.starts_with("HTTP/1.1 503 "));
-    assert!(clients[0].response().expect("read response").is_some());
+    assert!(clients[0].read_response().expect("read response").is_some());
 }
 
 #[test]
 fn proxy_protocol_is_sent_to_servers() {
     let origin = Origin::start("o");
     let pool = format!("{}\nproxy_protocol = \"v1\"", servers(&[&origin]));
-    let proxy = proxy("http", &pool, "proxy_protocol = true");
+    let proxy = start_proxy("http", &pool, "proxy_protocol = true");
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client.fetch(&format!(
         "PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\n{GET}"
     ));
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert!(
-        seen.contains("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\nGET / HTTP/1.1\r\n"),
-        "{seen}"
+        forwarded.contains("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\nGET / HTTP/1.1\r\n"),
+        "{forwarded}"
     );
-    assert!(seen.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{seen}");
+    assert!(
+        forwarded.contains("X-Forwarded-For: 192.0.2.1\r\n"),
+        "{forwarded}"
+    );
     let (_, body) = client.fetch(GET);
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let forwarded = String::from_utf8_lossy(&body).into_owned();
     assert!(
-        seen.contains("PROXY TCP4 192.0.2.1"),
-        "a connection without the header: {seen}"
+        forwarded.contains("PROXY TCP4 192.0.2.1"),
+        "the connection must have the client's header: {forwarded}"
     );
-    // Rules for IPv4 networks apply to an address that is written as an IPv6 address.
+    // Rules for IPv4 networks also apply to IPv4-mapped IPv6 addresses.
     let route = "[[route]]\nservice = \"s\"\nsource = \"192.0.2.0/24\"\nstatus = 403";
     let with_route = format!("proxy_protocol = true\n{route}");
-    proxy.reload(&text(proxy.listen, "http", &pool, &with_route));
+    proxy.reload(&configuration_with(
+        proxy.listen,
+        "http",
+        &pool,
+        &with_route,
+    ));
     for (family, prefix) in [("TCP4", ""), ("TCP6", "::ffff:")] {
         let (head, _) = Client::connect(proxy.listen).fetch(&format!(
             "PROXY {family} {prefix}192.0.2.1 {prefix}198.51.100.2 4711 80\r\n{GET}"
         ));
         assert!(head.starts_with("HTTP/1.1 403 "), "{family}: {head}");
     }
-    proxy.reload(&text(proxy.listen, "http", &pool, "proxy_protocol = true"));
-    // A client that must send the header and does not is rejected.
+    proxy.reload(&configuration_with(
+        proxy.listen,
+        "http",
+        &pool,
+        "proxy_protocol = true",
+    ));
+    // A client that does not send the required header is rejected.
     let mut silent = Client::connect(proxy.listen);
     silent.send(GET);
-    assert!(matches!(silent.response(), Ok(None) | Err(_)));
-    // The header in two segments, and the other version.
+    assert!(matches!(silent.read_response(), Ok(None) | Err(_)));
+    // The header arrives in two segments, in version 2.
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     header.extend_from_slice(&[192, 0, 2, 9, 198, 51, 100, 2, 1, 0, 0, 80]);
     let mut client = Client::connect(proxy.listen);
@@ -190,9 +217,9 @@ fn proxy_protocol_is_sent_to_servers() {
     assert!(
         String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
     );
-    // With `trusted`, only these clients may specify another client address.
+    // With `trusted`, only these clients may send the header.
     let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
-    proxy.reload(&text(proxy.listen, "http", &pool, service));
+    proxy.reload(&configuration_with(proxy.listen, "http", &pool, service));
     let mut client = Client::connect(proxy.listen);
     let (_, body) = client.fetch(GET);
     assert!(String::from_utf8_lossy(&body).contains("PROXY TCP4 127.0.0.1 127.0.0.1 "));
@@ -200,33 +227,34 @@ fn proxy_protocol_is_sent_to_servers() {
 
 #[test]
 fn backups_and_sorry_server_are_used_only_when_needed() {
-    let (own, backup, sorry) = (
-        Origin::start("own"),
+    let (regular, backup, sorry) = (
+        Origin::start("regular"),
         Origin::start("backup"),
         Origin::start("sorry"),
     );
     let pool = format!(
         "servers = [\"{}\", {{ address = \"{}\", backup = true }}]\nsorry = \"{}\"",
-        own.address(),
+        regular.address(),
         backup.address(),
         sorry.address()
     );
-    let proxy = proxy("http", &pool, "");
+    let proxy = start_proxy("http", &pool, "");
     let mut client = Client::connect(proxy.listen);
-    let fetch_name = |client: &mut Client| name(&client.fetch(GET).1);
+    let fetch_name = |client: &mut Client| server_name(&client.fetch(GET).1);
     for _ in 0..8 {
-        assert_eq!(fetch_name(&mut client), "own");
+        assert_eq!(fetch_name(&mut client), "regular");
     }
     let drain = |origin: &Origin| {
-        let (done, output) = proxy.weir(&["server", &format!("p/{}", origin.address()), "drain"]);
-        assert!(done, "{output}");
+        let (succeeded, output) =
+            proxy.weir(&["server", &format!("p/{}", origin.address()), "drain"]);
+        assert!(succeeded, "{output}");
     };
-    drain(&own);
+    drain(&regular);
     assert_eq!(fetch_name(&mut client), "backup");
     drain(&backup);
     assert_eq!(fetch_name(&mut client), "sorry");
-    let (done, status) = proxy.weir(&["status", "--json"]);
-    assert!(done, "{status}");
+    let (succeeded, status) = proxy.weir(&["status", "--json"]);
+    assert!(succeeded, "{status}");
     let epoch = "1970-01-01";
     assert!(!status.contains(epoch), "a `since` is the epoch: {status}");
 }
@@ -241,7 +269,7 @@ fn hash_maps_equal_keys_to_one_server() {
             servers(&all)
         )
     };
-    let proxy = proxy("http", &pool("header:X-User"), "");
+    let proxy = start_proxy("http", &pool("header:X-User"), "");
     let mut client = Client::connect(proxy.listen);
     let mut owners = std::collections::BTreeMap::new();
     for round in 0..3 {
@@ -249,36 +277,39 @@ fn hash_maps_equal_keys_to_one_server() {
             let (_, body) = client.fetch(&format!(
                 "GET /{round} HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
             ));
-            let owner = owners.entry(user).or_insert_with(|| name(&body)).clone();
-            assert_eq!(owner, name(&body), "user {user}");
+            let owner = owners
+                .entry(user)
+                .or_insert_with(|| server_name(&body))
+                .clone();
+            assert_eq!(owner, server_name(&body), "user {user}");
         }
     }
     let used: std::collections::BTreeSet<&String> = owners.values().collect();
     assert_eq!(used.len(), 4, "{owners:?}");
-    // Removing a server moves only its own requests.
-    let gone = name(
+    // If a server is removed, only its requests are sent to other servers.
+    let removed = server_name(
         &client
             .fetch("GET / HTTP/1.1\r\nHost: a\r\nX-User: u0\r\n\r\n")
             .1,
     );
-    let left: Vec<&Origin> = all
+    let remaining: Vec<&Origin> = all
         .iter()
         .zip(["a", "b", "c", "d"])
-        .filter(|(_, name)| *name != gone)
+        .filter(|(_, name)| *name != removed)
         .map(|(origin, _)| *origin)
         .collect();
     let fewer = format!(
         "{}\nscheduler = {{ name = \"hash\", key = \"header:X-User\" }}",
-        servers(&left)
+        servers(&remaining)
     );
-    proxy.reload(&text(proxy.listen, "http", &fewer, ""));
+    proxy.reload(&configuration_with(proxy.listen, "http", &fewer, ""));
     for (user, owner) in &owners {
         let (_, body) = client.fetch(&format!(
             "GET / HTTP/1.1\r\nHost: a\r\nX-User: u{user}\r\n\r\n"
         ));
         assert_eq!(
-            name(&body) == *owner,
-            *owner != gone,
+            server_name(&body) == *owner,
+            *owner != removed,
             "user {user} of {owner}"
         );
     }
@@ -288,12 +319,12 @@ fn hash_maps_equal_keys_to_one_server() {
 fn least_time_prefers_the_fastest_server() {
     let (quick, slow) = (Origin::start("quick"), Origin::start("slow"));
     let pool = format!("{}\nscheduler = \"least-time\"", servers(&[&slow, &quick]));
-    let proxy = proxy("http", &pool, "");
+    let proxy = start_proxy("http", &pool, "");
     let mut client = Client::connect(proxy.listen);
     let mut counts = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..60 {
         let (_, body) = client.fetch("GET /lag HTTP/1.1\r\nHost: a\r\n\r\n");
-        *counts.entry(name(&body)).or_default() += 1;
+        *counts.entry(server_name(&body)).or_default() += 1;
     }
     assert!(counts["quick"] > 50, "{counts:?}");
 }
@@ -307,7 +338,7 @@ fn access_log_records_requests() {
     let (pool, path) = (servers(&[&origin]), file.display());
     let format = "{client} {method} {target} {host} {status} {pool} {server} {end} {agent}";
     let log = format!("access_log = {{ path = \"{path}\", format = \"{format}\" }}");
-    let proxy = proxy(
+    let proxy = start_proxy(
         "http",
         &pool,
         &format!("{log}\ntimeouts = {{ server = \"200ms\" }}"),
@@ -317,28 +348,30 @@ fn access_log_records_requests() {
     client.fetch("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
     Client::connect(proxy.listen).fetch("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
     // No timeout ends the request before the proxy detects that the client has closed.
-    proxy.reload(&text(proxy.listen, "http", &pool, &log));
-    let mut gone = Client::connect(proxy.listen);
-    gone.send("GET /silence HTTP/1.1\r\nHost: left\r\n\r\n");
-    wait("a request is under way", || {
+    proxy.reload(&configuration_with(proxy.listen, "http", &pool, &log));
+    let mut aborting = Client::connect(proxy.listen);
+    aborting.send("GET /silence HTTP/1.1\r\nHost: aborted\r\n\r\n");
+    wait_until("the silent request is in progress", || {
         proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64() == Some(1)
     });
-    drop(gone);
+    drop(aborting);
     let read = || std::fs::read_to_string(&file).unwrap_or_default();
-    wait("four lines", || read().lines().count() >= 4);
+    wait_until("the access log has four lines", || {
+        read().lines().count() >= 4
+    });
     let server = origin.address();
     let written = read();
     for line in [
         format!("127.0.0.1 GET /x?y=1 a.example 200 p {server} -- test \\x221\\x22\n"),
         format!("127.0.0.1 GET /silence a 504 p {server} sH \n"),
         "127.0.0.1    400   PR \n".to_owned(),
-        format!("127.0.0.1 GET /silence left 0 p {server} CH \n"),
+        format!("127.0.0.1 GET /silence aborted 0 p {server} CH \n"),
     ] {
         assert!(written.contains(&line), "{line} in {written}");
     }
-    // The file was renamed. A reload opens it again.
+    // After a rename, a reload creates the file again.
     std::fs::rename(&file, directory.join("old")).expect("rename file");
-    proxy.reload(&text(
+    proxy.reload(&configuration_with(
         proxy.listen,
         "http",
         &pool,
@@ -346,7 +379,7 @@ fn access_log_records_requests() {
     ));
     let mut client = Client::connect(proxy.listen);
     client.fetch(GET);
-    wait("a line of JSON", || !read().is_empty());
+    wait_until("the access log has a JSON line", || !read().is_empty());
     let line: serde_json::Value =
         serde_json::from_str(read().lines().next().unwrap_or_default()).expect("parse JSON");
     assert_eq!(
@@ -360,62 +393,69 @@ fn access_log_records_requests() {
 #[test]
 fn large_bodies_pass_in_both_directions() {
     let origin = Origin::start("o");
-    let proxy = proxy("http", &servers(&[&origin]), "");
+    let proxy = start_proxy("http", &servers(&[&origin]), "");
     let mut client = Client::connect(proxy.listen);
     for round in 0..3 {
         let (_, body) = client.fetch("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        let right = body
+        let is_expected = body
             .iter()
             .enumerate()
-            .all(|(at, byte)| *byte == (at % 251) as u8);
-        assert!(body.len() == 5_000_000 && right, "round {round}");
+            .all(|(index, byte)| *byte == (index % 251) as u8);
+        assert!(body.len() == 5_000_000 && is_expected, "round {round}");
         let (_, body) = client.fetch(GET);
-        assert_eq!(name(&body), "o");
+        assert_eq!(server_name(&body), "o");
     }
     assert_eq!(origin.connections(), 1, "the connection must be reused");
     let echo = Origin::start_tcp();
-    let tunnel = self::proxy("tcp", &servers(&[&echo]), "");
+    let tunnel = self::start_proxy("tcp", &servers(&[&echo]), "");
     let stream = std::net::TcpStream::connect(tunnel.listen).expect("connect");
-    let sent: Vec<u8> = (0..8_000_000u32).map(|at| (at % 253) as u8).collect();
+    let sent: Vec<u8> = (0..8_000_000u32).map(|index| (index % 253) as u8).collect();
     let mut writer = stream.try_clone().expect("duplicate descriptor");
     let copy = sent.clone();
     let thread = std::thread::spawn(move || {
         writer.write_all(&copy).expect("write");
         writer
             .shutdown(std::net::Shutdown::Write)
-            .expect("shut down writing");
+            .expect("shut down the write side");
     });
-    let mut got = Vec::new();
-    (&stream).read_to_end(&mut got).expect("read to the end");
+    let mut received = Vec::new();
+    (&stream)
+        .read_to_end(&mut received)
+        .expect("read to the end");
     thread.join().expect("thread panicked");
-    assert!(got == sent, "{} of {}", got.len(), sent.len());
+    assert!(
+        received == sent,
+        "{} of {} bytes received",
+        received.len(),
+        sent.len()
+    );
 }
 
 #[test]
 fn weight_0_keeps_sticky_clients_and_drain_does_not() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let sticky = "scheduler = \"rr\"\nsticky = { cookie = \"SRV\" }";
-    let proxy = proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
+    let proxy = start_proxy("http", &format!("{}\n{sticky}", servers(&[&one, &two])), "");
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(GET);
-    let sign = head
+    let cookie_value = head
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
         .and_then(|cookie| cookie.split(';').next())
         .expect("no cookie");
-    let known = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n");
-    let (first, address) = match name(&body).as_str() {
+    let with_cookie = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={cookie_value}\r\n\r\n");
+    let (first, address) = match server_name(&body).as_str() {
         "one" => ("one", one.address()),
         _ => ("two", two.address()),
     };
     let server = format!("p/{address}");
-    let (done, output) = proxy.weir(&["server", &server, "weight", "0"]);
-    assert!(done, "{output}");
+    let (succeeded, output) = proxy.weir(&["server", &server, "weight", "0"]);
+    assert!(succeeded, "{output}");
     for _ in 0..4 {
-        assert_eq!(name(&client.fetch(&known).1), first);
-        assert_ne!(name(&client.fetch(GET).1), first);
+        assert_eq!(server_name(&client.fetch(&with_cookie).1), first);
+        assert_ne!(server_name(&client.fetch(GET).1), first);
     }
-    let (done, output) = proxy.weir(&["server", &server, "drain"]);
-    assert!(done, "{output}");
-    assert_ne!(name(&client.fetch(&known).1), first);
+    let (succeeded, output) = proxy.weir(&["server", &server, "drain"]);
+    assert!(succeeded, "{output}");
+    assert_ne!(server_name(&client.fetch(&with_cookie).1), first);
 }

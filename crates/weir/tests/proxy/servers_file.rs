@@ -1,10 +1,10 @@
-//! Servers from a file that another program writes.
+//! Servers from a file that another program writes (`servers_file`).
 
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::keeper::{ConnectionLoad, until};
+use super::keeper::{ConnectionLoad, wait_until};
 use super::{Client, GET, Origin, Proxy, configuration};
 
 /// Returns a configuration whose pool reads its servers from the file `members`.
@@ -16,28 +16,28 @@ fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
 }
 
 /// Returns the addresses of the servers in the status document.
-pub(super) fn names(proxy: &Proxy) -> Vec<String> {
+pub(super) fn server_addresses(proxy: &Proxy) -> Vec<String> {
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
         .expect("no servers");
-    let names = servers
+    let addresses = servers
         .iter()
         .map(|server| server["address"].as_str().expect("no address"));
-    names.map(str::to_owned).collect()
+    addresses.map(str::to_owned).collect()
 }
 
 #[test]
-fn servers_file_changes_fail_no_request_at_length() {
+fn no_request_fails_while_the_servers_file_changes_at_length() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("members");
     proxy.reload(&with_file(&proxy, &[one.address()]));
     // The file is replaced atomically, so that no reader sees an incomplete one.
     let write = |text: &str| {
-        let made = file.with_extension("new");
-        fs::write(&made, text).expect("write file");
-        fs::rename(&made, &file).expect("rename file");
+        let new_file = file.with_extension("new");
+        fs::write(&new_file, text).expect("write file");
+        fs::rename(&new_file, &file).expect("rename file");
     };
     let load = ConnectionLoad::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
@@ -46,22 +46,26 @@ fn servers_file_changes_fail_no_request_at_length() {
         20
     };
     for round in 0..rounds {
-        // One of two servers is not more than half, so the list is accepted.
+        // A list that loses at most half of its servers is accepted.
         let text = match round % 2 {
             0 => format!("[\"{}\", \"{}\"]", one.address(), two.address()),
-            _ => format!("# one is left\n{} weight=2\n", one.address()),
+            _ => format!("# one server\n{} weight=2\n", one.address()),
         };
         write(&text);
         std::thread::sleep(Duration::from_millis(100));
     }
     write(&format!("{}\n", two.address()));
     let both = [one.address().to_string(), two.address().to_string()];
-    until("both servers", || names(&proxy) == both);
+    wait_until("the pool has both servers", || {
+        server_addresses(&proxy) == both
+    });
     let before = two.connections();
-    until("clients of the new one", || two.connections() > before);
-    let [served, refused, broken] = load.stop();
-    println!("{served} served over {rounds} changes");
-    assert_eq!((refused, broken), (0, 0));
+    wait_until("the added server gets requests", || {
+        two.connections() > before
+    });
+    let [served, refused, failed] = load.stop();
+    println!("{served} requests served during {rounds} changes");
+    assert_eq!((refused, failed), (0, 0));
 }
 
 #[test]
@@ -75,37 +79,39 @@ fn implausible_list_changes_nothing() {
     let file = proxy.directory.join("members");
     fs::write(&file, all.join("\n")).expect("write file");
     proxy.reload(&with_file(&proxy, &[]));
-    assert_eq!(names(&proxy), all);
-    let problem = || {
+    assert_eq!(server_addresses(&proxy), all);
+    let discovery_error = || {
         let status = proxy.status();
         status["sources"][0]["problem"]
             .as_str()
             .unwrap_or_default()
             .to_owned()
     };
-    assert_eq!(problem(), "");
-    for (text, word) in [
+    assert_eq!(discovery_error(), "");
+    for (text, expected) in [
         ("nonsense", "line 1, column 1: not a valid IP address"),
         (all[1].as_str(), "shrank"),
         ("", "shrank"),
     ] {
         fs::write(&file, text).expect("write file");
-        until(word, || problem().contains(word));
-        assert_eq!(names(&proxy), all);
+        wait_until(&format!("the status reports {expected:?}"), || {
+            discovery_error().contains(expected)
+        });
+        assert_eq!(server_addresses(&proxy), all);
     }
-    let (_, shown) = proxy.weir(&["status"]);
+    let (_, output) = proxy.weir(&["status"]);
     assert!(
-        shown.contains("the previous servers stay in use: the list shrank from 3 to 0 servers"),
-        "{shown}"
+        output.contains("the previous servers stay in use: the list shrank from 3 to 0 servers"),
+        "{output}"
     );
-    // The state survives a restart. A reload accepts the list as it is.
+    // The servers survive a restart without the file. A reload accepts the list as it is.
     fs::remove_file(&file).expect("remove file");
     assert!(proxy.terminate().success());
     proxy.start_again();
-    assert_eq!(names(&proxy), all);
+    assert_eq!(server_addresses(&proxy), all);
     fs::write(&file, &all[2]).expect("write file");
     assert!(proxy.weir(&["reload"]).0);
-    assert_eq!(names(&proxy), all[2..]);
+    assert_eq!(server_addresses(&proxy), all[2..]);
     let mut client = Client::connect(proxy.listen);
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }

@@ -6,7 +6,7 @@
 use weir_testing::p_value;
 
 use super::origin::Origin;
-use super::{Client, GET, Proxy, free_address, wait};
+use super::{Client, GET, Proxy, free_address, wait_until};
 
 const SIGNIFICANCE: f64 = 1e-6;
 const REQUESTS: u64 = 800;
@@ -24,9 +24,9 @@ impl Fixture {
         let origins = NAMES.map(Origin::start);
         let proxy = Proxy::start("http", &[free_address()], "");
         let servers: Vec<String> = (0..4)
-            .map(|at| {
-                let address = origins[at].address();
-                format!("{{ address = \"{address}\"{} }}", server(at))
+            .map(|index| {
+                let address = origins[index].address();
+                format!("{{ address = \"{address}\"{} }}", server(index))
             })
             .collect();
         proxy.reload(&format!(
@@ -39,13 +39,13 @@ impl Fixture {
     }
 
     /// Returns the name of a server in commands.
-    fn server(&self, at: usize) -> String {
-        format!("p/{}", self.origins[at].address())
+    fn server_name(&self, index: usize) -> String {
+        format!("p/{}", self.origins[index].address())
     }
 
     /// Returns a value of a server in the status document.
-    fn of(&self, at: usize, key: &str) -> serde_json::Value {
-        self.proxy.status()["services"][0]["servers"][at][key].clone()
+    fn server_value(&self, index: usize, key: &str) -> serde_json::Value {
+        self.proxy.status()["services"][0]["servers"][index][key].clone()
     }
 
     /// Sends one client's requests sequentially. Asserts that they are distributed by these weights.
@@ -55,10 +55,10 @@ impl Fixture {
         for _ in 0..REQUESTS {
             let (head, body) = client.fetch(GET);
             assert!(head.starts_with("HTTP/1.1 200 "), "{name}: {head}");
-            let at = NAMES
+            let index = NAMES
                 .iter()
                 .position(|name| body.starts_with(name.as_bytes()));
-            count[at.expect("no server name in the body")] += 1;
+            count[index.expect("no server name in the body")] += 1;
         }
         let p = p_value(&count, &weights);
         println!("{name}: {count:?}, p = {p:.3}");
@@ -69,21 +69,25 @@ impl Fixture {
     }
 }
 
-/// Returns equal weights, with 0 for the first `out` servers.
-fn equal_shares_without(out: usize) -> [f64; 4] {
-    std::array::from_fn(|at| if at < out { 0.0 } else { 1.0 })
+/// Returns equal weights, with 0 for the first `unavailable` servers.
+fn equal_shares_without(unavailable: usize) -> [f64; 4] {
+    std::array::from_fn(|index| if index < unavailable { 0.0 } else { 1.0 })
 }
 
 #[test]
 fn drained_servers_load_is_shared_evenly() {
     let fixture = Fixture::new(&|_| String::new(), "");
     fixture.check_shares("all", equal_shares_without(0));
-    for out in 1..=2 {
-        let (done, output) = fixture
-            .proxy
-            .weir(&["server", &fixture.server(out - 1), "drain"]);
-        assert!(done, "{output}");
-        fixture.check_shares(&format!("{out} drained"), equal_shares_without(out));
+    for unavailable in 1..=2 {
+        let (succeeded, output) =
+            fixture
+                .proxy
+                .weir(&["server", &fixture.server_name(unavailable - 1), "drain"]);
+        assert!(succeeded, "{output}");
+        fixture.check_shares(
+            &format!("{unavailable} drained"),
+            equal_shares_without(unavailable),
+        );
     }
 }
 
@@ -91,30 +95,45 @@ fn drained_servers_load_is_shared_evenly() {
 fn down_servers_load_is_shared_evenly() {
     let check = "check = { kind = \"tcp\", interval = \"100ms\", timeout = \"1s\", fall = 1 }";
     let mut fixture = Fixture::new(&|_| String::new(), check);
-    wait("all are up", || {
-        (0..4).all(|at| fixture.of(at, "state") == "up")
+    wait_until("all servers are up", || {
+        (0..4).all(|index| fixture.server_value(index, "state") == "up")
     });
     fixture.check_shares("all", equal_shares_without(0));
-    for out in 1..=2 {
-        fixture.origins[out - 1].stop();
-        wait("it is down", || fixture.of(out - 1, "state") == "down");
-        fixture.check_shares(&format!("{out} down"), equal_shares_without(out));
+    for unavailable in 1..=2 {
+        fixture.origins[unavailable - 1].stop();
+        wait_until("the stopped server is down", || {
+            fixture.server_value(unavailable - 1, "state") == "down"
+        });
+        fixture.check_shares(
+            &format!("{unavailable} down"),
+            equal_shares_without(unavailable),
+        );
     }
 }
 
-/// There is no check: a fourth of the requests, and then half of them, fail at first and are retried.
+/// Without a check, a quarter of the requests, and then half of them, fail at first and are retried.
 #[test]
 fn failed_requests_are_retried_evenly() {
     let mut fixture = Fixture::new(&|_| String::new(), "");
-    for out in 1..=2 {
-        fixture.origins[out - 1].stop();
-        fixture.check_shares(&format!("{out} failing"), equal_shares_without(out));
+    for unavailable in 1..=2 {
+        fixture.origins[unavailable - 1].stop();
+        fixture.check_shares(
+            &format!("{unavailable} failing"),
+            equal_shares_without(unavailable),
+        );
     }
 }
 
 #[test]
 fn full_servers_load_is_shared_evenly() {
-    let limit = |at: usize| if at < 2 { ", max_connections = 1" } else { "" }.to_owned();
+    let limit = |index: usize| {
+        if index < 2 {
+            ", max_connections = 1"
+        } else {
+            ""
+        }
+        .to_owned()
+    };
     let fixture = Fixture::new(
         &limit,
         "sticky = { cookie = \"SRV\", secret = \"a secret of some length\" }",
@@ -123,7 +142,7 @@ fn full_servers_load_is_shared_evenly() {
     // Cookies select the two servers that must be full.
     let mut cookies = [None, None];
     let mut client = Client::connect(fixture.proxy.listen);
-    wait("cookies of both", || {
+    wait_until("the cookies of both servers are known", || {
         let (head, body) = client.fetch(GET);
         let cookie_value = head
             .lines()
@@ -131,39 +150,44 @@ fn full_servers_load_is_shared_evenly() {
         let cookie_value = cookie_value
             .and_then(|cookie| cookie.split(';').next())
             .expect("no cookie");
-        if let Some(at) = NAMES[..2]
+        if let Some(index) = NAMES[..2]
             .iter()
             .position(|name| body.starts_with(name.as_bytes()))
         {
-            cookies[at] = Some(cookie_value.to_owned());
+            cookies[index] = Some(cookie_value.to_owned());
         }
         cookies.iter().all(Option::is_some)
     });
-    let mut held = Vec::new();
-    for (at, cookie_value) in cookies.into_iter().flatten().enumerate() {
-        // The proxy counts the last request until it has finished the response, which is later than the client sees its
-        // end.
-        wait("no request is under way", || {
-            fixture.of(at, "active_connections") == 0
+    let mut clients = Vec::new();
+    for (index, cookie_value) in cookies.into_iter().flatten().enumerate() {
+        // Weir counts a request until it has processed the whole response, which may be after the client has received
+        // it.
+        wait_until("no request is in progress", || {
+            fixture.server_value(index, "active_connections") == 0
         });
         let mut client = Client::connect(fixture.proxy.listen);
         client.send(&format!(
             "GET /silence HTTP/1.1\r\nHost: a\r\nCookie: SRV={cookie_value}\r\n\r\n"
         ));
-        wait("a request is under way", || {
-            fixture.of(at, "active_connections") == 1
+        wait_until("the request is in progress", || {
+            fixture.server_value(index, "active_connections") == 1
         });
-        held.push(client);
-        fixture.check_shares(&format!("{} full", at + 1), equal_shares_without(at + 1));
+        clients.push(client);
+        fixture.check_shares(
+            &format!("{} full", index + 1),
+            equal_shares_without(index + 1),
+        );
     }
 }
 
 #[test]
-fn idle_servers_are_chosen_by_weight() {
-    let weight = |at: usize| format!(", weight = {}", [10, 30, 40, 20][at]);
+fn sequential_requests_are_distributed_by_weight() {
+    let weight = |index: usize| format!(", weight = {}", [10, 30, 40, 20][index]);
     let fixture = Fixture::new(&weight, "");
     fixture.check_shares("by weight", [1.0, 3.0, 4.0, 2.0]);
-    let (done, output) = fixture.proxy.weir(&["server", &fixture.server(2), "drain"]);
-    assert!(done, "{output}");
+    let (succeeded, output) = fixture
+        .proxy
+        .weir(&["server", &fixture.server_name(2), "drain"]);
+    assert!(succeeded, "{output}");
     fixture.check_shares("by weight without c", [1.0, 3.0, 0.0, 2.0]);
 }

@@ -2,15 +2,15 @@
 //! immediately is not delayed.
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::scripted::{Action, Scripted};
 use super::*;
 
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
 
-/// Waits until the heads of this number of requests were read.
-fn await_requests(proxy: &Proxy, count: u64) {
-    until("the request's head", || {
+/// Waits until Weir has read the heads of this number of requests.
+fn wait_for_requests(proxy: &Proxy, count: u64) {
+    wait_until("the heads of all requests are read", || {
         proxy.status()["services"][0]["requests"].as_u64() == Some(count)
     });
 }
@@ -21,7 +21,7 @@ fn slow_body_occupies_no_server_connection() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
-    await_requests(&proxy, 1);
+    wait_for_requests(&proxy, 1);
     for _ in 0..99 {
         client.send("ten bytes.");
     }
@@ -32,13 +32,13 @@ fn slow_body_occupies_no_server_connection() {
         &[0x0f, 0x0d, 2, b'1', b'2'],
     ];
     let head = frame(HEADERS, END_HEADERS, 1, &fields.concat());
-    let text = [head, frame(DATA, 0, 1, b"some")].concat();
-    stream.write_all(&text).expect("write");
-    await_requests(&proxy, 2);
+    let frames = [head, frame(DATA, 0, 1, b"some")].concat();
+    stream.write_all(&frames).expect("write");
+    wait_for_requests(&proxy, 2);
     assert_eq!(origin.connections(), 0, "expected no server connection yet");
     client.send("ten bytes.");
     let (head, body) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -47,11 +47,11 @@ fn slow_body_occupies_no_server_connection() {
     // The connection continues with a request that arrives in the same read as the end of the body.
     client.send(HEAD);
     let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    await_requests(&proxy, 3);
+    wait_for_requests(&proxy, 3);
     client.send(&(rest + next));
     for status in ["200", "200"] {
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert_eq!(head.split(' ').nth(1), Some(status), "{head}");
@@ -72,9 +72,9 @@ fn slow_body_occupies_no_server_connection() {
 }
 
 #[test]
-fn unbuffered_body_is_forwarded_at_once() {
-    let started = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
-    let long = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+fn unbuffered_body_is_forwarded_immediately() {
+    let head = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n";
+    let long_head = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let cases = [
         (
             "chunked",
@@ -85,40 +85,42 @@ fn unbuffered_body_is_forwarded_at_once() {
         (
             "100-continue",
             "",
-            format!("{started}Expect: 100-continue\r\n\r\n"),
+            format!("{head}Expect: 100-continue\r\n\r\n"),
         ),
         (
-            "its first 16 KiB",
+            "16 KiB of content",
             "",
-            long.to_owned() + &"x".repeat(16 << 10),
+            long_head.to_owned() + &"x".repeat(16 << 10),
         ),
         (
             "no buffering",
             "request_buffering = false",
-            format!("{started}\r\n"),
+            format!("{head}\r\n"),
         ),
     ];
-    for (name, more, text) in cases {
+    for (name, service_lines, request) in cases {
         let origin = Origin::start("o");
-        let proxy = Proxy::start("http", &[origin.address()], more);
+        let proxy = Proxy::start("http", &[origin.address()], service_lines);
         let mut client = Client::connect(proxy.listen);
-        client.send(&text);
-        until(name, || origin.connections() == 1);
+        client.send(&request);
+        wait_until(&format!("{name}: the server has a connection"), || {
+            origin.connections() == 1
+        });
     }
-    // A body that is one byte shorter is buffered.
+    // Content that is one byte shorter than 16 KiB is buffered.
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
-    client.send(long);
+    client.send(long_head);
     client.send(&"x".repeat((16 << 10) - 1));
-    until("the content", || {
+    wait_until("all content has arrived", || {
         let bytes = proxy.status()["services"][0]["bytes_in"].as_u64();
-        bytes >= Some((16 << 10) - 1 + long.len() as u64)
+        bytes >= Some((16 << 10) - 1 + long_head.len() as u64)
     });
     assert_eq!(origin.connections(), 0);
     client.send(&"x".repeat(100_000 - (16 << 10) + 1));
     let (_, body) = client
-        .response()
+        .read_response()
         .expect("read response")
         .expect("no response");
     assert_eq!(String::from_utf8_lossy(&body), "100000");
@@ -132,12 +134,12 @@ fn incomplete_body_is_rejected_without_a_server() {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    // The other clients close the connection.
+    // This client closes its connection.
     let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
-    await_requests(&proxy, 2);
+    wait_for_requests(&proxy, 2);
     drop(client);
-    until("the client's end", || {
+    wait_until("the service has no client", || {
         proxy.status()["services"][0]["clients"].as_u64() == Some(0)
     });
     assert_eq!(origin.connections(), 0);
@@ -148,19 +150,19 @@ fn buffered_body_is_retried_for_idempotent_methods() {
     let good = Origin::start("good");
     let bad = Scripted::start(vec![vec![Action::Read, Action::Close]]);
     let servers = [bad.address(), good.address()];
-    let more = "retry_on = [\"empty\"]";
-    let proxy = Proxy::start("http", &servers, more);
-    let text = configuration(proxy.listen, "http", &servers, more);
+    let retry_on = "retry_on = [\"empty\"]";
+    let proxy = Proxy::start("http", &servers, retry_on);
+    let text = configuration(proxy.listen, "http", &servers, retry_on);
     let first = "[pool.p]\nscheduler = \"first\"\nmax_ejected = 0\n";
     proxy.reload(&text.replace("[pool.p]\n", first));
     for (method, status) in [("PUT", "200"), ("POST", "502")] {
         let mut client = Client::connect(proxy.listen);
         let before = proxy.status()["services"][0]["requests"].as_u64();
         client.send(&HEAD.replace("POST", method));
-        await_requests(&proxy, before.expect("not a number") + 1);
+        wait_for_requests(&proxy, before.expect("not a number") + 1);
         client.send(&"x".repeat(1000));
         let (head, _) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert_eq!(head.split(' ').nth(1), Some(status), "{method}: {head}");

@@ -26,16 +26,17 @@ use super::{Proxy, free_address};
 struct Tally {
     /// For each kind of ambiguity: number of cases, and of those that Weir rejected.
     groups: BTreeMap<&'static str, (usize, usize)>,
-    canaries: u64,
-    complaints: Vec<String>,
+    control_requests: u64,
+    /// Wrong responses, as seen by the client.
+    errors: Vec<String>,
 }
 
 impl Tally {
     /// Records a case, and whether Weir rejected it.
-    fn note(&mut self, group: &'static str, refused: bool) {
+    fn record(&mut self, group: &'static str, rejected: bool) {
         let entry = self.groups.entry(group).or_default();
         entry.0 += 1;
-        entry.1 += usize::from(refused);
+        entry.1 += usize::from(rejected);
     }
 
     /// Returns the number of cases.
@@ -44,52 +45,52 @@ impl Tally {
     }
 
     /// Returns the number of cases that Weir rejected.
-    fn refused(&self) -> usize {
-        self.groups.values().map(|(_, refused)| refused).sum()
+    fn rejected(&self) -> usize {
+        self.groups.values().map(|(_, rejected)| rejected).sum()
     }
 
     fn print(&self, title: &str) {
         println!(
-            "{title}: {} cases, {} refused, {} complaints",
+            "{title}: {} cases, {} rejected, {} errors",
             self.cases(),
-            self.refused(),
-            self.complaints.len()
+            self.rejected(),
+            self.errors.len()
         );
-        for (group, (cases, refused)) in &self.groups {
-            println!("  {group:12} {cases:5} cases {refused:5} refused");
+        for (group, (cases, rejected)) in &self.groups {
+            println!("  {group:12} {cases:5} cases {rejected:5} rejected");
         }
     }
 }
 
-/// Sends one request on a new connection. Returns the response.
-fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
-    let mut client = TcpStream::connect(to).expect("connect");
+/// Sends one request on a new connection, and shuts down the write side if `half_close` is true. Returns the response.
+fn exchange(address: SocketAddr, request: &str, half_close: bool) -> Vec<u8> {
+    let mut client = TcpStream::connect(address).expect("connect");
     client
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("set read timeout");
     // The request may be rejected before it is sent completely.
     let _ = client.write_all(request.as_bytes());
-    if ends {
+    if half_close {
         let _ = client.shutdown(Shutdown::Write);
     }
-    let mut answer = Vec::new();
-    let _ = client.read_to_end(&mut answer);
-    answer
+    let mut response = Vec::new();
+    let _ = client.read_to_end(&mut response);
+    response
 }
 
-/// Requests a path that no case contains. Fails if the response is not for that path.
-fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
+/// Requests a path that no case contains. Returns the response as an error if it is not for that path.
+fn send_control_request(address: SocketAddr, number: usize) -> Result<(), String> {
     let request = format!("GET /canary/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let answer = exchange(to, &request, false);
-    let text = String::from_utf8_lossy(&answer);
-    let right = text.starts_with("HTTP/1.1 ")
+    let response = exchange(address, &request, false);
+    let text = String::from_utf8_lossy(&response);
+    let is_correct = text.starts_with("HTTP/1.1 ")
         && text.contains(&format!("/canary/{number}"))
         && text.matches("HTTP/1.1 ").count() == 1;
-    right.then_some(()).ok_or_else(|| text.into_owned())
+    is_correct.then_some(()).ok_or_else(|| text.into_owned())
 }
 
 /// Starts a service with one server, without retries.
-fn service(server: SocketAddr, more: &str) -> Proxy {
+fn start_service(server: SocketAddr, more: &str) -> Proxy {
     Proxy::start(
         "http",
         &[server],
@@ -101,7 +102,7 @@ fn service(server: SocketAddr, more: &str) -> Proxy {
 }
 
 /// Returns how many requests Weir counted, and how many it retried.
-fn counted(proxy: &Proxy) -> (u64, u64) {
+fn request_counts(proxy: &Proxy) -> (u64, u64) {
     let service = &proxy.status()["services"][0];
     let number = |name: &str| service[name].as_u64().expect("not a number");
     (number("requests"), number("retries"))
@@ -109,28 +110,26 @@ fn counted(proxy: &Proxy) -> (u64, u64) {
 
 /// Waits up to 10 seconds until the server has logged as many requests as Weir counted. Returns both numbers. Some
 /// servers write their logs late.
-fn wait_for_log(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
+fn wait_for_log(request_count: u64, logged: &dyn Fn() -> u64) -> (u64, u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while seen() < counted && Instant::now() < deadline {
+    while logged() < request_count && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    (counted, seen())
+    (request_count, logged())
 }
 
 /// Sends every case through Weir, and a control request after each.
-fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
+fn send_requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     let mut tally = Tally::default();
     for (number, (group, text)) in cases.iter().enumerate() {
-        let answer = exchange(proxy.listen, text, true);
-        tally.note(
+        let response = exchange(proxy.listen, text, true);
+        tally.record(
             group,
-            answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 505"),
+            response.starts_with(b"HTTP/1.1 4") || response.starts_with(b"HTTP/1.1 505"),
         );
-        tally.canaries += 1;
-        if let Err(printed) = canary(proxy.listen, number) {
-            tally
-                .complaints
-                .push(format!("after {text:?}: {printed:?}"));
+        tally.control_requests += 1;
+        if let Err(error) = send_control_request(proxy.listen, number) {
+            tally.errors.push(format!("after {text:?}: {error:?}"));
         }
     }
     tally
@@ -185,84 +184,92 @@ impl Peer {
     }
 
     /// Returns the number of requests in the server's log.
-    fn seen(&self) -> u64 {
+    fn logged_requests(&self) -> u64 {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.lines().count() as u64
     }
 
-    /// Returns its log lines for requests that it rejected.
-    fn refused(&self) -> Vec<String> {
+    /// Returns the lines of the server's log for requests that the server rejected.
+    fn rejected_lines(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-        let known = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
-        let refused = log.lines().filter(|line| !known(line));
-        refused.map(str::to_owned).collect()
+        let is_path = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
+        let rejected = log.lines().filter(|line| !is_path(line));
+        rejected.map(str::to_owned).collect()
     }
 
     /// Sends every case through Weir, and asserts that the server counted the same requests.
     fn assert_same_count(&self, cases: &[request::Case]) {
-        let before = self.seen();
-        let proxy = service(self.address, "http2 = false");
-        let tally = requests(cases, &proxy);
+        let before = self.logged_requests();
+        let proxy = start_service(self.address, "http2 = false");
+        let tally = send_requests(cases, &proxy);
         tally.print(&format!("requests to {}", self.name));
-        let (counted, retries) = counted(&proxy);
-        let (counted, seen) = wait_for_log(counted, &|| self.seen() - before);
+        let (request_count, retries) = request_counts(&proxy);
+        let (request_count, logged) =
+            wait_for_log(request_count, &|| self.logged_requests() - before);
         assert_eq!(
-            (counted, retries),
-            (seen, 0),
-            "of {} cases, {} refused; {:?}",
+            (request_count, retries),
+            (logged, 0),
+            "of {} cases, {} rejected; {:?}",
             cases.len(),
-            tally.refused(),
-            self.refused()
+            tally.rejected(),
+            self.rejected_lines()
         );
-        assert_eq!(tally.complaints, Vec::<String>::new());
+        assert_eq!(tally.errors, Vec::<String>::new());
         assert!(
-            tally.refused() > 100 && counted - tally.canaries > 100,
-            "too few cases: {} refused, {counted} counted",
-            tally.refused()
+            tally.rejected() > 100 && request_count - tally.control_requests > 100,
+            "too few cases: {} rejected, {request_count} counted",
+            tally.rejected()
         );
     }
 
-    /// The same with HTTP/2 clients.
+    /// Sends every HTTP/2 case through Weir, and asserts that the server counted the same requests.
     fn assert_same_stream_count(&self) {
-        let before = self.seen();
-        streams(self.name, self.address, &|| self.seen() - before);
+        let before = self.logged_requests();
+        check_streams(self.name, self.address, &|| self.logged_requests() - before);
     }
 }
 
-/// Sends every HTTP/2 case through Weir to that server, and a control request after each, on the same connection if it
-/// is still open.
-fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
-    let proxy = service(server, "");
+/// Sends every HTTP/2 case through Weir to the server, and a control request after each, on the same connection if it
+/// is still open. Asserts that Weir and the server counted the same requests.
+fn check_streams(name: &str, server: SocketAddr, logged: &dyn Fn() -> u64) {
+    let proxy = start_service(server, "");
     let mut tally = Tally::default();
     let mut connection = stream::Connection::open(proxy.listen);
     let cases = stream::cases();
     for (number, case) in cases.iter().enumerate() {
-        tally.note(case.name, connection.send(case).is_none());
+        tally.record(case.name, connection.send(case).is_none());
         if !connection.is_open() {
             connection = stream::Connection::open(proxy.listen);
         }
         let path = format!("/canary/{number}");
-        let answer = connection.send(&stream::canary(&path)).unwrap_or_default();
-        if !String::from_utf8_lossy(&answer).contains(&path) {
-            tally.complaints.push(format!("after {case:?}: {answer:?}"));
+        let response = connection
+            .send(&stream::control_request(&path))
+            .unwrap_or_default();
+        if !String::from_utf8_lossy(&response).contains(&path) {
+            tally.errors.push(format!("after {case:?}: {response:?}"));
         }
         if !connection.is_open() {
             connection = stream::Connection::open(proxy.listen);
         }
     }
     tally.print(&format!("HTTP/2 to {name}"));
-    let (counted, retries) = counted(&proxy);
-    let (counted, seen) = wait_for_log(counted, seen);
-    assert_eq!((counted, retries), (seen, 0), "{} cases", cases.len());
-    assert_eq!(tally.complaints, Vec::<String>::new());
+    let (request_count, retries) = request_counts(&proxy);
+    let (request_count, logged) = wait_for_log(request_count, logged);
+    assert_eq!(
+        (request_count, retries),
+        (logged, 0),
+        "{} cases",
+        cases.len()
+    );
+    assert_eq!(tally.errors, Vec::<String>::new());
     assert!(
-        tally.refused() > 50 && tally.refused() < cases.len() - 50,
+        tally.rejected() > 50 && tally.rejected() < cases.len() - 50,
         "{tally:?}"
     );
 }
 
 #[test]
-fn there_are_1200_different_cases() {
+fn there_are_at_least_1200_different_cases() {
     let requests = request::cases().len();
     let responses = response::cases().len() * 2;
     let streams = stream::cases().len();
@@ -275,76 +282,75 @@ fn there_are_1200_different_cases() {
 fn lenient_server_and_weir_count_the_same_requests() {
     let origin = lenient::Lenient::start();
     let cases = request::cases();
-    let proxy = service(origin.address, "http2 = false");
-    let tally = requests(&cases, &proxy);
+    let proxy = start_service(origin.address, "http2 = false");
+    let tally = send_requests(&cases, &proxy);
     tally.print("requests to the lenient server");
-    let (counted, retries) = counted(&proxy);
-    let seen = || origin.seen().len() as u64;
-    let (counted, seen) = wait_for_log(counted, &seen);
-    assert_eq!((counted, retries), (seen, 0), "{:?}", tally.complaints);
-    assert_eq!(tally.complaints, Vec::<String>::new());
+    let (request_count, retries) = request_counts(&proxy);
+    let logged = || origin.paths().len() as u64;
+    let (request_count, logged) = wait_for_log(request_count, &logged);
+    assert_eq!((request_count, retries), (logged, 0), "{:?}", tally.errors);
+    assert_eq!(tally.errors, Vec::<String>::new());
 }
 
 #[test]
-fn cases_find_differences_of_a_lenient_server() {
+fn cases_detect_a_server_that_reads_underscores_as_hyphens() {
     let origin = lenient::Lenient::start();
     let cases: Vec<_> = request::cases()
         .into_iter()
         .filter(|(group, _)| *group == "underscore")
         .collect();
-    let proxy = service(origin.address, "http2 = false\nunderscores = \"keep\"");
-    let tally = requests(&cases, &proxy);
-    let (counted, seen) = wait_for_log(counted(&proxy).0, &|| origin.seen().len() as u64);
+    let proxy = start_service(origin.address, "http2 = false\nunderscores = \"keep\"");
+    let tally = send_requests(&cases, &proxy);
+    let (request_count, logged) =
+        wait_for_log(request_counts(&proxy).0, &|| origin.paths().len() as u64);
     assert!(
-        counted != seen || !tally.complaints.is_empty(),
-        "{counted} {seen}"
+        request_count != logged || !tally.errors.is_empty(),
+        "{request_count} {logged}"
     );
 }
 
 #[test]
 fn lenient_server_and_weir_count_the_same_streams() {
     let origin = lenient::Lenient::start();
-    streams("the lenient server", origin.address, &|| {
-        origin.seen().len() as u64
+    check_streams("the lenient server", origin.address, &|| {
+        origin.paths().len() as u64
     });
 }
 
 #[test]
 fn clients_and_weir_read_the_same_responses() {
     let cases = Arc::new(response::cases());
-    let proxy = service(
+    let proxy = start_service(
         response::serve(Arc::clone(&cases)),
         "http2 = false\nlimits = { retries = 0 }",
     );
     let mut tally = Tally::default();
     for (number, (group, text)) in cases.iter().enumerate() {
-        for (version, ten) in [("1.1", false), ("1.0", true)] {
+        for (version, is_http10) in [("1.1", false), ("1.0", true)] {
             let request = format!(
                 "GET /answer/{number} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
             );
-            let answer = exchange(proxy.listen, &request, false);
-            tally.note(
+            let response = exchange(proxy.listen, &request, false);
+            tally.record(
                 group,
-                answer.windows(13).any(|found| found == b"HTTP/1.1 502 "),
+                response.windows(13).any(|found| found == b"HTTP/1.1 502 "),
             );
-            if let Some(wrong) = response::complaint(&answer, ten) {
-                let answer = String::from_utf8_lossy(&answer);
+            if let Some(error) = response::find_error(&response, is_http10) {
+                let response = String::from_utf8_lossy(&response);
                 tally
-                    .complaints
-                    .push(format!("{text:?} to {version}: {wrong}: {answer:?}"));
+                    .errors
+                    .push(format!("{text:?} to {version}: {error}: {response:?}"));
             }
-            tally.canaries += 1;
-            if let Err(printed) = canary(proxy.listen, number) {
-                tally
-                    .complaints
-                    .push(format!("after {text:?}: {printed:?}"));
+            tally.control_requests += 1;
+            if let Err(error) = send_control_request(proxy.listen, number) {
+                tally.errors.push(format!("after {text:?}: {error:?}"));
             }
         }
     }
     tally.print("responses");
-    assert_eq!(tally.complaints, Vec::<String>::new());
+    assert_eq!(tally.errors, Vec::<String>::new());
     assert!(
-        tally.refused() > 50 && tally.refused() < tally.cases() - 50,
+        tally.rejected() > 50 && tally.rejected() < tally.cases() - 50,
         "{tally:?}"
     );
 }

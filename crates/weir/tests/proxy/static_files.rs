@@ -1,4 +1,4 @@
-//! `files` of routes, tested with curl.
+//! Tests the `files` key of routes with curl.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -6,9 +6,10 @@ use std::process::Command;
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs};
 
-fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
-    let proxy = Proxy::start("http", &[free_address()], "");
-    let root = proxy.directory.join("site");
+/// Starts a daemon with these routes, and creates a directory of files. `ROOT` is replaced with the directory's path.
+fn start_proxy(origin: &Origin, routes: &[&str]) -> Proxy {
+    let daemon = Proxy::start("http", &[free_address()], "");
+    let root = daemon.directory.join("site");
     fs::create_dir_all(root.join("sub/deep")).expect("create directory");
     fs::create_dir_all(root.join(".well-known/acme-challenge")).expect("create directory");
     fs::create_dir_all(root.join("empty")).expect("create directory");
@@ -25,14 +26,14 @@ fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
     ] {
         fs::write(root.join(name), content).expect("write file");
     }
-    let big: Vec<u8> = (0..1_500_000u32).map(|at| (at % 251) as u8).collect();
+    let big: Vec<u8> = (0..1_500_000u32).map(|index| (index % 251) as u8).collect();
     fs::write(root.join("big.bin"), big).expect("write file");
     symlink("../outside.txt", root.join("escape")).expect("create link");
     symlink("/etc/hostname", root.join("absolute")).expect("create link");
     symlink("page.html", root.join("inside")).expect("create link");
-    let done = Command::new("mkfifo").arg(root.join("pipe")).status();
-    assert!(done.expect("run mkfifo").success());
-    let (server, listen) = (origin.address(), proxy.listen);
+    let mkfifo = Command::new("mkfifo").arg(root.join("pipe")).status();
+    assert!(mkfifo.expect("run mkfifo").success());
+    let (server, listen) = (origin.address(), daemon.listen);
     let routes: Vec<String> = routes
         .iter()
         .map(|lines| {
@@ -40,15 +41,15 @@ fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
             format!("[[route]]\nservice = \"s\"\n{lines}\n")
         })
         .collect();
-    proxy.reload(&format!(
+    daemon.reload(&format!(
         "[pool.p]\nservers = [\"{server}\"]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n\n{}",
         routes.concat()
     ));
-    proxy
+    daemon
 }
 
-/// Returns head and body that curl receives.
+/// Returns the head and the body that curl receives.
 fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
     let output = Command::new("curl")
         .args(["-s", "-i", "--path-as-is", "--max-time", "20"])
@@ -58,28 +59,30 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
         .expect("run curl (see tools/install-deps.sh)");
     let text = output.stdout;
     let end = text.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.map_or(text.len(), |at| at + 4);
+    let end = end.map_or(text.len(), |offset| offset + 4);
     (
         String::from_utf8_lossy(&text[..end]).into_owned(),
         text[end..].to_vec(),
     )
 }
 
+/// Returns the status that curl receives.
 fn status(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     let (head, _) = curl(proxy, path, arguments);
     head.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
+/// Returns the value of the first field with this name, in this spelling.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    let begin = format!("{name}: ");
+    let prefix = format!("{name}: ");
     head.lines()
-        .find_map(|line| line.strip_prefix(begin.as_str()))
+        .find_map(|line| line.strip_prefix(prefix.as_str()))
 }
 
 #[test]
-fn files_directories_and_links_are_served_or_rejected() {
+fn files_are_served_and_escapes_from_the_root_are_rejected() {
     let origin = Origin::start("o");
-    let proxy = proxy(
+    let proxy = start_proxy(
         &origin,
         &[
             "path = \"/app/*\"\n\
@@ -149,53 +152,56 @@ fn files_directories_and_links_are_served_or_rejected() {
 }
 
 #[test]
-fn range_and_conditional_requests_and_large_files_are_served() {
+fn range_conditional_and_pipelined_requests_are_served() {
     let origin = Origin::start("o");
-    let proxy = proxy(&origin, &["files = \"ROOT\""]);
+    let proxy = start_proxy(&origin, &["files = \"ROOT\""]);
     let (head, body) = curl(&proxy, "/big.bin", &[]);
     let is_whole = body.len() == 1_500_000
         && (0..)
             .zip(&body)
-            .all(|(at, byte)| at % 251 == u32::from(*byte));
+            .all(|(index, byte)| index % 251 == u32::from(*byte));
     assert!(is_whole, "{head}");
     let (head, _) = curl(&proxy, "/page.html", &[]);
     let tag = field(&head, "ETag").expect("no ETag").to_owned();
     let date = field(&head, "Last-Modified")
         .expect("no Last-Modified")
         .to_owned();
-    let with = |name: &str, value: &str| {
+    let status_with = |name: &str, value: &str| {
         status(&proxy, "/page.html", &["-H", &format!("{name}: {value}")])
     };
-    assert_eq!(with("If-None-Match", &tag), "304");
-    assert_eq!(with("If-None-Match", "\"other\""), "200");
-    assert_eq!(with("If-Modified-Since", &date), "304");
-    assert_eq!(with("If-Match", "\"other\""), "412");
-    let part = |range: &str, more: &[&str]| {
+    assert_eq!(status_with("If-None-Match", &tag), "304");
+    assert_eq!(status_with("If-None-Match", "\"other\""), "200");
+    assert_eq!(status_with("If-Modified-Since", &date), "304");
+    assert_eq!(status_with("If-Match", "\"other\""), "412");
+    let fetch_range = |range: &str, more: &[&str]| {
         let range = format!("Range: bytes={range}");
         let mut arguments = vec!["-H", range.as_str()];
         arguments.extend(more);
         curl(&proxy, "/a%20b.txt", &arguments)
     };
-    let (head, body) = part("2-4", &[]);
+    let (head, body) = fetch_range("2-4", &[]);
     assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
     assert_eq!(
         (field(&head, "Content-Range"), body.as_slice()),
         (Some("bytes 2-4/10"), &b"234"[..])
     );
-    assert_eq!(part("-3", &[]).1, b"789");
+    assert_eq!(fetch_range("-3", &[]).1, b"789");
     assert_eq!(
-        part("0-1,4-5", &[]).1,
+        fetch_range("0-1,4-5", &[]).1,
         b"0123456789",
-        "several ranges must be ignored"
+        "a Range header with several ranges must be ignored"
     );
-    assert_eq!(part("2-4", &["-H", "If-Range: \"other\""]).1, b"0123456789");
-    let (head, _) = part("10-", &[]);
+    assert_eq!(
+        fetch_range("2-4", &["-H", "If-Range: \"other\""]).1,
+        b"0123456789"
+    );
+    let (head, _) = fetch_range("10-", &[]);
     assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
     assert_eq!(field(&head, "Content-Range"), Some("bytes */10"));
     let range = "Range: bytes=1000000-1299999";
     let (_, body) = curl(&proxy, "/big.bin", &["-H", range]);
     assert!(body.len() == 300_000 && body[0] == (1_000_000 % 251) as u8);
-    // The connection persists, and pipelined requests are answered in order.
+    // The connection persists, and pipelined requests get their responses in order.
     let mut client = Client::connect(proxy.listen);
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     client.send(
@@ -209,7 +215,7 @@ fn range_and_conditional_requests_and_large_files_are_served() {
     );
     let mut next = || {
         client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response")
     };
@@ -223,25 +229,25 @@ fn range_and_conditional_requests_and_large_files_are_served() {
 #[test]
 fn missing_directory_is_rejected() {
     let origin = Origin::start("o");
-    let proxy = proxy(&origin, &["files = \"ROOT\""]);
+    let proxy = start_proxy(&origin, &["files = \"ROOT\""]);
     let path = proxy.directory.join("weir.toml");
     let text = fs::read_to_string(&path).expect("read file");
     fs::write(&path, text.replace("/site\"", "/absent\"")).expect("write file");
-    let (done, output) = proxy.weir(&["reload"]);
-    assert!(!done && output.contains("/absent"), "{output}");
+    let (succeeded, output) = proxy.weir(&["reload"]);
+    assert!(!succeeded && output.contains("/absent"), "{output}");
     assert_eq!(curl(&proxy, "/page.html", &[]).1, b"page");
-    let (done, output) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/x", proxy.listen),
     ]);
     assert!(
-        done && output.contains("/site: a file, or response 404"),
+        succeeded && output.contains("/site: a file, or response 404"),
         "{output}"
     );
 }
 
-/// Files are found by the decoded path, routes by the normalized path, which keeps `%2F` and `%40`.
+/// Files are looked up by the decoded path, but routes match the normalized path, which keeps `%2F` and `%40`.
 #[test]
 fn other_path_spellings_do_not_bypass_the_route() {
     let origin = Origin::start("o");
@@ -252,7 +258,7 @@ fn other_path_spellings_do_not_bypass_the_route() {
         "files = \"ROOT\"".to_owned(),
     ];
     let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
-    let proxy = proxy(&origin, &routes);
+    let proxy = start_proxy(&origin, &routes);
     assert_eq!(status(&proxy, "/sub/index.html", &[]), "401");
     assert_eq!(status(&proxy, "//sub//index.html", &[]), "401");
     assert_eq!(status(&proxy, "/%73ub/index.html", &[]), "401");
@@ -265,8 +271,8 @@ fn other_path_spellings_do_not_bypass_the_route() {
     ] {
         assert_eq!(status(&proxy, evasion, &[]), "404", "{evasion}");
     }
-    let known = ["-u", "a:password"];
-    assert_eq!(curl(&proxy, "/sub/index.html", &known).1, b"below");
+    let credentials = ["-u", "a:password"];
+    assert_eq!(curl(&proxy, "/sub/index.html", &credentials).1, b"below");
     // A percent-encoded path is served if no other route matches the decoded path.
     assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
 }
@@ -274,7 +280,7 @@ fn other_path_spellings_do_not_bypass_the_route() {
 #[test]
 fn requests_for_missing_files_are_sent_to_the_pool() {
     let origin = Origin::start("o");
-    let proxy = proxy(
+    let proxy = start_proxy(
         &origin,
         &[
             "path = \"/*\"\nfiles = { root = \"ROOT\", try = [\"{path}\"], pool = \"p\" }\nset_header = [\"X-A: b\"]",
@@ -286,18 +292,18 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
         "{head}"
     );
     let (head, body) = curl(&proxy, "/absent?q", &[]);
-    let seen = String::from_utf8_lossy(&body).into_owned();
+    let received = String::from_utf8_lossy(&body).into_owned();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
-        seen.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && seen.contains("X-A: b\r\n"),
-        "{seen}"
+        received.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && received.contains("X-A: b\r\n"),
+        "{received}"
     );
     // A directory does not count as a file here, and files support only GET and HEAD.
     assert!(curl(&proxy, "/sub/", &[]).1.starts_with(b"o\n"));
     let (head, _) = curl(&proxy, "/page.html", &["-X", "POST", "-d", "x"]);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
-    let long = format!("@{}", proxy.directory.join("site/big.bin").display());
-    for (data, length) in [("hello", "5"), (long.as_str(), "1500000")] {
+    let large_file = format!("@{}", proxy.directory.join("site/big.bin").display());
+    for (data, length) in [("hello", "5"), (large_file.as_str(), "1500000")] {
         for protocol in ["--http1.1", "--http2-prior-knowledge"] {
             let (_, body) = curl(
                 &proxy,
@@ -307,7 +313,7 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
             assert_eq!(body, length.as_bytes(), "{protocol}");
         }
     }
-    // The connection persists in all cases.
+    // The connection stays open in all cases.
     let mut client = Client::connect(proxy.listen);
     for (path, expected) in [
         ("/page.html", "page"),

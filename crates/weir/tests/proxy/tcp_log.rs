@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use super::{Origin, Proxy, configuration, free_address};
 
-/// Starts a daemon with a TCP service for that server, and its access log. `format` follows `path` in `access_log`;
+/// Starts a daemon with a TCP service for this server, and an access log. `format` follows `path` in `access_log`;
 /// `more` is a line of the service.
-fn proxy(server: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
-    let proxy = Proxy::start("tcp", &[server], "");
-    let file = proxy.directory.join("access.log");
+fn start_proxy(backend: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
+    let daemon = Proxy::start("tcp", &[backend], "");
+    let file = daemon.directory.join("access.log");
     let log = format!(
         "access_log = {{ path = \"{}\"{format} }}\n{more}",
         file.display()
     );
-    proxy.reload(&configuration(proxy.listen, "tcp", &[server], &log));
-    (proxy, file)
+    daemon.reload(&configuration(daemon.listen, "tcp", &[backend], &log));
+    (daemon, file)
 }
 
-/// Waits for line `number` of the log and returns it.
-fn line(file: &Path, number: usize) -> String {
+/// Waits for the line with index `number` in the log and returns it.
+fn wait_for_line(file: &Path, number: usize) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let text = fs::read_to_string(file).unwrap_or_default();
-        if let Some(line) = text.lines().nth(number).filter(|_| text.ends_with('\n')) {
-            return line.to_owned();
+        if let Some(found) = text.lines().nth(number).filter(|_| text.ends_with('\n')) {
+            return found.to_owned();
         }
         assert!(Instant::now() < deadline, "no line {number}: {text}");
         std::thread::sleep(Duration::from_millis(20));
@@ -35,28 +35,28 @@ fn line(file: &Path, number: usize) -> String {
 }
 
 /// Connects to the service.
-fn client(proxy: &Proxy) -> TcpStream {
+fn connect(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.listen).expect("connect");
     let limit = Some(Duration::from_secs(10));
     stream.set_read_timeout(limit).expect("set read timeout");
     stream
 }
 
-/// Sends `bytes`, reads them back, and waits for `pause`.
+/// Sends `bytes`, reads them back, and sleeps for `pause`.
 fn echo(stream: &mut TcpStream, bytes: &[u8], pause: Duration) {
     stream.write_all(bytes).expect("write");
-    let mut back = vec![0; bytes.len()];
-    stream.read_exact(&mut back).expect("read echo");
+    let mut received = vec![0; bytes.len()];
+    stream.read_exact(&mut received).expect("read echo");
     std::thread::sleep(pause);
 }
 
-/// Makes the connection close with a reset.
-fn reset(stream: &TcpStream) {
+/// Configures the socket so that closing it sends a reset.
+fn reset_on_close(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("set SO_LINGER");
 }
 
 /// Starts a server that accepts one connection, reads once, and then calls `end` with it.
-fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+fn start_server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
     std::thread::spawn(move || {
@@ -72,81 +72,83 @@ fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
 #[test]
 fn tcp_line_has_server_durations_bytes_and_end_state() {
     let origin = Origin::start_tcp();
-    let (proxy, file) = proxy(origin.address(), "", "");
-    let mut stream = client(&proxy);
+    let (proxy, file) = start_proxy(origin.address(), "", "");
+    let mut stream = connect(&proxy);
     let port = stream.local_addr().expect("get local address").port();
     echo(&mut stream, b"0123456789", Duration::from_millis(120));
-    stream.shutdown(Shutdown::Write).expect("shut down writing");
+    stream
+        .shutdown(Shutdown::Write)
+        .expect("shut down the write side");
     assert_eq!(stream.read(&mut [0; 8]).expect("read"), 0);
-    let line = line(&file, 0);
-    let (before, rest) = line.split_once(" [").expect("no date");
+    let logged = wait_for_line(&file, 0);
+    let (before, rest) = logged.split_once(" [").expect("no date");
     let (_, rest) = rest.split_once("] ").expect("no date");
     assert_eq!(before, format!("127.0.0.1 {port}"));
-    let words: Vec<&str> = rest.splitn(6, ' ').collect();
-    let [service, to, times, bytes, end, why] = words[..] else {
-        panic!("{line}");
+    let fields: Vec<&str> = rest.splitn(6, ' ').collect();
+    let [service, address, durations, bytes, end, end_reason] = fields[..] else {
+        panic!("{logged}");
     };
     assert_eq!(
-        (service, to),
+        (service, address),
         ("s", format!("p/{}", origin.address()).as_str())
     );
     assert_eq!(
-        (bytes, end, why),
+        (bytes, end, end_reason),
         ("10/10", "--", "\"completed\""),
-        "{line}"
+        "{logged}"
     );
-    let times: Vec<f64> = times
+    let durations: Vec<f64> = durations
         .split('/')
         .map(|ms| ms.parse().expect("parse milliseconds"))
         .collect();
-    let [queue, connect, total] = times[..] else {
-        panic!("{line}");
+    let [queue, connect, total] = durations[..] else {
+        panic!("{logged}");
     };
-    assert!(queue + connect <= total && total >= 120.0, "{line}");
+    assert!(queue + connect <= total && total >= 120.0, "{logged}");
 }
 
 #[test]
 fn tcp_line_names_the_side_that_aborted() {
     let format = ", format = \"{server} {end} {end_reason}\"";
-    let short = "timeouts = { tunnel = \"300ms\" }";
+    let tunnel_timeout = "timeouts = { tunnel = \"300ms\" }";
 
     let dead = free_address();
-    let (no_server, file) = proxy(dead, format, "");
-    let _ = client(&no_server).read(&mut [0; 8]);
+    let (proxy, file) = start_proxy(dead, format, "");
+    let _ = connect(&proxy).read(&mut [0; 8]);
     assert_eq!(
-        line(&file, 0),
+        wait_for_line(&file, 0),
         format!("{dead} SC no server could be reached")
     );
 
-    let echoes = Origin::start_tcp();
-    let address = echoes.address();
-    let (alive, file) = proxy(address, format, short);
-    let mut gone = client(&alive);
-    echo(&mut gone, b"hello", Duration::ZERO);
-    reset(&gone);
-    drop(gone);
+    let origin = Origin::start_tcp();
+    let address = origin.address();
+    let (proxy, file) = start_proxy(address, format, tunnel_timeout);
+    let mut aborting = connect(&proxy);
+    echo(&mut aborting, b"hello", Duration::ZERO);
+    reset_on_close(&aborting);
+    drop(aborting);
     assert_eq!(
-        line(&file, 0),
+        wait_for_line(&file, 0),
         format!("{address} CD the client aborted the transfer")
     );
-    let mut silent = client(&alive);
+    let mut silent = connect(&proxy);
     echo(&mut silent, b"hello", Duration::ZERO);
     let _ = silent.read(&mut [0; 8]);
     assert_eq!(
-        line(&file, 1),
+        wait_for_line(&file, 1),
         format!("{address} cD the client was idle for too long")
     );
 
-    let address = server(|stream| {
-        reset(&stream);
+    let address = start_server(|stream| {
+        reset_on_close(&stream);
         drop(stream);
     });
-    let (broken, file) = proxy(address, format, "");
-    let mut stream = client(&broken);
+    let (proxy, file) = start_proxy(address, format, "");
+    let mut stream = connect(&proxy);
     stream.write_all(b"hello").expect("write");
     let _ = stream.read(&mut [0; 8]);
     assert_eq!(
-        line(&file, 0),
+        wait_for_line(&file, 0),
         format!("{address} SD the server aborted the transfer")
     );
 }
@@ -155,18 +157,18 @@ fn tcp_line_names_the_side_that_aborted() {
 fn connections_without_a_server_are_logged() {
     let origin = Origin::start_tcp();
     let format = ", format = \"{pool} {server} {end}\"";
-    let (proxy, file) = proxy(origin.address(), format, "");
-    let server = format!("p/{}", origin.address());
-    let (done, output) = proxy.weir(&["server", &server, "drain"]);
-    assert!(done, "{output}");
-    let _ = client(&proxy).read(&mut [0; 8]);
-    assert_eq!(line(&file, 0), "p  SC");
+    let (proxy, file) = start_proxy(origin.address(), format, "");
+    let name = format!("p/{}", origin.address());
+    let (succeeded, output) = proxy.weir(&["server", &name, "drain"]);
+    assert!(succeeded, "{output}");
+    let _ = connect(&proxy).read(&mut [0; 8]);
+    assert_eq!(wait_for_line(&file, 0), "p  SC");
 
     // A service that routes by the server name in a TLS handshake waits for the handshake.
     let log = format!("access_log = {{ path = \"{}\"{format} }}", file.display());
     let text = configuration(proxy.listen, "tcp", &[origin.address()], &log);
     let route = "\n[[route]]\nservice = \"s\"\nhost = \"a.example\"\npool = \"p\"\n";
     proxy.reload(&format!("{text}{route}"));
-    drop(client(&proxy));
-    assert_eq!(line(&file, 1), "  CR");
+    drop(connect(&proxy));
+    assert_eq!(wait_for_line(&file, 1), "  CR");
 }

@@ -1,5 +1,4 @@
-//! Every wait ends after its timeout. The timeouts for a head, a response and a whole request are tested together with
-//! the responses that they cause.
+//! Every wait ends after its timeout. The modules `basics` and `response` test further timeouts.
 
 use super::scripted::{Action, Scripted, send_text};
 use super::*;
@@ -45,21 +44,24 @@ fn idle_client_is_closed() {
 fn missing_body_is_408() {
     let server = Scripted::start(vec![vec![Action::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
-    let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
+    let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
     let proxy = Proxy::start("http", &[server.address()], limit);
     let mut client = Client::connect(proxy.listen);
-    client.send(text);
+    client.send(request);
     let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
-    assert!(server.received_nothing(), "the server received a request");
+    assert!(
+        server.has_received_nothing(),
+        "the server received a request"
+    );
     let more = format!("{limit}\nrequest_buffering = false");
     let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
     proxy.reload(&unbuffered);
     let mut client = Client::connect(proxy.listen);
-    client.send(text);
+    client.send(request);
     let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
-    assert!(server.received().ends_with("not all"));
+    assert!(server.receive().ends_with("not all"));
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn slow_body_exceeding_total_timeout_is_504() {
     assert!(output.starts_with("HTTP/1.1 504 "), "{output}");
 }
 
-/// Much more than socket buffers hold, and the server reads none of it. The client is not at fault.
+/// The body is much larger than socket buffers, and the server does not read it. The client is not at fault.
 #[test]
 fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
@@ -92,7 +94,7 @@ fn body_not_read_by_server_is_504() {
         let mut sender = client.0.try_clone().expect("duplicate descriptor");
         std::thread::spawn(move || {
             let _ = sender.write_all(b"4000000\r\n");
-            // The transfer is cut off in the middle.
+            // Weir closes the connection before the whole body is sent.
             let _ = sender.write_all(&vec![b'x'; size]);
         });
         let output = read_to_end(&mut client);
@@ -100,7 +102,7 @@ fn body_not_read_by_server_is_504() {
     }
 }
 
-/// Much more than socket buffers hold, and the client never reads.
+/// The body is much larger than socket buffers, and the client does not read it.
 #[test]
 fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
@@ -117,8 +119,8 @@ fn client_that_does_not_read_is_closed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    // From here on the connection counts as a client.
-    server.received();
+    // Now the connection is counted as a client.
+    server.receive();
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["clients"] != 0 {
         assert!(Instant::now() < deadline, "the client is still connected");
@@ -134,7 +136,7 @@ fn stalled_response_is_cut_off() {
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Action::Drain,
     ]]);
-    // The timeout for the first byte is a different one.
+    // `response` limits only the time until the first byte.
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -191,10 +193,10 @@ fn silent_tunnel_is_closed() {
     let mut client = Client::connect(proxy.listen);
     client.send("hello");
     assert_eq!(read_to_end(&mut client), "");
-    assert_eq!(server.received(), "hello");
+    assert_eq!(server.receive(), "hello");
 }
 
-/// The log shows which pool was full or slow, and for how long.
+/// The access log shows which pool was full or slow, and for how long.
 #[test]
 fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");
@@ -224,11 +226,11 @@ fn log_shows_timings_of_failures() {
     origin.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 503 "));
-    let late = first
-        .response()
+    let response = first
+        .read_response()
         .expect("read response")
         .expect("no response");
-    assert!(late.0.starts_with("HTTP/1.1 504 "), "{}", late.0);
+    assert!(response.0.starts_with("HTTP/1.1 504 "), "{}", response.0);
     let read = || fs::read_to_string(&file).unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(10);
     while read().lines().count() < 2 && Instant::now() < deadline {

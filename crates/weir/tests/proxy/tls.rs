@@ -40,7 +40,7 @@ impl Authority {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Writes `certs/FILE.pem` with chain and key, for these names. Returns its path.
+    /// Writes `certs/FILE.pem` with a certificate for these names, and its key. Returns its path.
     pub(super) fn sign(&self, file: &str, names: &str, days: u32) -> PathBuf {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
@@ -50,12 +50,12 @@ impl Authority {
             format!("subjectAltName={names}\n"),
         )
         .expect("write file");
-        let printed = self.openssl(&format!(
+        let output = self.openssl(&format!(
             "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out \
              {file}.crt"
         ));
         let read = |name: String| {
-            fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{printed}"))
+            fs::read_to_string(self.0.join(name)).unwrap_or_else(|_| panic!("{output}"))
         };
         let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
         let path = self.0.join("certs").join(format!("{file}.pem"));
@@ -64,7 +64,7 @@ impl Authority {
     }
 
     /// Writes an OCSP response with the status "good" for the certificate of `file`. Returns openssl's output.
-    fn sign_ocsp_response(&self, file: &str, to: &Path) -> String {
+    fn sign_ocsp_response(&self, file: &str, path: &Path) -> String {
         let serial = self.openssl(&format!("x509 -in {file}.crt -noout -serial"));
         let serial = serial.trim().trim_start_matches("serial=");
         let index = format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN={file}\n");
@@ -72,16 +72,16 @@ impl Authority {
         self.openssl(&format!(
             "ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem -cert {file}.crt -ndays 7 \
              -respout {}",
-            to.display()
+            path.display()
         ))
     }
 
     /// Writes FILE.crt, signed with its own key FILE.key.
     fn self_sign(&self, file: &str, options: &str) {
-        let printed = self.openssl(&format!(
+        let output = self.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {options}"
         ));
-        assert!(self.0.join(format!("{file}.crt")).exists(), "{printed}");
+        assert!(self.0.join(format!("{file}.crt")).exists(), "{output}");
     }
 
     pub(super) fn certs(&self) -> String {
@@ -99,8 +99,8 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// Returns the configuration of a client that trusts the authority, and sends the certificate in `own`.
-    pub(super) fn client(&self, own: Option<&Path>) -> Arc<ClientConfig> {
+    /// Returns the configuration of a client that trusts the authority, and sends the certificate in this file.
+    pub(super) fn client(&self, certificate: Option<&Path>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("read CA certificate");
         roots.add(ca).expect("add CA certificate");
@@ -109,11 +109,11 @@ impl Authority {
             .with_safe_default_protocol_versions()
             .expect("select TLS versions")
             .with_root_certificates(roots);
-        Arc::new(match own {
+        Arc::new(match certificate {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let chain = CertificateDer::pem_file_iter(path).expect("read PEM file");
-                let chain = chain.map(|it| it.expect("parse certificate")).collect();
+                let chain = chain.map(|der| der.expect("parse certificate")).collect();
                 let key = PrivateKeyDer::from_pem_file(path).expect("read private key");
                 builder
                     .with_client_auth_cert(chain, key)
@@ -132,10 +132,10 @@ impl Drop for Authority {
 pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Starts a TLS connection with this server name.
-pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) -> Stream {
+pub(super) fn connect(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> Stream {
     let name = name.to_owned().try_into().expect("parse server name");
     let connection = ClientConnection::new(Arc::clone(config), name).expect("create TLS client");
-    StreamOwned::new(connection, Client::connect(to).0)
+    StreamOwned::new(connection, Client::connect(address).0)
 }
 
 /// Sends one request and reads the response by its Content-Length.
@@ -160,11 +160,11 @@ pub(super) fn fetch(stream: &mut Stream, request: &str) -> std::io::Result<Strin
 
 /// Returns the certificate that the server presented.
 pub(super) fn peer_certificate(stream: &Stream) -> Vec<u8> {
-    let shown = stream
+    let chain = stream
         .conn
         .peer_certificates()
         .expect("no peer certificate");
-    shown[0].to_vec()
+    chain[0].to_vec()
 }
 
 #[test]
@@ -177,25 +177,25 @@ fn certificate_is_selected_by_sni() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut first = connect(&config, proxy.listen, "a.example");
-    let printed = fetch(&mut first, GET).expect("fetch");
-    assert!(printed.starts_with("HTTP/1.1 200 OK\r\n"), "{printed}");
+    let response = fetch(&mut first, GET).expect("fetch");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     assert!(
-        printed.contains("X-Forwarded-Proto: https\r\n"),
-        "{printed}"
+        response.contains("X-Forwarded-Proto: https\r\n"),
+        "{response}"
     );
     let mut second = connect(&config, proxy.listen, "x.b.example");
     let large = "x".repeat(3_000_000);
     let length = large.len();
     let post = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{large}");
-    let printed = fetch(&mut second, &post).expect("fetch");
-    assert!(printed.ends_with("\r\n\r\n3000000"), "{printed}");
+    let response = fetch(&mut second, &post).expect("fetch");
+    assert!(response.ends_with("\r\n\r\n3000000"), "{response}");
     assert_ne!(peer_certificate(&first), peer_certificate(&second));
-    // Without a known name the first file is used, whose names do not match.
+    // For an unknown name the first file is used, so the client finds no matching name.
     let mut other = connect(&config, proxy.listen, "c.example");
-    let refused = fetch(&mut other, GET)
+    let error = fetch(&mut other, GET)
         .expect_err("certificate for another name was accepted")
         .to_string();
-    assert!(refused.contains("not valid for name"), "{refused}");
+    assert!(error.contains("not valid for name"), "{error}");
     // With `strict_sni` no certificate is sent.
     let strict = tls.replace(" }", ", strict_sni = true }");
     proxy.reload(&configuration(
@@ -209,10 +209,10 @@ fn certificate_is_selected_by_sni() {
         "the connection must survive the reload"
     );
     let mut other = connect(&config, proxy.listen, "c.example");
-    let refused = fetch(&mut other, GET)
+    let error = fetch(&mut other, GET)
         .expect_err("handshake without a matching certificate succeeded")
         .to_string();
-    assert!(refused.contains("alert"), "{refused}");
+    assert!(error.contains("alert"), "{error}");
 }
 
 #[test]
@@ -223,9 +223,9 @@ fn reload_replaces_certificates_without_closing_connections() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let mut kept = connect(&config, proxy.listen, "a.example");
-    fetch(&mut kept, GET).expect("fetch");
-    let before = peer_certificate(&kept);
+    let mut existing = connect(&config, proxy.listen, "a.example");
+    fetch(&mut existing, GET).expect("fetch");
+    let before = peer_certificate(&existing);
     let path = authority.sign("one", "DNS:a.example", 30);
     let same = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&same);
@@ -236,28 +236,28 @@ fn reload_replaces_certificates_without_closing_connections() {
         before,
         "the new certificate must be sent"
     );
-    // Earlier tickets are valid, with either worker.
+    // Tickets from before the reload are valid in each worker.
     for _ in 0..4 {
-        let mut again = connect(&config, proxy.listen, "a.example");
-        fetch(&mut again, GET).expect("fetch");
-        assert_eq!(again.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+        let mut resumed = connect(&config, proxy.listen, "a.example");
+        fetch(&mut resumed, GET).expect("fetch");
+        assert_eq!(resumed.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     }
     // An invalid file changes nothing.
     fs::write(&path, "no certificate").expect("write file");
     let file = proxy.directory.join("weir.toml");
-    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
-    assert!(!done && printed.contains("one.pem"), "{printed}");
-    fetch(&mut kept, GET).expect("fetch");
+    let (succeeded, output) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
+    assert!(!succeeded && output.contains("one.pem"), "{output}");
+    fetch(&mut existing, GET).expect("fetch");
     let mut new = connect(&config, proxy.listen, "a.example");
     fetch(&mut new, GET).expect("fetch");
 }
 
 #[test]
-fn client_certificates_are_verified_where_required() {
+fn client_certificates_are_required_or_optional() {
     let (authority, stranger) = (Authority::new("auth"), Authority::new("stranger"));
     authority.sign("one", "DNS:a.example", 30);
-    let own = authority.sign("client", "DNS:client.example", 30);
-    let foreign = stranger.sign("client", "DNS:client.example", 30);
+    let certificate = authority.sign("client", "DNS:client.example", 30);
+    let untrusted = stranger.sign("client", "DNS:client.example", 30);
     let origin = Origin::start("o");
     let tls = format!(
         "tls = {{ certificates = \"{}/one.pem\", client_ca = \"{}\", minimum = \"1.3\" }}",
@@ -265,20 +265,24 @@ fn client_certificates_are_verified_where_required() {
         authority.ca()
     );
     let proxy = Proxy::start("http", &[origin.address()], &tls);
-    let try_with = |own: Option<&Path>| {
-        let mut stream = connect(&authority.client(own), proxy.listen, "a.example");
+    let fetch_with = |certificate: Option<&Path>| {
+        let mut stream = connect(&authority.client(certificate), proxy.listen, "a.example");
         fetch(&mut stream, GET)
     };
-    assert!(try_with(Some(&own)).is_ok());
-    assert!(try_with(None).is_err());
-    assert!(try_with(Some(&foreign)).is_err());
+    assert!(fetch_with(Some(&certificate)).is_ok());
+    assert!(fetch_with(None).is_err());
+    assert!(fetch_with(Some(&untrusted)).is_err());
     // A client that continues to send before it has read the response still receives the reason of the rejection.
-    let mut refused = connect(&authority.client(Some(&foreign)), proxy.listen, "a.example");
+    let mut stream = connect(
+        &authority.client(Some(&untrusted)),
+        proxy.listen,
+        "a.example",
+    );
     for _ in 0..4 {
-        refused.write_all(GET.as_bytes()).expect("write");
+        stream.write_all(GET.as_bytes()).expect("write");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let error = refused.read(&mut [0]).expect_err("no alert").to_string();
+    let error = stream.read(&mut [0]).expect_err("no alert").to_string();
     assert!(error.contains("fatal alert"), "{error}");
     let optional = tls.replace(" }", ", client_auth = \"optional\" }");
     proxy.reload(&configuration(
@@ -287,10 +291,10 @@ fn client_certificates_are_verified_where_required() {
         &[origin.address()],
         &optional,
     ));
-    assert!(try_with(None).is_ok());
-    assert!(try_with(Some(&foreign)).is_err());
-    let old = authority.openssl(&format!("s_client -connect {} -tls1_2", proxy.listen));
-    assert!(old.contains("alert protocol version"), "{old}");
+    assert!(fetch_with(None).is_ok());
+    assert!(fetch_with(Some(&untrusted)).is_err());
+    let output = authority.openssl(&format!("s_client -connect {} -tls1_2", proxy.listen));
+    assert!(output.contains("alert protocol version"), "{output}");
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
     let authority = Authority::new("staple");
     let path = authority.sign("one", "DNS:a.example", 30);
     let staple = path.with_extension("pem.ocsp");
-    let made = authority.sign_ocsp_response("one", &staple);
+    let log = authority.sign_ocsp_response("one", &staple);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
@@ -308,9 +312,9 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
             proxy.listen
         ))
     };
-    let printed = handshake("-tls1_2");
-    assert!(printed.contains("Cert Status: good"), "{made} {printed}");
-    assert!(printed.contains("Protocol  : TLSv1.2"), "{printed}");
+    let output = handshake("-tls1_2");
+    assert!(output.contains("Cert Status: good"), "{log} {output}");
+    assert!(output.contains("Protocol  : TLSv1.2"), "{output}");
     // An invalid OCSP response is not sent, because clients would reject the connection.
     authority.sign("two", "DNS:b.example", 30);
     let other = authority.0.join("two.ocsp");
@@ -318,28 +322,28 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
     let other = fs::read(other).expect("read OCSP response");
     let file = proxy.directory.join("weir.toml");
     let file = file.to_str().expect("not UTF-8");
-    for (content, fault) in [
+    for (content, error) in [
         (&b""[..], "not an OCSP response"),
         (b"\x30\x03\x0a\x01\x06", "OCSP responder returned an error"),
         (&other, "is for another certificate"),
     ] {
         fs::write(&staple, content).expect("write file");
-        let (done, printed) = proxy.weir(&["check", "-c", file]);
+        let (succeeded, output) = proxy.weir(&["check", "-c", file]);
         assert!(
-            done && printed.contains("one.pem.ocsp: ") && printed.contains(fault),
-            "{printed}"
+            succeeded && output.contains("one.pem.ocsp: ") && output.contains(error),
+            "{output}"
         );
-        let (done, printed) = proxy.weir(&["reload", "-c", file]);
-        assert!(done, "{printed}");
+        let (succeeded, output) = proxy.weir(&["reload", "-c", file]);
+        assert!(succeeded, "{output}");
         for version in ["-tls1_2", "-tls1_3"] {
-            let printed = handshake(version);
+            let output = handshake(version);
             assert!(
-                printed.contains("OCSP response: no response sent"),
-                "{printed}"
+                output.contains("OCSP response: no response sent"),
+                "{output}"
             );
-            assert!(!printed.contains("Cipher is (NONE)"), "{printed}");
+            assert!(!output.contains("Cipher is (NONE)"), "{output}");
         }
-        assert!(proxy.log().contains(fault), "{}", proxy.log());
+        assert!(proxy.log().contains(error), "{}", proxy.log());
     }
 }
 
@@ -350,11 +354,11 @@ fn server_certificates_are_verified_and_connections_reused() {
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let server = Proxy::start("http", &[origin.address()], &tls);
-    let front = Proxy::start("http", &[server.listen], "");
-    let with = |pool: &str| {
-        let text = configuration(front.listen, "http", &[server.listen], "");
-        front.reload(&text.replace("\n\n[service.s]", &format!("\n{pool}\n\n[service.s]")));
-        let mut client = Client::connect(front.listen);
+    let proxy = Proxy::start("http", &[server.listen], "");
+    let fetch_twice = |pool: &str| {
+        let text = configuration(proxy.listen, "http", &[server.listen], "");
+        proxy.reload(&text.replace("\n\n[service.s]", &format!("\n{pool}\n\n[service.s]")));
+        let mut client = Client::connect(proxy.listen);
         let (first, second) = (client.fetch(GET).0, client.fetch(GET));
         (
             first[9..12].to_owned(),
@@ -363,59 +367,59 @@ fn server_certificates_are_verified_and_connections_reused() {
     };
     let ca = authority.ca();
     let connections = || server.status()["services"][0]["connections"].as_u64();
-    let (status, seen) = with(&format!("tls = {{ ca = \"{ca}\" }}"));
-    assert_eq!(status, "200", "the certificate contains the address");
-    assert!(seen.contains("Via: 1.1 weir\r\n"), "{seen}");
+    let (status, forwarded) = fetch_twice(&format!("tls = {{ ca = \"{ca}\" }}"));
+    assert_eq!(status, "200", "the address in the certificate must match");
+    assert!(forwarded.contains("Via: 1.1 weir\r\n"), "{forwarded}");
     assert_eq!(
         connections(),
         Some(1),
         "expected one connection for both requests"
     );
     assert_eq!(
-        with(&format!(
+        fetch_twice(&format!(
             "tls = {{ ca = \"{ca}\", server_name = \"web.internal\" }}"
         ))
         .0,
         "200"
     );
     assert_eq!(
-        with(&format!(
+        fetch_twice(&format!(
             "tls = {{ ca = \"{ca}\", server_name = \"other.internal\" }}"
         ))
         .0,
         "502"
     );
     assert!(
-        front.log().contains("TLS handshake with a server failed"),
+        proxy.log().contains("TLS handshake with a server failed"),
         "{}",
-        front.log()
+        proxy.log()
     );
     assert_eq!(
-        with("tls = true").0,
+        fetch_twice("tls = true").0,
         "502",
         "the system must not trust the authority"
     );
-    assert_eq!(with("tls = { verify = false }").0, "200");
+    assert_eq!(fetch_twice("tls = { verify = false }").0, "200");
 }
 
 #[test]
-fn tickets_survive_a_killed_daemon() {
+fn tls_tickets_survive_a_crash() {
     let authority = Authority::new("killed");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
-    let kind = || {
+    let handshake_kind = || {
         let mut stream = connect(&config, proxy.listen, "a.example");
         fetch(&mut stream, GET).expect("fetch");
         stream.conn.handshake_kind()
     };
-    assert_eq!(kind(), Some(HandshakeKind::Full));
-    assert_eq!(kind(), Some(HandshakeKind::Resumed));
+    assert_eq!(handshake_kind(), Some(HandshakeKind::Full));
+    assert_eq!(handshake_kind(), Some(HandshakeKind::Resumed));
     for _ in 0..2 {
         super::keeper::kill_daemon(&proxy);
-        assert_eq!(kind(), Some(HandshakeKind::Resumed));
+        assert_eq!(handshake_kind(), Some(HandshakeKind::Resumed));
     }
     // No file contains ticket keys.
     let run = fs::read_dir(proxy.directory.join("run")).expect("read directory");
@@ -452,7 +456,7 @@ impl OpensslServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("start openssl");
-        super::keeper::until("openssl", || TcpStream::connect(listen).is_ok());
+        super::keeper::wait_until("openssl listens", || TcpStream::connect(listen).is_ok());
         Self { child, listen }
     }
 }
@@ -480,38 +484,39 @@ fn request_and_check(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, 
     );
     proxy.reload(&(text + &checked));
     let status = Client::connect(proxy.listen).fetch(GET).0[9..12].to_owned();
-    let mut seen = (String::new(), String::new());
-    super::keeper::until("a check's result", || {
+    let mut result = (String::new(), String::new());
+    super::keeper::wait_until("the check has a result", || {
         let status = proxy.status();
         let services = status["services"].as_array().cloned().unwrap_or_default();
         let servers = services
             .iter()
-            .flat_map(|it| it["servers"].as_array().cloned());
-        let of_c = servers
+            .flat_map(|service| service["servers"].as_array().cloned());
+        let server = servers
             .flatten()
-            .find(|it| it["pool"] == "c" || it["checks"].is_array());
+            .find(|server| server["pool"] == "c" || server["checks"].is_array());
         let text = |key: &str| {
-            of_c.as_ref()
-                .and_then(|it| it[key].as_str().map(str::to_owned))
+            server
+                .as_ref()
+                .and_then(|server| server[key].as_str().map(str::to_owned))
         };
-        seen = (
+        result = (
             text("state").unwrap_or_default(),
             text("reason").unwrap_or_default(),
         );
-        matches!(seen.0.as_str(), "up" | "down")
+        matches!(result.0.as_str(), "up" | "down")
     });
-    // The error begins with the server's address.
-    let reason = seen.1.replacen(&format!("{server}: "), "", 1);
-    assert_eq!(reason == seen.1, seen.0 == "up", "{}", seen.1);
-    (status, seen.0, reason)
+    // The reason of a failure begins with the server's address.
+    let reason = result.1.replacen(&format!("{server}: "), "", 1);
+    assert_eq!(reason == result.1, result.0 == "up", "{}", result.1);
+    (status, result.0, reason)
 }
 
 #[test]
 fn self_signed_certificate_can_be_pinned_as_ca() {
     let authority = Authority::new("pinned");
-    let make = |file: &str, more: &str| authority.self_sign(file, more);
+    let self_sign = |file: &str, options: &str| authority.self_sign(file, options);
     let proxy = Proxy::start("http", &[super::free_address()], "");
-    let pinned = |file: &str, ca: &str, name: &str| {
+    let fetch_pinned = |file: &str, ca: &str, name: &str| {
         let server = OpensslServer::start(&authority, file);
         let path = authority.0.join(ca).display().to_string();
         request_and_check(
@@ -521,17 +526,17 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         )
     };
     // openssl's default: CA:TRUE, and the name only as the common name.
-    make("plain", "-days 30 -subj /CN=web.internal");
-    make(
+    self_sign("plain", "-days 30 -subj /CN=web.internal");
+    self_sign(
         "named",
         "-days 30 -subj /CN=x -addext subjectAltName=DNS:web.internal",
     );
-    make(
+    self_sign(
         "leaf",
         "-days 30 -subj /CN=x -addext subjectAltName=DNS:web.internal -addext basicConstraints=critical,CA:FALSE",
     );
     for file in ["plain", "named", "leaf"] {
-        let (status, state, reason) = pinned(file, &format!("{file}.crt"), "web.internal");
+        let (status, state, reason) = fetch_pinned(file, &format!("{file}.crt"), "web.internal");
         assert_eq!(
             (status.as_str(), state.as_str()),
             ("200", "up"),
@@ -540,14 +545,14 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         );
     }
     // Another certificate with the same subject is not accepted.
-    make("other", "-days 30 -subj /CN=web.internal");
-    let (status, state, reason) = pinned("other", "plain.crt", "web.internal");
+    self_sign("other", "-days 30 -subj /CN=web.internal");
+    let (status, state, reason) = fetch_pinned("other", "plain.crt", "web.internal");
     assert_eq!(
         (status.as_str(), state.as_str()),
         ("502", "down"),
         "{reason}"
     );
-    let (status, state, reason) = pinned("named", "named.crt", "other.internal");
+    let (status, state, reason) = fetch_pinned("named", "named.crt", "other.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert!(
         reason.starts_with("the server's certificate is not for other.internal: it is for "),
@@ -560,7 +565,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         "x509 -req -in past.csr -signkey past.key -days 0 -extfile extensions -out past.crt",
     );
     std::thread::sleep(Duration::from_secs(1));
-    let (status, state, reason) = pinned("past", "past.crt", "web.internal");
+    let (status, state, reason) = fetch_pinned("past", "past.crt", "web.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert_eq!(reason, "the server's certificate has expired");
     // The pinned certificate is not an authority for other names.
@@ -569,7 +574,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
         "x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile \
      extensions -out unused.crt",
     );
-    let (status, state, reason) = pinned("unused", "leaf.crt", "web.internal");
+    let (status, state, reason) = fetch_pinned("unused", "leaf.crt", "web.internal");
     assert_eq!(
         (status.as_str(), state.as_str()),
         ("502", "down"),
@@ -583,41 +588,41 @@ fn x509_v1_certificate_error_is_readable() {
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
      -out old.csr");
     // Without extensions, `openssl x509 -req` creates a version 1 certificate.
-    let printed = authority.openssl(
+    let output = authority.openssl(
         "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
     );
-    let shown = authority.openssl("x509 -in old.crt -noout -text");
-    assert!(shown.contains("Version: 1 "), "{printed} {shown}");
+    let text = authority.openssl("x509 -in old.crt -noout -text");
+    assert!(text.contains("Version: 1 "), "{output} {text}");
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let server = OpensslServer::start(&authority, "old");
-    let sentence = "the server's certificate is X.509 version 1, which is not supported: ";
+    let message = "the server's certificate is X.509 version 1, which is not supported: ";
     for verify in [
         format!("ca = \"{}\"", authority.ca()),
         "verify = false".to_owned(),
     ] {
         let (status, state, reason) = request_and_check(&proxy, server.listen, &verify);
         assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
-        assert!(reason.starts_with(sentence), "{reason}");
+        assert!(reason.starts_with(message), "{reason}");
     }
     let log = proxy.log();
     assert!(
-        log.contains(sentence) && !log.contains("OtherError"),
+        log.contains(message) && !log.contains("OtherError"),
         "{log}"
     );
-    // The service's own certificate.
-    let pair = ["old.crt", "old.key"]
+    // The certificate of a service.
+    let certificate_and_key = ["old.crt", "old.key"]
         .map(|name| fs::read_to_string(authority.0.join(name)).expect("read file"));
-    let path = authority.file("certs/old.pem", pair.concat().as_bytes());
+    let path = authority.file("certs/old.pem", certificate_and_key.concat().as_bytes());
     let tls = format!("tls = {{ certificates = \"{path}\" }}");
     let file = proxy.directory.join("weir.toml");
     let text = configuration(proxy.listen, "http", &[server.listen], &tls);
     fs::write(&file, text).expect("write file");
     for command in ["check", "reload"] {
-        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("not UTF-8")]);
-        let words = "old.pem: the certificate is X.509 version 1, which is not supported: ";
+        let (succeeded, output) = proxy.weir(&[command, "-c", file.to_str().expect("not UTF-8")]);
+        let expected = "old.pem: the certificate is X.509 version 1, which is not supported: ";
         assert!(
-            !done && printed.contains(words) && !printed.contains("OtherError"),
-            "{command}: {printed}"
+            !succeeded && output.contains(expected) && !output.contains("OtherError"),
+            "{command}: {output}"
         );
     }
 }
@@ -630,9 +635,9 @@ fn tcp_services_terminate_tls() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("tcp", &[origin.address()], &tls);
     let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
-    let printed = fetch(&mut stream, GET).expect("fetch");
-    assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
-    // Both directions end, and close_notify is sent before the connection is closed.
+    let response = fetch(&mut stream, GET).expect("fetch");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    // `read_to_end` succeeds only if close_notify arrives before the connection is closed.
     let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
     fetch(&mut stream, close).expect("fetch");
     let mut rest = Vec::new();
@@ -647,19 +652,20 @@ fn sni_selects_pools_with_tls_passthrough() {
     authority.sign("one", "DNS:a.example,DNS:b.example,DNS:x.c.example", 30);
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
-    let ends = [one.address(), two.address()].map(|origin| Proxy::start("http", &[origin], &tls));
+    let tls_proxies =
+        [one.address(), two.address()].map(|origin| Proxy::start("http", &[origin], &tls));
     let routes = format!(
         "[pool.q]\nservers = [\"{}\"]\n\n[[route]]\nservice = \"s\"\nhost = \"b.example\"\npool = \"q\"\n\n\
          [[route]]\nservice = \"s\"\nhost = \"*.c.example\"\npool = \"q\"",
-        ends[1].listen
+        tls_proxies[1].listen
     );
-    let text = |own: &str| format!("{own}\n\n{routes}");
-    let proxy = Proxy::start("tcp", &[ends[0].listen], &text(""));
+    let service_lines = |tls: &str| format!("{tls}\n\n{routes}");
+    let proxy = Proxy::start("tcp", &[tls_proxies[0].listen], &service_lines(""));
     let config = authority.client(None);
     let server_of = |name: &str| {
         let mut stream = connect(&config, proxy.listen, name);
-        let printed = fetch(&mut stream, GET).expect("fetch");
-        let body = printed.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let response = fetch(&mut stream, GET).expect("fetch");
+        let body = response.split("\r\n\r\n").nth(1).unwrap_or_default();
         body.lines().next().unwrap_or_default().to_owned()
     };
     assert_eq!(server_of("a.example"), "one");
@@ -672,11 +678,13 @@ fn sni_selects_pools_with_tls_passthrough() {
     }
     let mut rest = Vec::new();
     let _ = raw.0.read_to_end(&mut rest);
-    assert_eq!(rest.first(), Some(&21), "the server's alert: {rest:?}");
-    // If Weir terminates TLS, names also select pools.
+    assert_eq!(rest.first(), Some(&21), "expected an alert: {rest:?}");
+    // Server names also select pools if Weir terminates TLS.
     proxy.reload(
-        &configuration(proxy.listen, "tcp", &[one.address()], &text(&tls))
-            .replace(&ends[1].listen.to_string(), &two.address().to_string()),
+        &configuration(proxy.listen, "tcp", &[one.address()], &service_lines(&tls)).replace(
+            &tls_proxies[1].listen.to_string(),
+            &two.address().to_string(),
+        ),
     );
     assert_eq!(server_of("a.example"), "one");
     assert_eq!(server_of("b.example"), "two");
@@ -709,35 +717,35 @@ fn check_reports_certificate_faults() {
             String::from_utf8_lossy(&text).into_owned(),
         )
     };
-    let (good, printed) = check();
+    let (succeeded, output) = check();
     assert!(
-        good && printed.contains("warning: service s: no certificate is for b.example"),
-        "{printed}"
+        succeeded && output.contains("warning: service s: no certificate is for b.example"),
+        "{output}"
     );
     authority.sign("past", "DNS:b.example", 0);
     authority.sign("soon", "DNS:c.example", 5);
-    let (good, printed) = check();
+    let (succeeded, output) = check();
     assert!(
-        good && printed.contains("past.pem: the certificate has expired, today"),
-        "{printed}"
+        succeeded && output.contains("past.pem: the certificate has expired, today"),
+        "{output}"
     );
     assert!(
-        printed.contains("soon.pem: the certificate expires in "),
-        "{printed}"
+        output.contains("soon.pem: the certificate expires in "),
+        "{output}"
     );
     let certs = authority.0.join("certs");
-    let other = fs::read_to_string(authority.0.join("past.key")).expect("read key file");
+    let other_key = fs::read_to_string(authority.0.join("past.key")).expect("read key file");
     let chain = fs::read_to_string(authority.0.join("good.crt")).expect("read certificate file");
-    fs::write(certs.join("swapped.pem"), chain + &other).expect("write file");
+    fs::write(certs.join("swapped.pem"), chain + &other_key).expect("write file");
     fs::write(certs.join("lone.crt"), "nothing").expect("write file");
-    let (good, printed) = check();
+    let (succeeded, output) = check();
     assert!(
-        !good && printed.contains("swapped.pem: the key belongs to another certificate"),
-        "{printed}"
+        !succeeded && output.contains("swapped.pem: the key belongs to another certificate"),
+        "{output}"
     );
     assert!(
-        printed.contains("lone.crt: no certificate in PEM form"),
-        "{printed}"
+        output.contains("lone.crt: no certificate in PEM form"),
+        "{output}"
     );
 }
 
@@ -745,7 +753,7 @@ fn check_reports_certificate_faults() {
 fn routes_match_tls_properties() {
     let authority = Authority::new("routes");
     authority.sign("one", "DNS:a.example,DNS:b.example", 30);
-    let own = authority.sign("client", "DNS:client.example", 30);
+    let certificate = authority.sign("client", "DNS:client.example", 30);
     let origin = Origin::start("o");
     let tls = format!(
         "tls = {{ certificates = \"{}/one.pem\", client_ca = \"{}\", client_auth = \"optional\" }}",
@@ -762,16 +770,16 @@ fn routes_match_tls_properties() {
     ]
     .concat();
     let proxy = Proxy::start("http", &[origin.address()], &(tls + "\n" + &routes));
-    let status = |own: Option<&Path>, name: &str| {
-        let mut stream = connect(&authority.client(own), proxy.listen, name);
+    let status = |certificate: Option<&Path>, name: &str| {
+        let mut stream = connect(&authority.client(certificate), proxy.listen, name);
         let request = GET.replace("a.example", name);
-        let printed = fetch(&mut stream, &request).expect("fetch");
-        printed.split(' ').nth(1).unwrap_or_default().to_owned()
+        let response = fetch(&mut stream, &request).expect("fetch");
+        response.split(' ').nth(1).unwrap_or_default().to_owned()
     };
-    assert_eq!(status(Some(&own), "a.example"), "200");
+    assert_eq!(status(Some(&certificate), "a.example"), "200");
     assert_eq!(status(None, "a.example"), "401");
-    assert_eq!(status(Some(&own), "b.example"), "403");
-    let old = Command::new("curl")
+    assert_eq!(status(Some(&certificate), "b.example"), "403");
+    let curl = Command::new("curl")
         .args([
             "-sk",
             "-o",
@@ -786,5 +794,5 @@ fn routes_match_tls_properties() {
         .arg(format!("https://{}/", proxy.listen))
         .output()
         .expect("run curl (see tools/install-deps.sh)");
-    assert_eq!(String::from_utf8_lossy(&old.stdout), "426");
+    assert_eq!(String::from_utf8_lossy(&curl.stdout), "426");
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::tls::Authority;
 use super::{Client, Origin, Proxy, configuration, fs};
 
-/// Returns what `openssl s_client` reports about a handshake with these options, or `None` if it fails.
+/// Returns the cipher suite of a handshake by `openssl s_client` with these options, or `None` if the handshake fails.
 fn handshake(proxy: &Proxy, options: &str) -> Option<String> {
     let output = Command::new("timeout")
         .args(["20", "openssl", "s_client", "-connect"])
@@ -31,49 +31,50 @@ fn only_listed_suites_and_groups_are_negotiated() {
     let certificates = authority.certs();
     let tls = |keys: &str| format!("tls = {{ certificates = \"{certificates}\"{keys} }}");
     let proxy = Proxy::start("http", &[origin.address()], &tls(""));
-    let with = |keys: &str| {
+    let reload_with = |keys: &str| {
         let text = configuration(proxy.listen, "http", &[origin.address()], &tls(keys));
         proxy.reload(&text);
     };
-    let old = |cipher: &str| handshake(&proxy, &format!("-tls1_2 -cipher {cipher}"));
-    let new = |cipher: &str| handshake(&proxy, &format!("-tls1_3 -ciphersuites {cipher}"));
+    let handshake_tls12 = |cipher: &str| handshake(&proxy, &format!("-tls1_2 -cipher {cipher}"));
+    let handshake_tls13 =
+        |cipher: &str| handshake(&proxy, &format!("-tls1_3 -ciphersuites {cipher}"));
     let (aes, chacha) = (
         "ECDHE-ECDSA-AES128-GCM-SHA256",
         "ECDHE-ECDSA-CHACHA20-POLY1305",
     );
-    assert_eq!(old(aes).as_deref(), Some(aes));
-    assert_eq!(old(chacha).as_deref(), Some(chacha));
-    with(&format!(", ciphers = [\"{chacha}\"]"));
-    assert_eq!(old(aes), None);
-    assert_eq!(old(chacha).as_deref(), Some(chacha));
+    assert_eq!(handshake_tls12(aes).as_deref(), Some(aes));
+    assert_eq!(handshake_tls12(chacha).as_deref(), Some(chacha));
+    reload_with(&format!(", ciphers = [\"{chacha}\"]"));
+    assert_eq!(handshake_tls12(aes), None);
+    assert_eq!(handshake_tls12(chacha).as_deref(), Some(chacha));
     // The other TLS version keeps its suites.
     for cipher in ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"] {
-        assert_eq!(new(cipher).as_deref(), Some(cipher));
+        assert_eq!(handshake_tls13(cipher).as_deref(), Some(cipher));
     }
-    with(", ciphers = [\"TLS_AES_256_GCM_SHA384\"]");
-    assert_eq!(new("TLS_AES_128_GCM_SHA256"), None);
+    reload_with(", ciphers = [\"TLS_AES_256_GCM_SHA384\"]");
+    assert_eq!(handshake_tls13("TLS_AES_128_GCM_SHA256"), None);
     let cipher = "TLS_AES_256_GCM_SHA384";
-    assert_eq!(new(cipher).as_deref(), Some(cipher));
-    assert_eq!(old(aes).as_deref(), Some(aes));
-    with(", groups = [\"P-384\"]");
+    assert_eq!(handshake_tls13(cipher).as_deref(), Some(cipher));
+    assert_eq!(handshake_tls12(aes).as_deref(), Some(aes));
+    reload_with(", groups = [\"P-384\"]");
     for (group, is_allowed) in [("P-256", false), ("X25519", false), ("P-384", true)] {
-        // With TLS 1.2, openssl's list would also restrict the certificate.
-        let found = handshake(&proxy, &format!("-tls1_3 -groups {group}"));
-        assert_eq!(found.is_some(), is_allowed, "{group}");
+        // With TLS 1.2, openssl's list of groups would also restrict the curve of the certificate.
+        let cipher = handshake(&proxy, &format!("-tls1_3 -groups {group}"));
+        assert_eq!(cipher.is_some(), is_allowed, "{group}");
     }
     let file = proxy.directory.join("wrong.toml");
-    let wrong =
+    let invalid =
         tls(", minimum = \"1.3\", ciphers = [\"ECDHE-RSA-AES128-GCM-SHA256\", \"AES128-SHA\"]");
-    let text = configuration(proxy.listen, "http", &[origin.address()], &wrong);
+    let text = configuration(proxy.listen, "http", &[origin.address()], &invalid);
     fs::write(&file, text).expect("write file");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
-    assert!(!done, "{printed}");
+    let (succeeded, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
+    assert!(!succeeded, "{output}");
     for part in [
         "unknown value \"AES128-SHA\"",
         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         "TLS 1.2, which `minimum` excludes",
     ] {
-        assert!(printed.contains(part), "{part}: {printed}");
+        assert!(output.contains(part), "{part}: {output}");
     }
 }
 
@@ -92,22 +93,22 @@ fn get(client: &mut Client, fields: &str) -> (String, String) {
 }
 
 #[test]
-fn scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
+fn scheme_matches_the_connection_or_the_field_of_a_trusted_proxy() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let routes = "[[route]]\nservice = \"s\"\nscheme = \"http\"\nredirect = \"https://{host}{path}\"\n\n[[route]]\n\
         service = \"s\"\nscheme = [\"https\"]\nredirect = \"{scheme}://secure.example/\"\n";
-    let with = |service: &str| {
+    let reload_with = |service: &str| {
         let text = configuration(proxy.listen, "http", &[origin.address()], service);
         proxy.reload(&format!("{text}\n{routes}"));
     };
-    with("");
+    reload_with("");
     let mut client = Client::connect(proxy.listen);
     let redirected = ("302".to_owned(), "https://a.example/x?y".to_owned());
     assert_eq!(get(&mut client, ""), redirected);
     // The field of an untrusted client is ignored.
     assert_eq!(get(&mut client, "X-Forwarded-Proto: https\r\n"), redirected);
-    with("trusted = [\"127.0.0.0/8\"]");
+    reload_with("trusted = [\"127.0.0.0/8\"]");
     let secure = ("302".to_owned(), "https://secure.example/".to_owned());
     for value in ["https", "HTTPS", "https, http"] {
         let field = format!("X-Forwarded-Proto: {value}\r\n");
@@ -117,16 +118,16 @@ fn scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
         let field = format!("X-Forwarded-Proto: {value}\r\n");
         assert_eq!(get(&mut client, &field), redirected, "{value}");
     }
-    let (done, printed) = proxy.weir(&[
+    let (succeeded, output) = proxy.weir(&[
         "explain",
         "--request",
         &format!("GET http://{}/", proxy.listen),
     ]);
-    assert!(done && printed.contains("scheme=http"), "{printed}");
-    // With TLS to Weir.
+    assert!(succeeded && output.contains("scheme=http"), "{output}");
+    // The client uses TLS.
     let authority = Authority::new("scheme");
     authority.sign("one", "DNS:a.example", 30);
-    with(&format!(
+    reload_with(&format!(
         "tls = {{ certificates = \"{}\" }}",
         authority.certs()
     ));

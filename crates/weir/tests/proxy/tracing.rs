@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_testing::free_address;
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::origin::Origin;
 use super::receiver::{ReceivedRequest, Receiver};
 use super::{Client, Proxy, configuration};
@@ -20,15 +20,15 @@ const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 /// Returns the exports that a collector has accepted.
 fn exports(collector: &Receiver) -> Vec<Value> {
     let received = collector.received();
-    let accepted = received.iter().filter(|it| it.status == 200);
-    let export = |it: &ReceivedRequest| {
-        let head = &it.head;
+    let accepted = received.iter().filter(|request| request.status == 200);
+    let export = |request: &ReceivedRequest| {
+        let head = &request.head;
         assert!(
             head.starts_with("POST /v1/traces HTTP/1.1\r\n")
                 && head.contains("Content-Type: application/json\r\n"),
             "{head}"
         );
-        serde_json::from_slice(&it.body).expect("parse JSON")
+        serde_json::from_slice(&request.body).expect("parse JSON")
     };
     accepted.map(export).collect()
 }
@@ -44,11 +44,11 @@ struct Span {
     trace: String,
     id: String,
     parent: String,
-    state: String,
+    trace_state: String,
     name: String,
     kind: u64,
-    start: u64,
-    end: u64,
+    start_ns: u64,
+    end_ns: u64,
     is_error: bool,
     attributes: BTreeMap<String, Value>,
     events: Vec<String>,
@@ -65,27 +65,27 @@ fn spans_of(body: &Value) -> Vec<Span> {
     for resource in list(&body["resourceSpans"]) {
         for scope in list(&resource["scopeSpans"]) {
             for span in list(&scope["spans"]) {
-                let attributes = list(&span["attributes"]).into_iter().map(|it| {
-                    let value = it["value"].as_object().expect("no value");
+                let attributes = list(&span["attributes"]).into_iter().map(|attribute| {
+                    let value = attribute["value"].as_object().expect("no value");
                     let value = value.values().next().expect("no value").clone();
-                    (text(&it["key"]), value)
+                    (text(&attribute["key"]), value)
                 });
                 spans.push(Span {
                     trace: text(&span["traceId"]),
                     id: text(&span["spanId"]),
                     parent: text(&span["parentSpanId"]),
-                    state: text(&span["traceState"]),
+                    trace_state: text(&span["traceState"]),
                     name: text(&span["name"]),
                     kind: span["kind"].as_u64().expect("no kind"),
-                    start: text(&span["startTimeUnixNano"])
+                    start_ns: text(&span["startTimeUnixNano"])
                         .parse()
                         .expect("parse time"),
-                    end: text(&span["endTimeUnixNano"]).parse().expect("parse time"),
+                    end_ns: text(&span["endTimeUnixNano"]).parse().expect("parse time"),
                     is_error: span["status"]["code"] == 2,
                     attributes: attributes.collect(),
                     events: list(&span["events"])
                         .iter()
-                        .map(|it| text(&it["name"]))
+                        .map(|event| text(&event["name"]))
                         .collect(),
                 });
             }
@@ -107,7 +107,8 @@ impl Span {
     }
 }
 
-fn table(collector: SocketAddr, more: &str) -> String {
+/// Returns a `[tracing]` table that exports to this collector, with further keys.
+fn tracing_table(collector: SocketAddr, more: &str) -> String {
     format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
 }
 
@@ -143,15 +144,17 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let route = "[[route]]\nservice = \"s\"\npath = \"/img/*\"\npool = \"p\"\n";
-    let more = table(collector.address, "service_name = \"edge\"") + route;
+    let more = tracing_table(collector.address, "service_name = \"edge\"") + route;
     let proxy = Proxy::start("http", &[origin.address()], &more);
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
     let (_, body) = client.fetch(&request("/img/a?secret=1", &parent));
-    let sent = received_values(&body, "traceparent");
-    assert_eq!(sent.len(), 1, "{}", String::from_utf8_lossy(&body));
+    let forwarded = received_values(&body, "traceparent");
+    assert_eq!(forwarded.len(), 1, "{}", String::from_utf8_lossy(&body));
     assert_eq!(received_values(&body, "tracestate"), ["vendor=x"]);
-    until("the spans", || recorded_spans(&collector).len() >= 2);
+    wait_until("two spans are exported", || {
+        recorded_spans(&collector).len() >= 2
+    });
 
     let spans = recorded_spans(&collector);
     let server = find(&spans, "/img/a", 2);
@@ -160,7 +163,7 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
         (TRACE, CLIENT_SPAN)
     );
     assert_eq!(
-        (server.name.as_str(), server.state.as_str()),
+        (server.name.as_str(), server.trace_state.as_str()),
         ("GET /img/*", "vendor=x")
     );
     let address = origin.address().to_string();
@@ -191,15 +194,15 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
         (&server.trace, &server.id)
     );
     assert_eq!(
-        sent[0],
+        forwarded[0],
         format!("00-{TRACE}-{}-01", upstream.id),
         "the client span must be the server's parent"
     );
     assert_eq!(upstream.text("server.address"), "127.0.0.1");
     assert!(upstream.seconds("weir.connect.duration").is_some());
     assert!(upstream.seconds("weir.response.duration").is_some());
-    assert!(server.start <= upstream.start && upstream.start <= upstream.end);
-    assert!(upstream.end <= server.end);
+    assert!(server.start_ns <= upstream.start_ns && upstream.start_ns <= upstream.end_ns);
+    assert!(upstream.end_ns <= server.end_ns);
     assert!(!server.is_error);
     let resource = exports(&collector)[0]["resourceSpans"][0]["resource"].to_string();
     assert!(
@@ -209,7 +212,9 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
 
     // This request reuses the connection that is now idle.
     client.fetch(&request("/img/b", ""));
-    until("further spans", || recorded_spans(&collector).len() >= 4);
+    wait_until("four spans are exported", || {
+        recorded_spans(&collector).len() >= 4
+    });
     let spans = recorded_spans(&collector);
     let upstream = find(&spans, "/img/b", 3);
     assert_eq!(upstream.attributes["weir.connection.reused"], true);
@@ -225,8 +230,8 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
 fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
-    // No new trace is recorded, except one in a million.
-    let more = table(collector.address, "sample = 1000000");
+    // One in a million new traces is recorded.
+    let more = tracing_table(collector.address, "sample = 1000000");
     let proxy = Proxy::start("http", &[origin.address()], &more);
     let mut client = Client::connect(proxy.listen);
     let unsampled = format!("00-{TRACE}-{CLIENT_SPAN}-00");
@@ -237,18 +242,18 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
     assert_eq!(
         received_values(&body, "traceparent"),
         [unsampled.as_str()],
-        "unchanged"
+        "the context must be forwarded unchanged"
     );
     assert_eq!(received_values(&body, "tracestate"), ["a=b"]);
-    for wrong in [
+    for invalid in [
         "traceparent: 00-x\r\ntracestate: a=b\r\n".to_owned(),
         format!("traceparent: {unsampled}\r\ntraceparent: {unsampled}\r\n"),
     ] {
-        let (_, body) = client.fetch(&request("/wrong", &wrong));
-        let sent = received_values(&body, "traceparent");
+        let (_, body) = client.fetch(&request("/wrong", &invalid));
+        let forwarded = received_values(&body, "traceparent");
         assert!(
-            sent.len() == 1 && sent[0].ends_with("-00") && !sent[0].contains(TRACE),
-            "{sent:?}"
+            forwarded.len() == 1 && forwarded[0].ends_with("-00") && !forwarded[0].contains(TRACE),
+            "{forwarded:?}"
         );
         assert!(
             received_values(&body, "tracestate").is_empty(),
@@ -259,7 +264,9 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
         "/yes",
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
-    until("the spans", || recorded_spans(&collector).len() >= 2);
+    wait_until("two spans are exported", || {
+        recorded_spans(&collector).len() >= 2
+    });
     let spans = recorded_spans(&collector);
     assert!(spans.iter().all(|span| span.trace == TRACE), "{spans:#?}");
 
@@ -267,7 +274,7 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
         proxy.listen,
         "http",
         &[origin.address()],
-        &table(collector.address, "parent = \"ignore\""),
+        &tracing_table(collector.address, "parent = \"ignore\""),
     );
     proxy.reload(&text);
     let mut client = Client::connect(proxy.listen);
@@ -275,23 +282,23 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
         "/ignored",
         &format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\n"),
     ));
-    until("a trace of its own", || {
+    wait_until("the request starts a new trace", || {
         let spans = recorded_spans(&collector);
-        spans.iter().any(|it| {
-            it.text("url.path") == "/ignored" && it.trace != TRACE && it.parent.is_empty()
+        spans.iter().any(|span| {
+            span.text("url.path") == "/ignored" && span.trace != TRACE && span.parent.is_empty()
         })
     });
 }
 
 #[test]
-fn failed_attempts_and_refusals_are_part_of_the_trace() {
+fn failed_attempts_redirects_and_errors_are_traced() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let dead = free_address();
     let route = "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n[[route]]\n\
                  service = \"s\"\npath = \"/dead/*\"\npool = \"dead\"\n";
     let pool = format!("[pool.dead]\nservers = [\"{dead}\"]\n");
-    let more = table(collector.address, "") + &pool + route;
+    let more = tracing_table(collector.address, "") + &pool + route;
     let proxy = Proxy::start("http", &[origin.address(), dead], &more);
     let mut client = Client::connect(proxy.listen);
     for _ in 0..20 {
@@ -303,7 +310,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
         head.starts_with("HTTP/1.1 503 ") || head.starts_with("HTTP/1.1 502 "),
         "{head}"
     );
-    until("the spans", || {
+    wait_until("all spans are exported", || {
         recorded_spans(&collector).len() >= 2 * 20 + 1 + 2
     });
     let spans = recorded_spans(&collector);
@@ -334,16 +341,24 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
 fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
-    let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
+    let proxy = Proxy::start(
+        "http",
+        &[origin.address()],
+        &tracing_table(collector.address, ""),
+    );
     collector.set_status(503);
     let mut client = Client::connect(proxy.listen);
     client.fetch(&request("/later", ""));
-    until("a warning", || {
+    wait_until("the log reports the failed export", || {
         proxy.log().contains("failed to send traces")
     });
     collector.set_status(200);
-    until("the retry", || !recorded_spans(&collector).is_empty());
-    until("the counts", || proxy.status()["tracing"]["exported"] == 1);
+    wait_until("the export is retried", || {
+        !recorded_spans(&collector).is_empty()
+    });
+    wait_until("the exported span is counted", || {
+        proxy.status()["tracing"]["exported"] == 1
+    });
 
     // The collector is unreachable: the buffers fill, and spans that do not fit are counted as dropped.
     let unreachable = free_address();
@@ -351,7 +366,7 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
         proxy.listen,
         "http",
         &[origin.address()],
-        &table(unreachable, ""),
+        &tracing_table(unreachable, ""),
     ));
     let load = Command::new("wrk")
         .args(["-t1", "-c8", "-d2s", &format!("http://{}/x", proxy.listen)])
@@ -361,7 +376,7 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let requests = proxy.status()["services"][0]["requests"]
         .as_u64()
         .expect("not a number");
-    until("all requests are counted", || {
+    wait_until("all requests are counted", || {
         let tracing = proxy.status()["tracing"].clone();
         let count = |name: &str| tracing[name].as_u64().expect("not a number");
         count("recorded")
@@ -385,10 +400,10 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     assert!(proxy.status()["tracing"].is_null());
 }
 
-/// The real OpenTelemetry Collector.
+/// The real OpenTelemetry Collector. Stops on drop.
 struct RealCollector {
     child: Child,
-    /// The spans that it has received, one export per line.
+    /// The spans that the collector has received, one export per line.
     spans_file: PathBuf,
     address: SocketAddr,
 }
@@ -397,9 +412,9 @@ impl RealCollector {
     fn start(directory: PathBuf) -> Self {
         let address = free_address();
         let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/otelcol.sh");
-        let built = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
+        let build_directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
         let status = Command::new(tools)
-            .arg(&built)
+            .arg(&build_directory)
             .status()
             .expect("run build script");
         assert!(status.success(), "the collector was not built");
@@ -413,7 +428,7 @@ impl RealCollector {
         );
         std::fs::write(&file, text).expect("write file");
         let log = std::fs::File::create(directory.join("otelcol.log")).expect("create log file");
-        let child = Command::new(built.join("otelcol"))
+        let child = Command::new(build_directory.join("otelcol"))
             .arg(format!("--config=file:{}", file.display()))
             .stdout(Stdio::null())
             .stderr(log)
@@ -458,20 +473,26 @@ fn real_collector_accepts_all_spans_at_length() {
     std::fs::create_dir_all(&directory).expect("create directory");
     let collector = RealCollector::start(directory.clone());
     let origin = Origin::start("o");
-    let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
+    let proxy = Proxy::start(
+        "http",
+        &[origin.address()],
+        &tracing_table(collector.address, ""),
+    );
     let mut client = Client::connect(proxy.listen);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT_SPAN}-01\r\ntracestate: vendor=x\r\n");
     for _ in 0..1_000 {
         client.fetch(&request("/a", &parent));
     }
-    until("the spans", || collector.spans().len() >= 2_000);
+    wait_until("all spans have arrived", || {
+        collector.spans().len() >= 2_000
+    });
     let spans = collector.spans();
     let server = find(&spans, "/a", 2);
     assert_eq!(
         (server.trace.as_str(), server.parent.as_str()),
         (TRACE, CLIENT_SPAN)
     );
-    assert_eq!(server.state, "vendor=x");
+    assert_eq!(server.trace_state, "vendor=x");
     assert_eq!(server.text("http.response.status_code"), "200");
     let upstream = spans
         .iter()

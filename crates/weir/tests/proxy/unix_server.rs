@@ -7,50 +7,50 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::keeper::until;
+use super::keeper::wait_until;
 use super::privilege::as_other_user;
 use super::{Client, GET, Origin, Proxy, fs};
 
-/// Listens on a unix socket at `path`, and relays each connection to the server at `to`.
-fn relay(path: &Path, to: SocketAddr) {
+/// Listens on a unix socket at `path`, and relays each connection to the server at `address`.
+fn relay(path: &Path, address: SocketAddr) {
     let listener = UnixListener::bind(path).expect("bind a listener");
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("set permissions");
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect(to).expect("connect to the server");
-            let back = (
+            let server = TcpStream::connect(address).expect("connect to the server");
+            let reverse = (
                 server.try_clone().expect("duplicate descriptor"),
                 client.try_clone().expect("duplicate descriptor"),
             );
             std::thread::spawn(move || forward(client, server));
-            std::thread::spawn(move || forward_back(back));
+            std::thread::spawn(move || forward_back(reverse));
         }
     });
 }
 
-fn forward(mut from: UnixStream, mut to: TcpStream) {
+fn forward(mut client: UnixStream, mut server: TcpStream) {
     // The test closes connections intentionally.
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
+    let _ = std::io::copy(&mut client, &mut server);
+    let _ = server.shutdown(Shutdown::Write);
 }
 
-fn forward_back((mut from, mut to): (TcpStream, UnixStream)) {
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
+fn forward_back((mut server, mut client): (TcpStream, UnixStream)) {
+    let _ = std::io::copy(&mut server, &mut client);
+    let _ = client.shutdown(Shutdown::Write);
 }
 
-/// Starts a daemon with a directory for sockets that its user may enter.
-fn proxy(protocol: &str) -> (Proxy, PathBuf) {
-    let proxy = Proxy::start(protocol, &[super::free_address()], "");
-    let sockets = proxy.directory.join("sockets");
+/// Starts a daemon, and creates a directory for sockets that every user may enter. Returns both.
+fn start_proxy(protocol: &str) -> (Proxy, PathBuf) {
+    let daemon = Proxy::start(protocol, &[super::free_address()], "");
+    let sockets = daemon.directory.join("sockets");
     fs::create_dir(&sockets).expect("create directory");
-    for directory in [&proxy.directory, &sockets] {
+    for directory in [&daemon.directory, &sockets] {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("set permissions");
     }
-    (proxy, sockets)
+    (daemon, sockets)
 }
 
-fn text(proxy: &Proxy, protocol: &str, pool: &str, service: &str) -> String {
+fn configuration_with(proxy: &Proxy, protocol: &str, pool: &str, service: &str) -> String {
     format!(
         "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\npool = \
          \"p\"\n{service}\n",
@@ -59,15 +59,15 @@ fn text(proxy: &Proxy, protocol: &str, pool: &str, service: &str) -> String {
 }
 
 /// Returns the server at this index in the status document.
-fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
-    proxy.status()["services"][0]["servers"][at].clone()
+fn server(proxy: &Proxy, index: usize) -> serde_json::Value {
+    proxy.status()["services"][0]["servers"][index].clone()
 }
 
 /// Runs a command that must succeed. Returns its output.
-fn succeeds(proxy: &Proxy, arguments: &[&str]) -> String {
-    let (done, printed) = proxy.weir(arguments);
-    assert!(done, "{arguments:?}: {printed}");
-    printed
+fn run_weir(proxy: &Proxy, arguments: &[&str]) -> String {
+    let (succeeded, output) = proxy.weir(arguments);
+    assert!(succeeded, "{arguments:?}: {output}");
+    output
 }
 
 /// Returns `/metrics`, read through the control socket.
@@ -88,7 +88,7 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         Origin::start("two"),
         Origin::start("three"),
     );
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let (a, b) = (sockets.join("a.sock"), sockets.join("b.sock"));
     relay(&a, one.address());
     relay(&b, two.address());
@@ -102,7 +102,7 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         three.address()
     );
     let service = format!("access_log = {{ path = {log:?}, format = \"{{server}} {{status}}\" }}");
-    proxy.reload(&text(&proxy, "http", &pool, &service));
+    proxy.reload(&configuration_with(&proxy, "http", &pool, &service));
     let mut client = Client::connect(proxy.listen);
     let mut names = Vec::new();
     for _ in 0..6 {
@@ -111,24 +111,24 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         let body = String::from_utf8_lossy(&body).into_owned();
         names.push(body.lines().next().unwrap_or_default().to_owned());
     }
-    let count = |name: &str| names.iter().filter(|it| *it == name).count();
+    let count = |name: &str| names.iter().filter(|other| *other == name).count();
     assert_eq!(["one", "two", "three"].map(count), [2, 2, 2], "{names:?}");
-    // Connections are reused like those to addresses.
+    // Connections to sockets are reused, as those to addresses are.
     assert_eq!([&one, &two].map(Origin::connections), [1, 1]);
     let lines = || fs::read_to_string(&log).unwrap_or_default();
-    until("the log", || lines().lines().count() == 6);
-    let of = |name: &str| {
+    wait_until("the log has six lines", || lines().lines().count() == 6);
+    let count_lines = |name: &str| {
         lines()
             .lines()
-            .filter(|it| *it == format!("{name} 200"))
+            .filter(|line| *line == format!("{name} 200"))
             .count()
     };
-    assert_eq!([of(&a), of(&b)], [2, 2], "{}", lines());
-    let listed = server(&proxy, 0);
+    assert_eq!([count_lines(&a), count_lines(&b)], [2, 2], "{}", lines());
+    let first = server(&proxy, 0);
     assert_eq!(
-        (listed["address"].as_str(), listed["connections"].as_u64()),
+        (first["address"].as_str(), first["connections"].as_u64()),
         (Some(a.as_str()), Some(1)),
-        "{listed:#}"
+        "{first:#}"
     );
     let body = "x".repeat(300_000);
     for _ in 0..3 {
@@ -139,17 +139,17 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         assert_eq!(sum, b"300000");
     }
     // Overrides use the server's name in the configuration.
-    succeeds(&proxy, &["server", &format!("p/{a}"), "maint"]);
-    succeeds(&proxy, &["server", &format!("p/{b}"), "drain"]);
+    run_weir(&proxy, &["server", &format!("p/{a}"), "maint"]);
+    run_weir(&proxy, &["server", &format!("p/{b}"), "drain"]);
     for _ in 0..4 {
         let (_, body) = client.fetch(GET);
         assert!(body.starts_with(b"three\n"));
     }
     assert_eq!(server(&proxy, 0)["state"], "maint");
     let request = format!("GET http://{}/", proxy.listen);
-    let explained = succeeds(&proxy, &["explain", "--request", &request]);
-    assert!(explained.contains(&a), "{explained}");
-    succeeds(&proxy, &["server", &format!("p/{a}"), "ready"]);
+    let output = run_weir(&proxy, &["explain", "--request", &request]);
+    assert!(output.contains(&a), "{output}");
+    run_weir(&proxy, &["server", &format!("p/{a}"), "ready"]);
     let (_, body) = client.fetch(GET);
     assert!(!body.is_empty());
     let metrics = metrics(&proxy);
@@ -157,31 +157,38 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
 }
 
 #[test]
-fn tcp_service_streams_in_both_directions() {
+fn tcp_service_transfers_bytes_in_both_directions() {
     let origin = Origin::start_tcp();
-    let (proxy, sockets) = proxy("tcp");
+    let (proxy, sockets) = start_proxy("tcp");
     let socket = sockets.join("echo.sock");
     relay(&socket, origin.address());
     let pool = format!("servers = [\"unix:{}\"]", socket.display());
-    proxy.reload(&text(&proxy, "tcp", &pool, ""));
+    proxy.reload(&configuration_with(&proxy, "tcp", &pool, ""));
     let mut client = Client::connect(proxy.listen);
     let sent: Vec<u8> = (0..2_000_000_u32).map(|number| number as u8).collect();
     let mut writer = client.0.try_clone().expect("duplicate descriptor");
     let bytes = sent.clone();
-    let writing = std::thread::spawn(move || {
+    let writer_thread = std::thread::spawn(move || {
         writer.write_all(&bytes).expect("write");
-        writer.shutdown(Shutdown::Write).expect("shut down writing");
+        writer
+            .shutdown(Shutdown::Write)
+            .expect("shut down the write side");
     });
     let mut received = Vec::new();
     client.0.read_to_end(&mut received).expect("read");
-    writing.join().expect("writer thread panicked");
-    assert!(received == sent, "{} bytes", received.len());
+    writer_thread.join().expect("writer thread panicked");
+    assert!(
+        received == sent,
+        "{} of {} bytes received",
+        received.len(),
+        sent.len()
+    );
 }
 
 #[test]
 fn check_over_the_socket_determines_the_state_and_its_reason() {
     let (origin, other) = (Origin::start("one"), Origin::start("two"));
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let (path, present) = (sockets.join("late.sock"), sockets.join("present.sock"));
     relay(&present, other.address());
     let pool = format!(
@@ -189,27 +196,31 @@ fn check_over_the_socket_determines_the_state_and_its_reason() {
         path.display(),
         present.display()
     );
-    proxy.reload(&text(&proxy, "http", &pool, ""));
-    let reason = |at| {
-        server(&proxy, at)["reason"]
+    proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
+    let reason = |index| {
+        server(&proxy, index)["reason"]
             .as_str()
             .unwrap_or_default()
             .to_owned()
     };
-    until("the missing socket", || {
+    wait_until("the server with the missing socket is down", || {
         server(&proxy, 0)["state"] == "down"
     });
     let expected = format!("unix:{}: the socket does not exist", path.display());
     assert_eq!(reason(0), expected);
-    until("the other one", || server(&proxy, 1)["state"] == "up");
+    wait_until("the other server is up", || {
+        server(&proxy, 1)["state"] == "up"
+    });
     assert!(reason(1).starts_with("http 200 in "), "{}", reason(1));
     relay(&path, origin.address());
-    until("the server", || server(&proxy, 0)["state"] == "up");
-    // A socket without a listener, as a killed server leaves it.
+    wait_until("the server is up", || server(&proxy, 0)["state"] == "up");
+    // A killed server leaves a socket without a listener.
     fs::remove_file(&path).expect("remove file");
     drop(UnixListener::bind(&path).expect("bind a listener"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set permissions");
-    until("the end", || server(&proxy, 0)["state"] == "down");
+    wait_until("the server is down", || {
+        server(&proxy, 0)["state"] == "down"
+    });
     assert!(reason(0).ends_with("connection refused"), "{}", reason(0));
     let mut client = Client::connect(proxy.listen);
     for _ in 0..4 {
@@ -221,7 +232,7 @@ fn check_over_the_socket_determines_the_state_and_its_reason() {
 #[test]
 fn request_is_retried_when_a_socket_is_missing() {
     let origin = Origin::start("one");
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let (missing, present) = (sockets.join("missing.sock"), sockets.join("present.sock"));
     relay(&present, origin.address());
     let pool = format!(
@@ -229,7 +240,7 @@ fn request_is_retried_when_a_socket_is_missing() {
         missing.display(),
         present.display()
     );
-    proxy.reload(&text(&proxy, "http", &pool, ""));
+    proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
     let mut client = Client::connect(proxy.listen);
     for _ in 0..4 {
         let (head, body) = client.fetch(GET);
@@ -237,8 +248,8 @@ fn request_is_retried_when_a_socket_is_missing() {
         assert!(body.starts_with(b"one\n"));
     }
     assert!(proxy.status()["services"][0]["retries"].as_u64() > Some(0));
-    let alone = format!("servers = [\"unix:{}\"]", missing.display());
-    proxy.reload(&text(&proxy, "http", &alone, ""));
+    let only_missing = format!("servers = [\"unix:{}\"]", missing.display());
+    proxy.reload(&configuration_with(&proxy, "http", &only_missing, ""));
     let (head, _) = client.fetch(GET);
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
 }
@@ -249,7 +260,7 @@ fn inaccessible_socket_error_names_the_daemons_user() {
         return;
     }
     let origin = Origin::start("one");
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let path = sockets.join("private.sock");
     relay(&path, origin.address());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set permissions");
@@ -257,12 +268,12 @@ fn inaccessible_socket_error_names_the_daemons_user() {
         "servers = [\"unix:{}\"]\ncheck = {{ kind = \"http\", interval = \"100ms\", rise = 1, fall = 1 }}",
         path.display()
     );
-    proxy.reload(&text(&proxy, "http", &pool, ""));
-    until("the first result", || {
+    proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
+    wait_until("the first check has a result", || {
         server(&proxy, 0)["state"] != "starting"
     });
     let state = server(&proxy, 0);
-    // A daemon without its own user runs as root.
+    // A daemon that runs as root may use every socket.
     if state["state"] == "down" {
         let reason = state["reason"].as_str().unwrap_or_default();
         let expected = "needs write permission for the socket";
@@ -270,7 +281,7 @@ fn inaccessible_socket_error_names_the_daemons_user() {
         assert!(reason.ends_with(expected), "{reason}");
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set permissions");
-    until("the server", || server(&proxy, 0)["state"] == "up");
+    wait_until("the server is up", || server(&proxy, 0)["state"] == "up");
 }
 
 #[test]
@@ -279,54 +290,58 @@ fn other_users_cannot_add_sockets() {
         return;
     }
     let origin = Origin::start("one");
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let path = sockets.join("a.sock");
     relay(&path, origin.address());
-    let of = |path: &Path| format!("servers = [\"unix:{}\"]", path.display());
-    let pool = of(&path);
-    proxy.reload(&text(&proxy, "http", &pool, ""));
+    let pool_with = |path: &Path| format!("servers = [\"unix:{}\"]", path.display());
+    let pool = pool_with(&path);
+    proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
     // The control socket accepts commands from the daemon's user: as a server, it would give clients access to the API.
     let run = proxy.directory.join("run");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
-    let own = run.join("weir.sock");
-    fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("set permissions");
+    let control_socket = run.join("weir.sock");
+    fs::set_permissions(&control_socket, fs::Permissions::from_mode(0o666))
+        .expect("set permissions");
     let upload = |text: &str| {
         let body = proxy.directory.join("body");
         fs::write(&body, serde_json::json!({ "text": text }).to_string()).expect("write file");
         as_other_user(&format!(
             "curl -sS --max-time 20 -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir/v1/reload",
-            own.display(),
+            control_socket.display(),
             body.display()
         ))
     };
-    let two = format!(
+    let both = format!(
         "servers = [\"unix:{}\", {{ address = \"unix:{}\" }}]",
         path.display(),
-        own.display()
+        control_socket.display()
     );
-    for pool in [of(&own), two] {
-        let answer = upload(&text(&proxy, "http", &pool, ""));
+    for pool in [pool_with(&control_socket), both] {
+        let response = upload(&configuration_with(&proxy, "http", &pool, ""));
         assert!(
-            answer.contains("E061") && answer.ends_with("[422]"),
-            "{answer}"
+            response.contains("E061") && response.ends_with("[422]"),
+            "{response}"
         );
     }
     // A socket that is in use may be used by another pool.
-    let again = format!(
+    let with_second_pool = format!(
         "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
          pool = \"q\"",
         super::free_address()
     );
-    let answer = upload(&text(&proxy, "http", &again, ""));
-    assert!(answer.ends_with("[200]"), "{answer}");
+    let response = upload(&configuration_with(&proxy, "http", &with_second_pool, ""));
+    assert!(response.ends_with("[200]"), "{response}");
     // Server lists may contain only addresses.
     let list = proxy.directory.join("list");
-    fs::write(&list, format!("unix:{}\n", own.display())).expect("write file");
+    fs::write(&list, format!("unix:{}\n", control_socket.display())).expect("write file");
     let with_list = pool + &format!("\nservers_file = {list:?}");
-    proxy.reload(&text(&proxy, "http", &with_list, ""));
+    proxy.reload(&configuration_with(&proxy, "http", &with_list, ""));
     let status = proxy.status();
-    let problem = status["sources"][0]["problem"].as_str().unwrap_or_default();
-    assert!(problem.contains("not a valid IP address"), "{status:#}");
+    let discovery_error = status["sources"][0]["problem"].as_str().unwrap_or_default();
+    assert!(
+        discovery_error.contains("not a valid IP address"),
+        "{status:#}"
+    );
     let servers = status["services"][0]["servers"].as_array().map(Vec::len);
     assert_eq!(servers, Some(1));
 }
@@ -365,22 +380,22 @@ impl Drop for Nginx {
 
 #[test]
 fn nginx_on_a_socket_is_reached_with_proxy_protocol_and_by_curl() {
-    let (proxy, sockets) = proxy("http");
+    let (proxy, sockets) = start_proxy("http");
     let socket = sockets.join("nginx.sock");
     let _nginx = Nginx::start(
         &sockets,
         &socket,
         " proxy_protocol; location / { return 200 \"$proxy_protocol_addr $host\\n\"; }",
     );
-    until("nginx", || socket.exists());
+    wait_until("nginx listens", || socket.exists());
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("set permissions");
     let pool = format!(
         "servers = [\"unix:{}\"]\nproxy_protocol = \"v1\"\n[pool.p.check]\nkind = \"http\"\nproxy_protocol = \
          \"v1\"\ninterval = \"100ms\"",
         socket.display()
     );
-    proxy.reload(&text(&proxy, "http", &pool, ""));
-    until("the server", || server(&proxy, 0)["state"] == "up");
+    proxy.reload(&configuration_with(&proxy, "http", &pool, ""));
+    wait_until("the server is up", || server(&proxy, 0)["state"] == "up");
     let output = Command::new("curl")
         .args(["-s", "--max-time", "20"])
         .arg(format!("http://{}/", proxy.listen))
@@ -392,7 +407,9 @@ fn nginx_on_a_socket_is_reached_with_proxy_protocol_and_by_curl() {
     );
     let reason = server(&proxy, 0)["reason"].clone();
     assert!(
-        reason.as_str().is_some_and(|it| it.starts_with("http 200")),
+        reason
+            .as_str()
+            .is_some_and(|text| text.starts_with("http 200")),
         "{reason}"
     );
 }

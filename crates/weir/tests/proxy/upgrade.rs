@@ -1,5 +1,5 @@
-//! Upgrades of a running daemon: clients are handed over or finish in the old process. A program that does not start
-//! changes nothing.
+//! Upgrades of a running daemon: connections are handed over, or finish in the old process. If the new program fails
+//! to start, nothing changes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustls::HandshakeKind;
 
-use super::keeper::{ConnectionLoad, until};
+use super::keeper::{ConnectionLoad, wait_until};
 use super::tls::{self, Authority};
 use super::{Client, GET, Origin, Proxy};
 
@@ -26,30 +26,34 @@ fn rounds() -> u32 {
     }
 }
 
-/// Clients that stay connected and repeat an exchange until they are stopped. Failures are returned as texts.
+/// Clients that stay connected and repeat an exchange until they are stopped. Failures are returned as strings.
 struct PersistentClients {
     stop: Arc<AtomicBool>,
-    done: Arc<AtomicU64>,
+    exchanges: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
 impl PersistentClients {
     fn start(
-        to: SocketAddr,
+        address: SocketAddr,
         count: usize,
-        work: impl Fn(&mut Client, u64) -> Result<(), String> + Send + Sync + 'static,
+        exchange: impl Fn(&mut Client, u64) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let work = Arc::new(work);
+        let (stop, exchanges) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let exchange = Arc::new(exchange);
         let client = |_| {
-            let (stop, done, work) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&work));
+            let (stop, exchanges, exchange) = (
+                Arc::clone(&stop),
+                Arc::clone(&exchanges),
+                Arc::clone(&exchange),
+            );
             std::thread::spawn(move || {
-                let mut client = Client::connect(to);
+                let mut client = Client::connect(address);
                 let mut round = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    work(&mut client, round).map_err(|why| format!("round {round}: {why}"))?;
+                    exchange(&mut client, round).map_err(|why| format!("round {round}: {why}"))?;
                     round += 1;
-                    done.fetch_add(1, Ordering::Relaxed);
+                    exchanges.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
             })
@@ -57,18 +61,18 @@ impl PersistentClients {
         let threads = (0..count).map(client).collect();
         Self {
             stop,
-            done,
+            exchanges,
             threads,
         }
     }
 
-    /// Waits until the clients have completed further exchanges, or one has failed.
+    /// Waits until the clients have completed more than 50 further exchanges, or a client has failed.
     fn wait_for_progress(&self) {
-        let before = self.done.load(Ordering::Relaxed);
-        let ended = |thread: &JoinHandle<_>| thread.is_finished();
-        until("progress of the persistent clients", || {
-            let failed = self.threads.iter().any(ended);
-            failed || self.done.load(Ordering::Relaxed) > before + 50
+        let before = self.exchanges.load(Ordering::Relaxed);
+        let has_ended = |thread: &JoinHandle<_>| thread.is_finished();
+        wait_until("progress of the persistent clients", || {
+            let failed = self.threads.iter().any(has_ended);
+            failed || self.exchanges.load(Ordering::Relaxed) > before + 50
         });
     }
 
@@ -80,7 +84,7 @@ impl PersistentClients {
                 panic!("{why}");
             }
         }
-        self.done.load(Ordering::Relaxed)
+        self.exchanges.load(Ordering::Relaxed)
     }
 }
 
@@ -90,7 +94,7 @@ fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
         .0
         .write_all(GET.as_bytes())
         .map_err(|e| e.to_string())?;
-    match client.response() {
+    match client.read_response() {
         Ok(Some((head, _))) if head.starts_with("HTTP/1.1 200") => Ok(()),
         other => Err(format!("{other:?}")),
     }
@@ -99,14 +103,17 @@ fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
 /// Sends bytes that depend on the round, and reads them back.
 pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     let sent: Vec<u8> = (0..2_000u64)
-        .flat_map(|at| (round * 7 + at).to_be_bytes())
+        .flat_map(|index| (round * 7 + index).to_be_bytes())
         .collect();
-    let mut back = vec![0; sent.len()];
+    let mut received = vec![0; sent.len()];
     client.0.write_all(&sent).map_err(|e| e.to_string())?;
-    client.0.read_exact(&mut back).map_err(|e| e.to_string())?;
-    (sent == back)
+    client
+        .0
+        .read_exact(&mut received)
+        .map_err(|e| e.to_string())?;
+    (sent == received)
         .then_some(())
-        .ok_or("received other bytes".to_owned())
+        .ok_or("received different bytes".to_owned())
 }
 
 #[test]
@@ -120,23 +127,23 @@ fn no_request_fails_during_upgrades_under_load_at_length() {
     let mut pids = std::collections::BTreeSet::new();
     for _ in 0..rounds() {
         persistent.wait_for_progress();
-        let (done, printed) = proxy.upgrade();
-        assert!(done, "{printed}");
-        pids.insert(printed);
+        let (succeeded, output) = proxy.upgrade();
+        assert!(succeeded, "{output}");
+        pids.insert(output);
     }
     persistent.wait_for_progress();
-    let answers = persistent.stop();
-    let [served, refused, broken] = load.stop();
+    let responses = persistent.stop();
+    let [served, refused, failed] = load.stop();
     println!(
-        "{} upgrades: {answers} requests by persistent clients, {served} by others",
+        "{} upgrades: {responses} requests by persistent clients, {served} by others",
         rounds()
     );
-    assert_eq!((refused, broken), (0, 0));
+    assert_eq!((refused, failed), (0, 0));
     assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
-    // The counters of each old daemon are added when its last client has left.
-    until("all counts", || {
+    // The counters of each old daemon are added when its last client has disconnected.
+    wait_until("the status counts all requests", || {
         let status = proxy.status();
-        status["services"][0]["requests"].as_u64() == Some(answers + u64::from(served))
+        status["services"][0]["requests"].as_u64() == Some(responses + u64::from(served))
     });
 }
 
@@ -146,21 +153,23 @@ fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let persistent = PersistentClients::start(proxy.listen, 4, echo);
     // A client whose message is incomplete during the upgrades.
-    let mut half = TcpStream::connect(proxy.listen).expect("connect");
-    half.write_all(b"hello, ").expect("write");
+    let mut incomplete = TcpStream::connect(proxy.listen).expect("connect");
+    incomplete.write_all(b"hello, ").expect("write");
     for _ in 0..rounds() {
         persistent.wait_for_progress();
-        let (done, printed) = proxy.upgrade();
-        assert!(done, "{printed}");
+        let (succeeded, output) = proxy.upgrade();
+        assert!(succeeded, "{output}");
     }
     persistent.wait_for_progress();
-    half.write_all(b"world").expect("write");
-    half.shutdown(std::net::Shutdown::Write)
-        .expect("shut down writing");
-    half.set_read_timeout(Some(Duration::from_secs(10)))
+    incomplete.write_all(b"world").expect("write");
+    incomplete
+        .shutdown(std::net::Shutdown::Write)
+        .expect("shut down the write side");
+    incomplete
+        .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("set read timeout");
     let mut text = String::new();
-    half.read_to_string(&mut text).expect("read");
+    incomplete.read_to_string(&mut text).expect("read");
     assert_eq!(text, "hello, world");
     println!(
         "{} upgrades: {} messages verified",
@@ -184,16 +193,18 @@ fn http2_stream_finishes_in_its_original_process() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("start curl");
-    until("the upload", || origin.connections() == 1);
-    let (done, printed) = proxy.upgrade();
-    assert!(done, "{printed}");
+    wait_until("the server has received the upload request", || {
+        origin.connections() == 1
+    });
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
     fetch(&mut Client::connect(proxy.listen), 0).expect("fetch");
     let output = upload.wait_with_output().expect("wait for curl");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
 
 #[test]
-fn old_processes_are_shown_while_they_have_clients() {
+fn status_lists_old_processes_until_their_clients_finish() {
     let origin = Origin::start("o");
     // An incomplete request keeps the old process running.
     let proxy = Proxy::start("http", &[origin.address()], "request_buffering = false");
@@ -203,37 +214,40 @@ fn old_processes_are_shown_while_they_have_clients() {
         let head = b"POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello";
         client.0.write_all(head).expect("write");
         unfinished.push(client);
-        until("the request", || {
+        wait_until("the request is at the server", || {
             origin.connections() == unfinished.len() as u64
         });
-        let (done, printed) = proxy.upgrade();
-        assert!(done, "{printed}");
+        let (succeeded, output) = proxy.upgrade();
+        assert!(succeeded, "{output}");
     }
     let draining = || -> Vec<(u64, u64)> {
         let status = proxy.status();
         let all = status["draining"].as_array().cloned().unwrap_or_default();
-        let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("not a number");
+        let number =
+            |process: &serde_json::Value, key: &str| process[key].as_u64().expect("not a number");
         all.iter()
-            .map(|one| (number(one, "pid"), number(one, "clients")))
+            .map(|process| (number(process, "pid"), number(process, "clients")))
             .collect()
     };
-    until("both", || draining().len() == 2);
+    wait_until("the status lists both old processes", || {
+        draining().len() == 2
+    });
     let both = draining();
     assert_ne!(both[0].0, both[1].0);
     assert_eq!((both[0].1, both[1].1), (1, 1));
     for mut client in unfinished {
         client.0.write_all(b"world").expect("write");
         let (_, body) = client
-            .response()
+            .read_response()
             .expect("read response")
             .expect("no response");
         assert_eq!(body, b"10");
     }
-    until("their end", || draining().is_empty());
+    wait_until("both old processes have exited", || draining().is_empty());
 }
 
 /// Restricts all threads of a process to these CPUs; children that it starts later inherit the restriction.
-fn confine(pid: u32, cpus: &CpuSet) {
+fn restrict_to_cpus(pid: u32, cpus: &CpuSet) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("read /proc");
     for task in tasks.flatten() {
         let thread = task
@@ -251,28 +265,28 @@ fn changed_worker_count_closes_no_listener() {
     let first = (0..CpuSet::MAX_CPU)
         .find(|cpu| all.is_set(*cpu))
         .expect("no CPU");
-    let mut one = CpuSet::new();
-    one.set(first);
+    let mut single_cpu = CpuSet::new();
+    single_cpu.set(first);
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let load = ConnectionLoad::start(proxy.listen);
     // One worker, then the original number, then one again.
-    for cpus in [&one, &all, &one] {
-        confine(proxy.child.id(), cpus);
-        let (done, printed) = proxy.upgrade();
-        assert!(done, "{printed}");
+    for cpus in [&single_cpu, &all, &single_cpu] {
+        restrict_to_cpus(proxy.child.id(), cpus);
+        let (succeeded, output) = proxy.upgrade();
+        assert!(succeeded, "{output}");
         load.wait_for_progress();
     }
-    let [served, refused, broken] = load.stop();
+    let [served, refused, failed] = load.stop();
     println!(
         "{served} requests served while the number of workers changed between {} and 1",
         all.count()
     );
-    assert_eq!((refused, broken), (0, 0));
+    assert_eq!((refused, failed), (0, 0));
 }
 
 #[test]
-fn health_states_are_handed_over_and_survive_a_kill() {
+fn health_states_survive_an_upgrade_and_a_crash() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let dead = super::free_address();
@@ -284,27 +298,27 @@ fn health_states_are_handed_over_and_survive_a_kill() {
         let servers = status["services"][0]["servers"]
             .as_array()
             .expect("no servers");
-        let word = |server: &serde_json::Value, key: &str| {
+        let text_field = |server: &serde_json::Value, key: &str| {
             server[key].as_str().expect("not a string").to_owned()
         };
-        let state = |server| (word(server, "state"), word(server, "since"));
+        let state = |server| (text_field(server, "state"), text_field(server, "since"));
         servers.iter().map(state).collect()
     };
-    let known = || {
+    let all_probed = || {
         states()
             .iter()
             .all(|(state, _)| state == "up" || state == "down")
     };
-    until("first results", known);
+    wait_until("all servers are probed", all_probed);
     let before = states();
     assert_eq!(before[0].0, "up");
     assert_eq!(before[1].0, "down");
     // No probe is due for an hour, so this state comes from the previous daemon.
-    let (done, printed) = proxy.upgrade();
-    assert!(done, "{printed}");
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
     assert_eq!(states(), before);
     let handover_file = proxy.directory.join("run/proxy-left.json");
-    until("the health states are saved", || {
+    wait_until("the health states are saved", || {
         std::fs::read_to_string(&handover_file).is_ok_and(|text| text.contains("refused"))
     });
     super::keeper::kill_daemon(&proxy);
@@ -312,7 +326,7 @@ fn health_states_are_handed_over_and_survive_a_kill() {
 }
 
 #[test]
-fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
+fn tls_tickets_survive_an_upgrade_and_idle_connections_get_connection_close() {
     let authority = Authority::new("upgrade");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -322,13 +336,13 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     let mut idle = tls::connect(&config, proxy.listen, "a.example");
     tls::fetch(&mut idle, GET).expect("fetch");
     for _ in 0..2 {
-        let (done, printed) = proxy.upgrade();
-        assert!(done, "{printed}");
-        // The ticket is valid in every daemon, and with either of its workers.
+        let (succeeded, output) = proxy.upgrade();
+        assert!(succeeded, "{output}");
+        // The ticket is valid in every daemon and in each of its workers.
         for _ in 0..4 {
-            let mut again = tls::connect(&config, proxy.listen, "a.example");
-            tls::fetch(&mut again, GET).expect("fetch");
-            let kind = again.conn.handshake_kind();
+            let mut resumed = tls::connect(&config, proxy.listen, "a.example");
+            tls::fetch(&mut resumed, GET).expect("fetch");
+            let kind = resumed.conn.handshake_kind();
             assert_eq!(kind, Some(HandshakeKind::Resumed));
         }
     }
@@ -337,32 +351,32 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
 }
 
 #[test]
-fn program_that_does_not_start_changes_nothing() {
+fn failed_upgrade_leaves_the_daemon_unchanged() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(proxy.listen);
     fetch(&mut client, 0).expect("fetch");
-    for (program, why) in [
+    for (program, error) in [
         ("/bin/false", "ended before it was ready"),
         ("/nonexistent", "No such file"),
     ] {
-        let (done, printed) = proxy.weir(&["upgrade", program]);
-        assert!(!done && printed.contains(why), "{printed}");
+        let (succeeded, output) = proxy.weir(&["upgrade", program]);
+        assert!(!succeeded && output.contains(error), "{output}");
         fetch(&mut client, 1).expect("fetch");
     }
     // The next process has the override and the active configuration, even if the file has changed.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("write file");
-    let (done, printed) = proxy.upgrade();
-    assert!(done, "{printed}");
+    let (succeeded, output) = proxy.upgrade();
+    assert!(succeeded, "{output}");
     fetch(&mut client, 2).expect("fetch");
     let status = proxy.status();
     assert_eq!(
         status["services"][0]["servers"][1]["state"], "drain",
         "{status:#}"
     );
-    // The keeper exits with the current daemon, which finishes its work.
+    // On SIGTERM the keeper waits until the current daemon has finished its requests.
     assert!(proxy.terminate().success());
     assert!(TcpStream::connect(proxy.listen).is_err());
 }

@@ -14,9 +14,9 @@ const crypto = require('crypto');
 const server = require('http').createServer((request, response) => response.end('no upgrade'));
 server.on('upgrade', (request, socket) => {
   const salt = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-  const key = request.headers['sec-websocket-key'] + (request.url === '/lies' ? 'x' : '') + salt;
+  const key = request.headers['sec-websocket-key'] + (request.url === '/invalid-accept' ? 'x' : '') + salt;
   const accept = crypto.createHash('sha1').update(key).digest('base64');
-  if (request.url === '/refuses')
+  if (request.url === '/rejected')
     return socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno');
   if (request.url === '/plain')
     return socket.end('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi');
@@ -36,8 +36,8 @@ session.on('error', (error) => { console.log('session', error.message); process.
 session.on('remoteSettings', (settings) => {
   console.log('offered', settings.enableConnectProtocol);
   let open = paths.length;
-  for (const at of paths) {
-    const [path, protocol = 'websocket'] = at.split(' ');
+  for (const entry of paths) {
+    const [path, protocol = 'websocket'] = entry.split(' ');
     const stream = session.request({ ':method': 'CONNECT', ':protocol': protocol, ':path': path,
       'sec-websocket-version': '13', 'sec-websocket-protocol': 'chat' }, { endStream: false });
     let bytes = 0;
@@ -64,6 +64,7 @@ fn node(script: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// A WebSocket server with Node, and its address. Stops on drop.
 struct Server(Child, SocketAddr);
 
 impl Server {
@@ -71,8 +72,8 @@ impl Server {
         let mut command = node(SERVER, &[]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("start node");
         let mut port = String::new();
-        let printed = child.stdout.take().expect("not piped");
-        let read = BufReader::new(printed).read_line(&mut port);
+        let stdout = child.stdout.take().expect("not piped");
+        let read = BufReader::new(stdout).read_line(&mut port);
         assert!(
             read.is_ok_and(|bytes| bytes > 0),
             "the server did not print its port"
@@ -114,16 +115,16 @@ fn websockets_share_an_http2_connection() {
     let paths = [
         "/one",
         "/two",
-        "/refuses",
+        "/rejected",
         "/plain",
-        "/lies",
+        "/invalid-accept",
         "/other foreign",
     ];
-    let expected = "/lies 502 undefined undefined undefined\n/lies bytes 0\n\
+    let expected = "/invalid-accept 502 undefined undefined undefined\n/invalid-accept bytes 0\n\
                     /one 200 chat undefined undefined\n/one bytes 300003\n\
                     /other 501 undefined undefined undefined\n/other bytes 0\n\
                     /plain 502 undefined undefined undefined\n/plain bytes 0\n\
-                    /refuses 403 undefined undefined undefined\n/refuses bytes 2\n\
+                    /rejected 403 undefined undefined undefined\n/rejected bytes 2\n\
                     /two 200 chat undefined undefined\n/two bytes 300003\n\
                     offered true";
     let origins = [
@@ -158,18 +159,15 @@ fn early_hints_are_sent_over_http2() {
                 .arg(format!("http://{}/hints", proxy.listen))
                 .output()
                 .expect("run curl");
-            let printed = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
-            let (first, rest) = printed
+            let text = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
+            let (first, rest) = text
                 .split_once("\r\n\r\n")
                 .expect("no end of the first head");
             let version = version.to_ascii_lowercase();
-            assert!(first.starts_with(&format!("{version} 103")), "{printed}");
-            assert!(first.contains("link: </a.css>; rel=preload"), "{printed}");
-            assert!(rest.starts_with(&format!("{version} 200")), "{printed}");
-            assert!(
-                rest.contains("\r\n\r\n") && rest.contains("body"),
-                "{printed}"
-            );
+            assert!(first.starts_with(&format!("{version} 103")), "{text}");
+            assert!(first.contains("link: </a.css>; rel=preload"), "{text}");
+            assert!(rest.starts_with(&format!("{version} 200")), "{text}");
+            assert!(rest.contains("\r\n\r\n") && rest.contains("body"), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
 use super::world::{privileged, wait_for};
-use super::{Held, Pair, Plan, SNAT, TIMEOUT, VIP};
+use super::{Connection, Pair, Plan, SNAT, TIMEOUT, VIP};
 
 /// Size of a download in bytes, many times that of the client's receive buffer.
 pub(super) const DOWNLOAD_BYTES: usize = 96 << 10;
@@ -30,7 +30,7 @@ struct Download {
 }
 
 impl Download {
-    fn begin() -> Option<Self> {
+    fn start() -> Option<Self> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES).ok()?;
         let vip: SocketAddrV4 = format!("{VIP}:80").parse().ok()?;
@@ -51,7 +51,7 @@ impl Download {
             return false;
         }
         let head = self.received.windows(4).position(|it| it == b"\r\n\r\n");
-        head.is_some_and(|at| self.received.len() - at - 4 == DOWNLOAD_BYTES)
+        head.is_some_and(|index| self.received.len() - index - 4 == DOWNLOAD_BYTES)
     }
 }
 
@@ -61,17 +61,17 @@ fn needs_flows(plan: Plan) -> bool {
 }
 
 /// Returns how many idle connections and downloads break, of `count` each.
-fn broken(plan: Plan, count: usize) -> (usize, usize) {
-    let mut pair = Pair::serving(plan, DOWNLOAD_BYTES);
+fn count_broken(plan: Plan, count: usize) -> (usize, usize) {
+    let mut pair = Pair::with_plan(plan, DOWNLOAD_BYTES);
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let mut held = pair.hold(count);
-    let begun = pair.world.inside("client", move || {
+    let mut held = pair.open_connections(count);
+    let client = pair.world.spawn_on("client", move || {
         (0..count)
-            .map(|_| Download::begin().expect("begin the download"))
+            .map(|_| Download::start().expect("start the download"))
             .collect::<Vec<Download>>()
     });
-    let mut downloads = begun.join().expect("thread panicked");
+    let mut downloads = client.join().expect("thread panicked");
     if plan.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             let is_sent = pair.peer("director")["queued"] == 0;
@@ -83,18 +83,18 @@ fn broken(plan: Plan, count: usize) -> (usize, usize) {
         });
     }
     pair.move_to("second", Some("director"));
-    let lost = |kept: usize| count - kept;
+    let broken = |surviving: usize| count - surviving;
     let idle = held
         .iter_mut()
-        .map(|it| usize::from(Held::is_still_served(it)))
+        .map(|it| usize::from(Connection::is_still_served(it)))
         .sum();
     let complete = downloads
         .iter_mut()
         .map(|it| usize::from(it.is_complete()))
         .sum();
     // A new connection shows that the network and the second director work.
-    assert_eq!(pair.hold(4).len(), 4);
-    (lost(idle), lost(complete))
+    assert_eq!(pair.open_connections(4).len(), 4);
+    (broken(idle), broken(complete))
 }
 
 fn plan(forward: &'static str, service: &'static str, scheduler: &'static str) -> Plan {
@@ -111,8 +111,8 @@ fn no_connection_breaks_when_active_director_is_cut_off() {
     if !privileged() {
         return;
     }
-    assert_eq!(broken(plan("tunnel", "", "wlc"), 40), (0, 0));
-    assert_eq!(broken(plan("nat", SNAT, "maglev"), 40), (0, 0));
+    assert_eq!(count_broken(plan("tunnel", "", "wlc"), 40), (0, 0));
+    assert_eq!(count_broken(plan("nat", SNAT, "maglev"), 40), (0, 0));
 }
 
 /// Without `[sync]`, a director does not know the other's flows. It finds the server only if its scheduler computes it
@@ -139,7 +139,7 @@ fn only_synchronized_connections_survive_with_each_method_at_length() {
                     sync,
                     ..plan(forward, service, scheduler)
                 };
-                let (idle, downloads) = broken(plan, count);
+                let (idle, downloads) = count_broken(plan, count);
                 println!(
                     "{name}, {scheduler}, [sync] {}: {idle} of {count} idle connections and {downloads} of {count} \
                      downloads broken",

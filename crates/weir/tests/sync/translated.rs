@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::world::{self, privileged, wait_for};
-use super::{DIRECT, HELD_CONNECTIONS, Held, Pair, Plan, TIMEOUT, VIP};
+use super::{Connection, DIRECT, HELD_CONNECTIONS, Pair, Plan, TIMEOUT, VIP};
 
 const SECOND_VIP: &str = "10.0.0.11";
 const SNAT: &str = "10.0.0.100";
@@ -47,27 +47,27 @@ fn directors_assign_different_source_ports_concurrently() {
         pair.wait_until_up(host, 1);
     }
     let path = pair.world.path("director.toml");
-    let checked = pair
+    let output = pair
         .world
         .weir("director")
         .args(["check", "-c"])
         .arg(path)
         .output();
-    let checked = String::from_utf8_lossy(&checked.expect("run weir").stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.expect("run weir").stderr).into_owned();
     assert!(
-        checked.contains("assigns the source ports 20000-20099: 2 directors share 20000-20199"),
-        "{checked}"
+        printed.contains("assigns the source ports 20000-20099: 2 directors share 20000-20199"),
+        "{printed}"
     );
     pair.world
         .ip("second", &format!("addr add {SECOND_VIP}/32 dev eth0"));
-    pair.learn("client", SECOND_VIP, "second");
+    pair.update_neighbour("client", SECOND_VIP, "second");
     route_replies(&pair, (20_000, 20_099), 101, "10.0.0.3");
     route_replies(&pair, (20_100, 20_199), 102, "10.0.0.4");
     let open = |vip: &'static str| {
-        pair.world.inside("client", move || {
+        pair.world.spawn_on("client", move || {
             (0..HELD_CONNECTIONS)
-                .map(|_| Held::open_to(vip).expect("open a connection"))
-                .collect::<Vec<Held>>()
+                .map(|_| Connection::open_to(vip).expect("open a connection"))
+                .collect::<Vec<Connection>>()
         })
     };
     let (first, second) = (open(VIP), open(SECOND_VIP));
@@ -92,9 +92,9 @@ fn directors_assign_different_source_ports_concurrently() {
         "server0",
         &format!("route replace {SNAT}/32 via 10.0.0.4 table 101"),
     );
-    let kept = held.iter_mut().map(|it| usize::from(it.is_still_served()));
-    assert_eq!(kept.sum::<usize>(), 2 * HELD_CONNECTIONS);
-    assert_eq!(pair.hold(4).len(), 4);
+    let surviving = held.iter_mut().map(|it| usize::from(it.is_still_served()));
+    assert_eq!(surviving.sum::<usize>(), 2 * HELD_CONNECTIONS);
+    assert_eq!(pair.open_connections(4).len(), 4);
 }
 
 /// Service of a server that sends a line every 100 ms.
@@ -127,9 +127,9 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         ));
         pair.start(host, &plan);
     }
-    let mut held = pair.hold(HELD_CONNECTIONS);
+    let mut held = pair.open_connections(HELD_CONNECTIONS);
     // The client only receives, so after the failover the server sends the first packet.
-    let silent = pair.world.inside("client", || {
+    let receiver = pair.world.spawn_on("client", || {
         let mut stream = TcpStream::connect((VIP, 81)).expect("connect");
         let limit = Some(Duration::from_secs(20));
         stream
@@ -138,7 +138,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
         stream.read_exact(&mut [0; 5]).expect("read the beginning");
         stream
     });
-    let mut silent = silent.join().expect("thread panicked");
+    let mut receiver = receiver.join().expect("thread panicked");
     wait_for("the flows on the second director", TIMEOUT, || {
         let services = pair.status("second")["services"].clone();
         let clock = services
@@ -150,16 +150,16 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
     });
     // Discard lines that arrived before the failover.
     pair.move_to("second", Some("director"));
-    silent
+    receiver
         .set_nonblocking(true)
         .expect("set the socket's blocking mode");
-    while silent.read(&mut [0; 64]).is_ok_and(|length| length > 0) {}
-    silent
+    while receiver.read(&mut [0; 64]).is_ok_and(|length| length > 0) {}
+    receiver
         .set_nonblocking(false)
         .expect("set the socket's blocking mode");
-    silent
+    receiver
         .read_exact(&mut [0; 20])
         .expect("read lines through the second director");
-    let kept = held.iter_mut().map(|it| usize::from(it.is_still_served()));
-    assert_eq!(kept.sum::<usize>(), HELD_CONNECTIONS);
+    let surviving = held.iter_mut().map(|it| usize::from(it.is_still_served()));
+    assert_eq!(surviving.sum::<usize>(), HELD_CONNECTIONS);
 }

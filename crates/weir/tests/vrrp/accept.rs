@@ -17,7 +17,7 @@ const VIP_V6: &str = "2001:db8::10";
 /// Connects to an address from the client and sends a byte. Returns the first byte received, or `None`.
 fn first_byte(pair: &Pair, address: &str) -> Option<u8> {
     let address: SocketAddr = address.parse().expect("parse the address");
-    let connected = pair.world.inside("client", move || {
+    let client = pair.world.spawn_on("client", move || {
         let limit = Duration::from_secs(1);
         let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
         stream.set_read_timeout(Some(limit)).ok()?;
@@ -26,10 +26,10 @@ fn first_byte(pair: &Pair, address: &str) -> Option<u8> {
         stream.read_exact(&mut byte).ok()?;
         Some(byte[0])
     });
-    connected.join().expect("thread panicked")
+    client.join().expect("thread panicked")
 }
 
-fn answers_ping(pair: &Pair, address: &str) -> bool {
+fn responds_to_ping(pair: &Pair, address: &str) -> bool {
     let ping = format!("ping -c 1 -W 1 {address}");
     pair.world.output("client", &ping).status.success()
 }
@@ -65,16 +65,16 @@ fn start_servers(pair: &mut Pair) {
     }
 }
 
-fn prepare(pair: &mut Pair) {
+fn prepare_hosts(pair: &mut Pair) {
     for (host, number) in [("client", 2), ("director", 3)] {
         pair.ip(
             host,
             &format!("addr add 2001:db8::{number}/64 dev eth0 nodad"),
         );
     }
-    let directory = format!("ip netns exec {}", pair.world.namespace("second"));
+    let netns_exec = format!("ip netns exec {}", pair.world.namespace("second"));
     super::world::sh(&format!(
-        "{directory} sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
+        "{netns_exec} sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
     ));
     pair.ip("second", &format!("addr add {BALANCED}/32 dev lo"));
     start_servers(pair);
@@ -95,7 +95,7 @@ fn director_without_accept_serves_only_services() {
         return;
     }
     let mut pair = Pair::new();
-    prepare(&mut pair);
+    prepare_hosts(&mut pair);
     pair.start("director", &config_with_accept(false));
     pair.wait_for_holder("director");
     pair.wait_for("the service of the proxy", || {
@@ -105,29 +105,29 @@ fn director_without_accept_serves_only_services() {
         first_byte(&pair, &format!("{BALANCED}:80")) == Some(b'b')
     });
     for address in [VIP, VIP_V6, BALANCED] {
-        assert!(!answers_ping(&pair, address), "{address}");
+        assert!(!responds_to_ping(&pair, address), "{address}");
         assert!(is_resolved(&pair, address), "{address}");
     }
     for address in ["10.0.0.3", "2001:db8::3"] {
-        assert!(answers_ping(&pair, address), "{address}");
+        assert!(responds_to_ping(&pair, address), "{address}");
     }
     assert_eq!(first_byte(&pair, "10.0.0.3:8081"), Some(b'o'));
     assert_eq!(first_byte(&pair, "[2001:db8::3]:8081"), Some(b'o'));
     for address in [format!("{VIP}:8081"), format!("[{VIP_V6}]:8081")] {
         assert_eq!(first_byte(&pair, &address), None, "{address}");
     }
-    let own = pair.world.output("director", &format!("ping -c 1 {VIP}"));
+    let output = pair.world.output("director", &format!("ping -c 1 {VIP}"));
     assert!(
-        own.status.success(),
+        output.status.success(),
         "the director must reach its own address"
     );
 
     // A reload changes the setting in both directions, and a filter that another program removed is added again.
     pair.reload("director", &config_with_accept(true));
-    pair.wait_for("an answer", || answers_ping(&pair, VIP));
-    assert!(answers_ping(&pair, VIP_V6) && !has_filter(&pair));
+    pair.wait_for("a reply", || responds_to_ping(&pair, VIP));
+    assert!(responds_to_ping(&pair, VIP_V6) && !has_filter(&pair));
     pair.reload("director", &config_with_accept(false));
-    pair.wait_for("no answer", || !answers_ping(&pair, VIP));
+    pair.wait_for("no reply", || !responds_to_ping(&pair, VIP));
     assert!(has_filter(&pair));
     super::world::sh(&format!(
         "ip netns exec {} nft flush ruleset",
@@ -144,7 +144,7 @@ fn director_without_accept_serves_only_services() {
         has_filter(&pair) && pair.holds("director", VIP)
     });
     for name in ["vrrp-agent", "helper"] {
-        pair.suspend(pair.process("director", name));
+        pair.suspend(pair.process_id("director", name));
     }
     pair.kill_all("director");
     assert!(has_filter(&pair));
@@ -152,7 +152,7 @@ fn director_without_accept_serves_only_services() {
     assert!(!has_filter(&pair) && !pair.holds("director", VIP));
 }
 
-/// Neither program accepts packets to the address. Both resolve it and hand it over.
+/// Neither program accepts packets to the address. Both answer ARP requests for it, and hand it over.
 #[test]
 fn weir_and_keepalived_are_silent_without_accept() {
     if !privileged() {
@@ -168,16 +168,16 @@ fn weir_and_keepalived_are_silent_without_accept() {
     pair.wait_for("keepalived to have the address", || {
         pair.holds("second", VIP)
     });
-    let is_silent = |pair: &Pair| !answers_ping(pair, VIP) && is_resolved(pair, VIP);
-    pair.wait_for("keepalived not to answer", || is_silent(&pair));
+    let is_silent = |pair: &Pair| !responds_to_ping(pair, VIP) && is_resolved(pair, VIP);
+    pair.wait_for("keepalived not to reply", || is_silent(&pair));
     pair.start("director", &config(150, "accept = false"));
     pair.wait_for_holder("director");
     pair.ip("client", "neigh flush dev eth0");
-    assert!(is_silent(&pair), "Weir answers");
+    assert!(is_silent(&pair), "Weir must not reply");
     // The filter does not affect advertisements.
     pair.stop("director");
     pair.wait_for("keepalived to have the address again", || {
         pair.holds("second", VIP) && !pair.holds("director", VIP)
     });
-    assert!(is_silent(&pair), "keepalived answers");
+    assert!(is_silent(&pair), "keepalived must not reply");
 }

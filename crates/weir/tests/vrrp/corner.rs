@@ -6,7 +6,7 @@ use super::interop::start_keepalived;
 use super::pair::{Pair, VIP};
 use super::world::{privileged, sh};
 
-fn set(pair: &Pair, host: &str, setting: &str) {
+fn set_sysctl(pair: &Pair, host: &str, setting: &str) {
     let namespace = pair.world.namespace(host);
     sh(&format!("ip netns exec {namespace} sysctl -qw {setting}"));
 }
@@ -19,7 +19,7 @@ fn removed_address_does_not_remove_others_of_its_network() {
     }
     let mut pair = Pair::new();
     for name in ["all", "eth0"] {
-        set(
+        set_sysctl(
             &pair,
             "director",
             &format!("net.ipv4.conf.{name}.promote_secondaries=0"),
@@ -33,20 +33,24 @@ fn removed_address_does_not_remove_others_of_its_network() {
     };
     let first = router("outside", 51, "192.0.2.10");
     pair.start("director", &first);
-    pair.wait_for("the first", || pair.holds("director", "192.0.2.10"));
+    pair.wait_for("the first address", || pair.holds("director", "192.0.2.10"));
     let both = format!("{first}{}", router("other", 52, "192.0.2.11"));
     pair.reload("director", &both);
-    pair.wait_for("the second", || pair.holds("director", "192.0.2.11"));
+    pair.wait_for("the second address", || {
+        pair.holds("director", "192.0.2.11")
+    });
     pair.ip("director", "addr add 192.0.2.20/24 dev eth0");
     pair.weir("director", &["vrrp", "outside", "release"]);
-    pair.wait_for("the others alone", || {
+    pair.wait_for("only the other addresses", || {
         !pair.holds("director", "192.0.2.10")
             && pair.holds("director", "192.0.2.11")
             && pair.holds("director", "192.0.2.20")
     });
     // Both addresses are removed together, and none is added again.
     pair.weir("director", &["vrrp", "outside", "resume"]);
-    pair.wait_for("both", || pair.holds("director", "192.0.2.10"));
+    pair.wait_for("the first address again", || {
+        pair.holds("director", "192.0.2.10")
+    });
     pair.stop_and_wait("director");
     assert!(!pair.holds("director", "192.0.2.10") && !pair.holds("director", "192.0.2.11"));
     assert!(pair.holds("director", "192.0.2.20"));
@@ -61,9 +65,9 @@ fn routed_unicast_works_with_keepalived() {
     let mut pair = Pair::new();
     // The client routes between the subnets of the two directors.
     pair.ip("client", "addr add 10.1.0.2/24 dev eth0");
-    set(&pair, "client", "net.ipv4.ip_forward=1");
+    set_sysctl(&pair, "client", "net.ipv4.ip_forward=1");
     for name in ["all", "eth0"] {
-        set(
+        set_sysctl(
             &pair,
             "client",
             &format!("net.ipv4.conf.{name}.send_redirects=0"),
@@ -115,8 +119,8 @@ fn source_is_announced_to_unicast_peers_after_link_failure() {
         return;
     }
     let mut pair = Pair::new();
-    let unicast = |priority, own: u8, peer: u8| {
-        let more = format!("source = \"10.0.0.{own}\"\nunicast_peers = [\"10.0.0.{peer}\"]");
+    let unicast = |priority, local: u8, peer: u8| {
+        let more = format!("source = \"10.0.0.{local}\"\nunicast_peers = [\"10.0.0.{peer}\"]");
         config(priority, &more)
     };
     pair.start("second", &unicast(150, 4, 3));

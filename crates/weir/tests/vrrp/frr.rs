@@ -11,6 +11,7 @@ use super::world::{privileged, sh};
 #[derive(Clone, Copy)]
 struct Case {
     version: u8,
+    /// Advertisement interval as Weir's text, and in milliseconds.
     interval: (&'static str, u32),
     /// For IPv6 a link-local address (RFC 9568, section 5.2.9).
     vip: &'static str,
@@ -35,14 +36,15 @@ impl Case {
         }
     }
 
-    const fn network(self) -> &'static str {
+    /// Returns the VIP's prefix length, with the flags for `ip`.
+    const fn prefix(self) -> &'static str {
         match self.is_v6() {
             true => "64 nodad",
             false => "24",
         }
     }
 
-    fn weir(self, priority: u8) -> String {
+    fn weir_config(self, priority: u8) -> String {
         let Self {
             version,
             interval: (interval, _),
@@ -56,7 +58,7 @@ impl Case {
     }
 }
 
-const PROGRAMS: &str = "/usr/lib/frr";
+const PROGRAM_DIRECTORY: &str = "/usr/lib/frr";
 
 struct Frr {
     directory: String,
@@ -79,7 +81,7 @@ impl Frr {
             for line in [
                 format!("link add {device} link eth0 type macvlan mode bridge"),
                 format!("link set {device} address {mac}"),
-                format!("addr add {vip}/{} dev {device}", case.network()),
+                format!("addr add {vip}/{} dev {device}", case.prefix()),
                 format!("link set {device} up"),
             ] {
                 pair.ip("second", &line);
@@ -104,7 +106,7 @@ impl Frr {
             let file = |kind: &str| format!("{directory}/{program}.{kind}");
             let child = pair
                 .world
-                .command("second", &format!("{PROGRAMS}/{program}"))
+                .command("second", &format!("{PROGRAM_DIRECTORY}/{program}"))
                 .args(["-f", &file("conf"), "-i", &file("pid")])
                 .args([
                     "-z",
@@ -135,7 +137,7 @@ impl Frr {
     /// Stops vrrpd gracefully, then zebra.
     fn stop(self, pair: &Pair) {
         sh(&format!("kill -TERM {}", self.vrrpd));
-        pair.wait_for("the end of vrrpd", || !holds(pair, self.device));
+        pair.wait_for("vrrpd to exit", || !is_active(pair, self.device));
         let zebra = fs::read_to_string(format!("{}/zebra.pid", self.directory));
         sh(&format!(
             "kill -TERM {}",
@@ -146,10 +148,10 @@ impl Frr {
 }
 
 fn device_status(pair: &Pair, device: &str) -> String {
-    let device_status = pair
+    let output = pair
         .world
         .output("second", &format!("ip -d link show dev {device}"));
-    String::from_utf8_lossy(&device_status.stdout).into_owned()
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn has_device(pair: &Pair, device: &str) -> bool {
@@ -157,40 +159,40 @@ fn has_device(pair: &Pair, device: &str) -> bool {
 }
 
 /// Returns whether FRR is active.
-fn holds(pair: &Pair, device: &str) -> bool {
+fn is_active(pair: &Pair, device: &str) -> bool {
     has_device(pair, device) && !device_status(pair, device).contains("protodown on")
 }
 
-fn test_both_roles(case: Case) {
+fn assert_works_in_both_roles(case: Case) {
     let mut pair = Pair::new();
     let (vip, (device, _)) = (case.vip, case.device());
-    let weir_alone = |pair: &Pair| {
+    let wait_for_weir = |pair: &Pair| {
         pair.wait_for("Weir to have the VIP", || {
-            pair.holds("director", vip) && !holds(pair, device)
+            pair.holds("director", vip) && !is_active(pair, device)
         });
     };
-    let frr_alone = |pair: &Pair| {
+    let wait_for_frr = |pair: &Pair| {
         pair.wait_for("FRR to have the VIP", || {
-            !pair.holds("director", vip) && holds(pair, device)
+            !pair.holds("director", vip) && is_active(pair, device)
         });
     };
     let frr = Frr::start(&mut pair, case, 100);
-    frr_alone(&pair);
+    wait_for_frr(&pair);
     // Weir takes over with its higher priority, and hands over with priority 0.
-    pair.start("director", &case.weir(150));
-    weir_alone(&pair);
+    pair.start("director", &case.weir_config(150));
+    wait_for_weir(&pair);
     pair.stop_and_wait("director");
-    frr_alone(&pair);
-    // FRR stays active when Weir has a lower priority, and hands over when it stops.
-    pair.start("director", &case.weir(50));
+    wait_for_frr(&pair);
+    // FRR remains active when Weir has a lower priority, and hands over when it stops.
+    pair.start("director", &case.weir_config(50));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
     });
     assert_eq!(pair.router("director")["state"], "backup");
     frr.stop(&pair);
-    weir_alone(&pair);
+    wait_for_weir(&pair);
     Frr::start(&mut pair, case, 100);
-    frr_alone(&pair);
+    wait_for_frr(&pair);
     let router = pair.router("director");
     assert_eq!(router["state"], "backup");
     assert_eq!(router["ignored"], serde_json::json!({}), "{router}");
@@ -199,14 +201,14 @@ fn test_both_roles(case: Case) {
 #[test]
 fn version_3_works_with_frr_in_both_roles() {
     if privileged() {
-        test_both_roles(V3);
+        assert_works_in_both_roles(V3);
     }
 }
 
 #[test]
 fn version_3_over_ipv6_works_with_frr_in_both_roles() {
     if privileged() {
-        test_both_roles(Case {
+        assert_works_in_both_roles(Case {
             vip: "fe80::10",
             ..V3
         });
@@ -216,7 +218,7 @@ fn version_3_over_ipv6_works_with_frr_in_both_roles() {
 #[test]
 fn version_2_works_with_frr_in_both_roles_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        test_both_roles(Case {
+        assert_works_in_both_roles(Case {
             version: 2,
             interval: ("1s", 1000),
             vip: VIP,

@@ -9,7 +9,7 @@ use super::world::{privileged, sh};
 const INSIDE: &str = "10.8.0.10";
 
 /// Returns Weir's configuration with a virtual router on each segment.
-fn weir(priority: u8) -> String {
+fn weir_config(priority: u8) -> String {
     let router = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
             "[vrrp.{name}]\ninterface = \"{interface}\"\nvirtual_router_id = {id}\nversion = 3\n\
@@ -23,7 +23,7 @@ fn weir(priority: u8) -> String {
     )
 }
 
-fn keepalived() -> String {
+fn keepalived_config() -> String {
     let instance = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
             "vrrp_instance {name} {{\n  state BACKUP\n  interface {interface}\n  virtual_router_id {id}\n  \
@@ -38,7 +38,7 @@ fn keepalived() -> String {
     )
 }
 
-/// Returns two directors that are connected by a second segment, too.
+/// Returns two directors that are also connected by a second segment.
 fn two_segments() -> Pair {
     let pair = Pair::new();
     let (director, second) = (
@@ -55,17 +55,18 @@ fn two_segments() -> Pair {
     pair
 }
 
-/// Returns `Some(true)` if a host has the addresses of both segments, `Some(false)` if it has none.
-fn has_all(pair: &Pair, host: &str) -> Option<bool> {
+/// Returns `Some(true)` if a host has the addresses of both segments, `Some(false)` if it has neither, and `None` if it
+/// has one.
+fn has_addresses(pair: &Pair, host: &str) -> Option<bool> {
     let shown = pair.world.output(host, "ip -o addr show");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let has = [VIP, INSIDE].map(|vip| shown.contains(&format!(" {vip}/")));
-    (has[0] == has[1]).then_some(has[0])
+    let present = [VIP, INSIDE].map(|vip| shown.contains(&format!(" {vip}/")));
+    (present[0] == present[1]).then_some(present[0])
 }
 
 fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
     pair.wait_for(&format!("{host} to have both addresses"), || {
-        has_all(pair, host) == Some(true) && has_all(pair, other) == Some(false)
+        has_addresses(pair, host) == Some(true) && has_addresses(pair, other) == Some(false)
     });
 }
 
@@ -77,36 +78,36 @@ fn group_does_not_flap_while_one_segment_is_cut() {
         return;
     }
     let mut pair = two_segments();
-    start_keepalived(&mut pair, &keepalived());
+    start_keepalived(&mut pair, &keepalived_config());
     wait_for_holder(&pair, "second", "director");
-    pair.start("director", &weir(50));
+    pair.start("director", &weir_config(50));
     pair.wait_for("the active peer of both", || {
         let routers = pair.routers("director");
-        (0..2).all(|at| routers[at]["active_peer"].is_string())
+        (0..2).all(|index| routers[index]["active_peer"].is_string())
     });
     pair.cut("director");
-    let of = |name: &str| {
+    let router = |name: &str| {
         let routers = pair.routers("director");
         let routers = routers.as_array().cloned().unwrap_or_default();
         let found = routers.into_iter().find(|it| it["name"] == name);
         found.unwrap_or_default()
     };
     pair.wait_for("the first member to be ready", || {
-        let outside = of("outside");
+        let outside = router("outside");
         let reason = outside["reason"].as_str().unwrap_or_default();
         reason.contains("waiting for the other members of the group")
     });
     // Wait for several active-down intervals.
     std::thread::sleep(Duration::from_secs(4));
     for name in ["outside", "inside"] {
-        let router = of(name);
+        let member = router(name);
         assert_eq!(
-            (&router["state"], &router["takeovers"]),
+            (&member["state"], &member["takeovers"]),
             (&"backup".into(), &0.into()),
-            "{router}"
+            "{member}"
         );
     }
-    assert_eq!(has_all(&pair, "second"), Some(true));
+    assert_eq!(has_addresses(&pair, "second"), Some(true));
     // Without keepalived all members are ready.
     stop_keepalived(&pair);
     wait_for_holder(&pair, "director", "second");
@@ -119,12 +120,12 @@ fn group_takes_over_from_keepalived_and_back() {
         return;
     }
     let mut pair = two_segments();
-    start_keepalived(&mut pair, &keepalived());
+    start_keepalived(&mut pair, &keepalived_config());
     wait_for_holder(&pair, "second", "director");
-    pair.start("director", &weir(150));
+    pair.start("director", &weir_config(150));
     wait_for_holder(&pair, "director", "second");
     pair.stop_and_wait("director");
     wait_for_holder(&pair, "second", "director");
-    pair.start("director", &weir(150));
+    pair.start("director", &weir_config(150));
     wait_for_holder(&pair, "director", "second");
 }

@@ -1,4 +1,4 @@
-//! Tests Weir and keepalived as peers, in both roles. `KEEPALIVED` can name a keepalived other than the installed one.
+//! Tests Weir and keepalived as peers, in both roles. `KEEPALIVED` can be the path of another build of keepalived.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Combination {
         matches!(self.vip.as_bytes(), [b'f', ..])
     }
 
-    /// The address of a director for unicast.
+    /// Returns a director's address for unicast.
     fn host(self, number: u8) -> String {
         match self.is_v6() {
             true => format!("2001:db8::{number}"),
@@ -58,7 +58,7 @@ impl Combination {
         }
     }
 
-    fn weir(self, priority: u8, key: &str) -> String {
+    fn weir_config(self, priority: u8, key: &str) -> String {
         let Self {
             version,
             interval,
@@ -91,7 +91,7 @@ impl Combination {
         )
     }
 
-    fn keepalived(self, priority: u8) -> String {
+    fn keepalived_config(self, priority: u8) -> String {
         let Self { version, vip, .. } = self;
         let seconds = if self.interval == "1s" { "1" } else { "0.1" };
         let mut lines = Vec::new();
@@ -133,8 +133,8 @@ impl Combination {
     }
 }
 
-/// Returns the keepalived program: `KEEPALIVED` can name another one, for example a newer version.
-fn keepalived() -> String {
+/// Returns the keepalived program: the installed one, unless `KEEPALIVED` is the path of another one.
+fn keepalived_program() -> String {
     std::env::var("KEEPALIVED").unwrap_or_else(|_| "keepalived".to_owned())
 }
 
@@ -147,7 +147,7 @@ pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
     let pid = pair.path("keepalived.pid");
     let child = pair
         .world
-        .command(host, &keepalived())
+        .command(host, &keepalived_program())
         .args([
             "--dont-fork",
             "--log-console",
@@ -167,18 +167,18 @@ pub(super) fn stop_keepalived(pair: &Pair) {
     let pid = pair.path("keepalived.pid");
     pair.wait_for("keepalived", || Path::new(&pid).exists());
     sh(&format!("kill -TERM $(cat {pid})"));
-    pair.wait_for("keepalived's end", || !Path::new(&pid).exists());
+    pair.wait_for("keepalived to exit", || !Path::new(&pid).exists());
 }
 
 /// Returns whether an address is on any device of a host. With a virtual MAC address it is on a separate device.
-fn has(pair: &Pair, host: &str, address: &str) -> bool {
+fn has_address(pair: &Pair, host: &str, address: &str) -> bool {
     let shown = pair.world.output(host, "ip -o addr show");
     String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
 }
 
 /// Asserts that Weir takes over from keepalived with a higher priority and hands over with priority 0, and that
 /// keepalived does the same.
-fn test_both_roles(combination: Combination) {
+fn assert_works_in_both_roles(combination: Combination) {
     if !privileged() {
         return;
     }
@@ -199,27 +199,27 @@ fn test_both_roles(combination: Combination) {
     let key = pair.path("vrrp.key");
     fs::write(&key, format!("{KEY}\n")).expect("write the file");
     sh(&format!("chmod 600 {key}"));
-    let alone = |pair: &Pair, host: &str, other: &str| {
+    let wait_for_holder = |pair: &Pair, host: &str, other: &str| {
         pair.wait_for(&format!("{host} to have {vip}"), || {
-            has(pair, host, vip) && !has(pair, other, vip)
+            has_address(pair, host, vip) && !has_address(pair, other, vip)
         });
     };
-    start_keepalived(&mut pair, &combination.keepalived(100));
-    alone(&pair, "second", "director");
-    pair.start("director", &combination.weir(150, &key));
-    alone(&pair, "director", "second");
+    start_keepalived(&mut pair, &combination.keepalived_config(100));
+    wait_for_holder(&pair, "second", "director");
+    pair.start("director", &combination.weir_config(150, &key));
+    wait_for_holder(&pair, "director", "second");
     pair.stop_and_wait("director");
-    alone(&pair, "second", "director");
-    // keepalived stays active when Weir has a lower priority, and Weir reports it as the active peer.
-    pair.start("director", &combination.weir(50, &key));
+    wait_for_holder(&pair, "second", "director");
+    // keepalived remains active when Weir has a lower priority, and Weir reports it as the active peer.
+    pair.start("director", &combination.weir_config(50, &key));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
     });
     assert_eq!(pair.router("director")["state"], "backup");
     stop_keepalived(&pair);
-    alone(&pair, "director", "second");
-    start_keepalived(&mut pair, &combination.keepalived(100));
-    alone(&pair, "second", "director");
+    wait_for_holder(&pair, "director", "second");
+    start_keepalived(&mut pair, &combination.keepalived_config(100));
+    wait_for_holder(&pair, "second", "director");
     let router = pair.router("director");
     assert_eq!(router["state"], "backup");
     assert_eq!(router["ignored"], serde_json::json!({}), "{router}");
@@ -236,17 +236,17 @@ fn test_both_roles(combination: Combination) {
 
 #[test]
 fn version_2_works_with_keepalived() {
-    test_both_roles(V2);
+    assert_works_in_both_roles(V2);
 }
 
 #[test]
 fn version_3_works_with_keepalived() {
-    test_both_roles(V3);
+    assert_works_in_both_roles(V3);
 }
 
 #[test]
 fn version_3_unicast_works_with_keepalived() {
-    test_both_roles(Combination {
+    assert_works_in_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         ..V3
@@ -255,7 +255,7 @@ fn version_3_unicast_works_with_keepalived() {
 
 #[test]
 fn old_unicast_checksum_works_with_keepalived() {
-    test_both_roles(Combination {
+    assert_works_in_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         old: true,
@@ -265,7 +265,7 @@ fn old_unicast_checksum_works_with_keepalived() {
 
 #[test]
 fn version_3_over_ipv6_works_with_keepalived() {
-    test_both_roles(Combination {
+    assert_works_in_both_roles(Combination {
         vip: "fe80::10/64",
         ..V3
     });
@@ -273,7 +273,7 @@ fn version_3_over_ipv6_works_with_keepalived() {
 
 #[test]
 fn version_2_password_works_with_keepalived() {
-    test_both_roles(Combination {
+    assert_works_in_both_roles(Combination {
         password: true,
         ..V2
     });
@@ -281,19 +281,19 @@ fn version_2_password_works_with_keepalived() {
 
 #[test]
 fn virtual_mac_address_works_with_keepalived() {
-    test_both_roles(Combination {
+    assert_works_in_both_roles(Combination {
         virtual_mac: true,
         ..V3
     });
 }
 
 /// Returns keepalived's version, which it prints to standard error.
-fn version() -> Vec<u32> {
-    let version = std::process::Command::new(keepalived())
+fn keepalived_version() -> Vec<u32> {
+    let output = std::process::Command::new(keepalived_program())
         .arg("--version")
         .output()
         .expect("run keepalived");
-    let text = String::from_utf8_lossy(&version.stderr).into_owned();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let first = text.lines().next().unwrap_or_default();
     println!("{first}");
     let number = first.split(" v").nth(1).unwrap_or_default();
@@ -302,28 +302,28 @@ fn version() -> Vec<u32> {
     parts.collect()
 }
 
-/// Tests every combination that keepalived supports. Each version of keepalived is tested by setting `KEEPALIVED`.
+/// Tests every combination that the installed keepalived, or that of `KEEPALIVED`, supports.
 fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
-    let version = version();
+    let version = keepalived_version();
     for vip in addresses {
         for bits in 0..64_u32 {
-            let on = |bit: u32| bits & (1 << bit) != 0;
+            let is_set = |bit: u32| bits & (1 << bit) != 0;
             let combination = Combination {
                 vip,
-                unicast: on(0),
-                password: on(1),
-                plain: on(2),
-                hmac: on(3),
-                virtual_mac: on(4),
-                old: on(5),
+                unicast: is_set(0),
+                password: is_set(1),
+                plain: is_set(2),
+                hmac: is_set(3),
+                virtual_mac: is_set(4),
+                old: is_set(5),
                 ..base
             };
-            // These combinations do not exist: passwords are those of version 2, which has one checksum, as has IPv6;
-            // the old checksum is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has
-            // one kind of authentication at a time.
+            // Only version 2 has passwords, and not together with an HMAC. Only version 3 over IPv4 has a choice of
+            // checksums, and the old unicast checksum contains a pseudo header. Weir's virtual MAC address requires
+            // multicast.
             let is_possible = !(combination.password
                 && (combination.version == 3 || combination.hmac)
                 || combination.plain && (combination.version == 2 || combination.is_v6())
@@ -339,7 +339,7 @@ fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
                 println!("unsupported by this keepalived: {combination:?}");
             } else if is_possible {
                 println!("{combination:?}");
-                test_both_roles(combination);
+                assert_works_in_both_roles(combination);
             }
         }
     }

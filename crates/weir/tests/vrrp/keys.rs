@@ -10,7 +10,7 @@ use super::config;
 use super::pair::{Pair, VIP};
 use super::world::{privileged, sh};
 
-fn text(pair: &Pair, host: &str, command: &str) -> String {
+fn command_output(pair: &Pair, host: &str, command: &str) -> String {
     String::from_utf8_lossy(&pair.world.output(host, command).stdout).into_owned()
 }
 
@@ -25,28 +25,31 @@ fn routes_and_rules_follow_state() {
                 \"10.0.0.2\" }]\nrules = [{ from = \"10.0.0.10\", table = 100, priority = 1000 }]\n\
                 start_delay = \"300ms\"\ngarp_refresh = \"1s\"";
     pair.start("director", &config(255, more));
-    let routes = |pair: &Pair| text(pair, "director", "ip route show table 100");
-    let rules = |pair: &Pair| text(pair, "director", "ip rule");
+    let routes = |pair: &Pair| command_output(pair, "director", "ip route show table 100");
+    let rules = |pair: &Pair| command_output(pair, "director", "ip rule");
     pair.wait_for("the route and the rule", || {
         routes(&pair).contains("10.8.0.0/16 via 10.0.0.2 dev eth0 proto keepalived")
             && rules(&pair).contains("1000:\tfrom 10.0.0.10 lookup 100")
     });
     // A restarted helper keeps the route and the rule.
-    let helper = pair.process("director", "helper");
+    let helper = pair.process_id("director", "helper");
     pair.wait_for("the helper to be old enough", || {
         pair.age("director", "helper") > super::MIN_PROCESS_AGE
     });
     pair.kill(helper);
     pair.wait_for("the next helper", || {
-        pair.find("director", "helper")
+        pair.find_process("director", "helper")
             .is_some_and(|it| it != helper)
     });
     pair.weir("director", &["vrrp", "outside", "release"]);
-    pair.wait_for("their end", || {
+    pair.wait_for("the removal of the route and the rule", || {
         !routes(&pair).contains("10.8.0.0") && !rules(&pair).contains("10.0.0.10")
     });
-    let own = text(&pair, "director", "ip route");
-    assert!(own.contains("10.9.0.0/16 via 10.0.0.2"), "{own}");
+    let main_routes = command_output(&pair, "director", "ip route");
+    assert!(
+        main_routes.contains("10.9.0.0/16 via 10.0.0.2"),
+        "{main_routes}"
+    );
 }
 
 #[test]
@@ -57,22 +60,22 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     let mut pair = Pair::new();
     let more = "virtual_mac = true";
     pair.start("director", &config(150, more));
-    let device = |pair: &Pair| text(pair, "director", "ip addr show dev vrrp.51");
+    let device = |pair: &Pair| command_output(pair, "director", "ip addr show dev vrrp.51");
     pair.wait_for("the device", || device(&pair).contains(" 10.0.0.10/24"));
     assert!(device(&pair).contains("00:00:5e:00:01:33"));
     let setting = |pair: &Pair| {
-        text(
+        command_output(
             pair,
             "director",
             "cat /proc/sys/net/ipv4/conf/eth0/arp_ignore",
         )
     };
     assert_eq!(setting(&pair), "1\n");
-    pair.wait_for("an answer by the virtual MAC address", || {
+    pair.wait_for("a reply from the virtual MAC address", || {
         let ping = pair
             .world
             .output("client", &format!("ping -c 1 -W 1 {VIP}"));
-        let neighbour = text(&pair, "client", &format!("ip neigh show {VIP}"));
+        let neighbour = command_output(&pair, "client", &format!("ip neigh show {VIP}"));
         ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
     });
     // The other director takes over the same MAC address, and hands it back.
@@ -82,11 +85,11 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     });
     pair.weir("director", &["vrrp", "outside", "release"]);
     pair.wait_for("the other device", || {
-        text(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
+        command_output(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
     pair.wait_for("the end of the device", || device(&pair).is_empty());
     assert_eq!(setting(&pair), "0\n");
-    pair.wait_for("an answer of the other one", || {
+    pair.wait_for("a reply of the other director", || {
         let ping = pair
             .world
             .output("client", &format!("ping -c 1 -W 1 {VIP}"));
@@ -97,22 +100,23 @@ fn virtual_mac_address_is_used_and_settings_are_restored() {
     // source.
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("the first device again", || {
-        !device(&pair).is_empty() && text(&pair, "second", "ip addr show dev vrrp.51").is_empty()
+        !device(&pair).is_empty()
+            && command_output(&pair, "second", "ip addr show dev vrrp.51").is_empty()
     });
     pair.weir("director", &["vrrp", "outside", "release"]);
     pair.wait_for("the other device again", || {
-        text(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
+        command_output(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
 
     // `weir clean` removes what a killed director leaves behind, and restores the settings.
     for name in ["vrrp-agent", "helper"] {
-        pair.suspend(pair.process("second", name));
+        pair.suspend(pair.process_id("second", name));
     }
     pair.kill_all("second");
-    assert!(!text(&pair, "second", "ip addr show dev vrrp.51").is_empty());
+    assert!(!command_output(&pair, "second", "ip addr show dev vrrp.51").is_empty());
     pair.weir("second", &["clean"]);
-    assert!(text(&pair, "second", "ip addr show dev vrrp.51").is_empty());
-    let restored = text(
+    assert!(command_output(&pair, "second", "ip addr show dev vrrp.51").is_empty());
+    let restored = command_output(
         &pair,
         "second",
         "cat /proc/sys/net/ipv4/conf/eth0/arp_ignore",
@@ -208,7 +212,7 @@ fn loss_of_data_plane_releases_addresses() {
     pair.wait_for_state("director", "active");
 }
 
-/// `track_interface`.
+/// Tests `track_interface`.
 #[test]
 fn interface_without_link_is_fault_unless_untracked() {
     if !privileged() {
@@ -237,11 +241,11 @@ fn group_fifo_and_program_are_notified() {
         pair.path("notify"),
     );
     sh(&format!("mkfifo {fifo}"));
-    pair.script(&notify, &format!("echo \"$@\" $(id -un) >> {log}"));
+    pair.write_script(&notify, &format!("echo \"$@\" $(id -un) >> {log}"));
     sh(&format!(
         "touch {log} && chmod 666 {log} && chmod 755 $(dirname {log})"
     ));
-    let reading = fs::OpenOptions::new()
+    let reader = fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(&fifo)
@@ -250,7 +254,7 @@ fn group_fifo_and_program_are_notified() {
         "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"daemon\""
     );
     pair.start("director", &config(255, &more));
-    let mut lines = BufReader::new(reading).lines();
+    let mut lines = BufReader::new(reader).lines();
     let mut found = Vec::new();
     while !(found.contains(&"INSTANCE \"outside\" MASTER 255".to_owned())
         && found.contains(&"GROUP \"pair\" MASTER 0".to_owned()))
@@ -287,25 +291,24 @@ fn proxied_connection_is_reset_after_failover() {
         .spawn()
         .expect("start socat");
     pair.world.adopt(server);
-    let opened = pair.world.inside("client", || {
+    let client = pair.world.spawn_on("client", || {
         let mut attempts = 0;
         loop {
             let mut stream = TcpStream::connect((VIP, 8080)).expect("connect");
             stream
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .expect("set the read timeout");
-            let mut answer = [0; 1];
-            let is_echoed =
-                stream.write_all(b"a").is_ok() && stream.read_exact(&mut answer).is_ok();
+            let mut echo = [0; 1];
+            let is_echoed = stream.write_all(b"a").is_ok() && stream.read_exact(&mut echo).is_ok();
             if is_echoed {
                 return stream;
             }
             attempts += 1;
-            assert!(attempts < 100, "no answer after {attempts} attempts");
+            assert!(attempts < 100, "no echo after {attempts} attempts");
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    let mut stream = opened.join().expect("thread panicked");
+    let mut stream = client.join().expect("thread panicked");
     pair.cut("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     let error = loop {
@@ -325,7 +328,7 @@ fn agent_has_one_capability_seccomp_filter_and_real_time_priority() {
     let mut pair = Pair::new();
     pair.start("director", &config(255, ""));
     pair.wait_for_holder("director");
-    let agent = pair.process("director", "vrrp-agent");
+    let agent = pair.process_id("director", "vrrp-agent");
     let status = fs::read_to_string(format!("/proc/{agent}/status"))
         .expect("read the process's file in /proc");
     // CAP_NET_RAW is number 13.

@@ -1,4 +1,5 @@
-//! Tests of addresses on another interface than the advertisements (keepalived's `virtual_ipaddress { IP dev IF }`).
+//! Tests of addresses on an interface other than that of the advertisements (keepalived's
+//! `virtual_ipaddress { IP dev IF }`).
 
 use super::config;
 use super::pair::Pair;
@@ -7,8 +8,8 @@ use super::world::{privileged, sh};
 const ADDRESS: &str = "10.9.0.10";
 
 fn addresses_of(pair: &Pair, interface: &str) -> String {
-    let shown = format!("ip -o addr show dev {interface}");
-    let output = pair.world.output("director", &shown);
+    let command = format!("ip -o addr show dev {interface}");
+    let output = pair.world.output("director", &command);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -43,11 +44,11 @@ fn address_is_added_and_announced_on_its_interface() {
     });
     assert!(!addresses_of(&pair, "eth0").contains(ADDRESS));
     pair.wait_for("the announcement", || {
-        let shown = format!("ip neigh show {ADDRESS} dev far");
-        let output = pair.world.output("client", &shown);
+        let command = format!("ip neigh show {ADDRESS} dev far");
+        let output = pair.world.output("client", &command);
         String::from_utf8_lossy(&output.stdout).contains("lladdr")
     });
-    // Without `interface` of its own, the address is on the virtual router's interface.
+    // Without `other_interfaces`, the address is on the virtual router's interface.
     pair.reload(
         "director",
         &config(150, &format!("excluded_addresses = [\"{ADDRESS}/24\"]")),

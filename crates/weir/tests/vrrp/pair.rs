@@ -16,6 +16,7 @@ pub(crate) const VIP: &str = "10.0.0.10";
 /// Programs are normally loaded within seconds; slow machines need longer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Two directors, `director` and `second`, and a client.
 pub(crate) struct Pair {
     pub(crate) world: World,
     /// Process ids of the keepers, by host.
@@ -93,7 +94,7 @@ impl Pair {
             .to_owned()
     }
 
-    pub(crate) fn script(&self, path: &str, line: &str) {
+    pub(crate) fn write_script(&self, path: &str, line: &str) {
         fs::write(path, format!("#!/bin/sh\n{line}\n")).expect("write the file");
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set the file mode");
     }
@@ -145,11 +146,11 @@ impl Pair {
             let output = self.world.output(host, command);
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let known = shown(host, &format!("ip neigh show {VIP}"));
+        let neighbour = shown(host, &format!("ip neigh show {VIP}"));
         let link = shown(director, "ip -o link show dev eth0");
         let mut words = link.split_whitespace();
         words.find(|word| *word == "link/ether");
-        words.next().is_some_and(|mac| known.contains(mac))
+        words.next().is_some_and(|mac| neighbour.contains(mac))
     }
 
     pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
@@ -175,7 +176,7 @@ impl Pair {
     }
 
     /// Returns the process id of the child of a host's keeper that runs a command.
-    pub(crate) fn find(&self, host: &str, command: &str) -> Option<u32> {
+    pub(crate) fn find_process(&self, host: &str, command: &str) -> Option<u32> {
         let keeper = self.keepers.get(host)?;
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
         children
@@ -192,14 +193,14 @@ impl Pair {
             })
     }
 
-    pub(crate) fn process(&self, host: &str, command: &str) -> u32 {
-        self.find(host, command)
+    pub(crate) fn process_id(&self, host: &str, command: &str) -> u32 {
+        self.find_process(host, command)
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
     }
 
     /// Returns how long a child of a host's keeper has been running, or zero if there is none.
     pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
-        let Some(pid) = self.find(host, command) else {
+        let Some(pid) = self.find_process(host, command) else {
             return Duration::ZERO;
         };
         let started = fs::metadata(format!("/proc/{pid}")).and_then(|it| it.modified());
@@ -210,7 +211,7 @@ impl Pair {
     }
 
     pub(crate) fn daemon(&self, host: &str) -> u32 {
-        self.process(host, "run")
+        self.process_id(host, "run")
     }
 
     pub(crate) fn kill(&self, pid: u32) {
@@ -229,11 +230,11 @@ impl Pair {
     pub(crate) fn kill_all(&mut self, host: &str) {
         let mut all: Vec<u32> = ["run", "vrrp-agent", "helper"]
             .iter()
-            .filter_map(|name| self.find(host, name))
+            .filter_map(|name| self.find_process(host, name))
             .collect();
         all.insert(0, self.keepers.remove(host).expect("process is running"));
         all.iter().for_each(|pid| signal(*pid, Signal::KILL));
-        self.wait_for("the end of all", || {
+        self.wait_for("all processes to exit", || {
             all.iter().all(|pid| {
                 let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
                 stat.is_empty() || stat.contains(") Z ")
@@ -249,17 +250,17 @@ impl Pair {
         );
     }
 
-    /// Stops `weir run` and waits until it has ended.
+    /// Stops `weir run` and waits until it has exited.
     pub(crate) fn stop_and_wait(&mut self, host: &str) {
         let keeper = self.keepers.get(host).copied().expect("process is running");
         self.stop(host);
-        self.wait_for("the end", || {
+        self.wait_for("the keeper to exit", || {
             let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
         });
     }
 
-    /// Removes the host's port from the bridge: no packet passes, but the carrier stays.
+    /// Removes the host's port from the bridge: no packet passes, but the link keeps its carrier.
     pub(crate) fn cut(&self, host: &str) {
         sh(&format!(
             "ip -n {} link set {host} nomaster",
@@ -267,7 +268,8 @@ impl Pair {
         ));
     }
 
-    pub(crate) fn join(&self, host: &str) {
+    /// Adds the host's port to the bridge again.
+    pub(crate) fn reconnect(&self, host: &str) {
         sh(&format!(
             "ip -n {} link set {host} master br0",
             self.world.namespace("wire")
@@ -293,6 +295,6 @@ fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(Pid::from_raw)
-        .expect("parse the process id");
+        .expect("process id is valid");
     kill_process(pid, signal).expect("send a signal to the process");
 }

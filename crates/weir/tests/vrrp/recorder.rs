@@ -18,12 +18,12 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// An advertisement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Advertisement {
-    pub(super) at: Instant,
+    pub(super) received_at: Instant,
     pub(super) source: IpAddr,
     pub(super) priority: u8,
 }
 
-/// A period during which a director advertised without a gap of more than `GAP` intervals.
+/// A period during which a director advertised without a gap of three or more intervals.
 #[derive(Clone, Copy, Debug)]
 struct ActivePeriod {
     source: IpAddr,
@@ -43,18 +43,18 @@ impl Recorder {
         let index = index_of_eth0(pair);
         let stop = Arc::new(AtomicBool::new(false));
         let received = Arc::new(Mutex::new(Vec::new()));
-        let (ended, list) = (Arc::clone(&stop), Arc::clone(&received));
-        let thread = pair.world.inside("client", move || {
+        let (stopped, list) = (Arc::clone(&stop), Arc::clone(&received));
+        let thread = pair.world.spawn_on("client", move || {
             let group = Some(GROUP.into());
             let socket = RawIpSocket::open(PROTOCOL, "eth0", index, CLIENT.into(), group);
             let socket = socket.expect("open a raw socket");
-            while !ended.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 while let Ok(Some(packet)) = socket.receive() {
-                    let at = Instant::now();
+                    let received_at = Instant::now();
                     list.lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(Advertisement {
-                            at,
+                            received_at,
                             source: packet.source,
                             // The offset is the same in versions 2 and 3.
                             priority: packet.bytes[2],
@@ -83,8 +83,8 @@ impl Recorder {
         let times: Vec<Instant> = self
             .received()
             .iter()
-            .filter(|it| it.source == source && it.at >= since)
-            .map(|it| it.at)
+            .filter(|it| it.source == source && it.received_at >= since)
+            .map(|it| it.received_at)
             .collect();
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
         gaps.max()
@@ -95,13 +95,13 @@ impl Recorder {
     pub(super) fn longest_overlap(&self, since: Instant, interval: Duration) -> Duration {
         let periods = periods(&self.received(), since, interval);
         let mut longest = Duration::ZERO;
-        for (at, one) in periods.iter().enumerate() {
-            for other in periods[at + 1..]
+        for (index, period) in periods.iter().enumerate() {
+            for other in periods[index + 1..]
                 .iter()
-                .filter(|it| it.source != one.source)
+                .filter(|it| it.source != period.source)
             {
-                let end = one.last.min(other.last);
-                longest = longest.max(end.saturating_duration_since(one.first.max(other.first)));
+                let end = period.last.min(other.last);
+                longest = longest.max(end.saturating_duration_since(period.first.max(other.first)));
             }
         }
         longest
@@ -122,7 +122,7 @@ fn index_of_eth0(pair: &Pair) -> u32 {
 fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Vec<ActivePeriod> {
     let mut periods: Vec<ActivePeriod> = Vec::new();
     let mut ended: Vec<IpAddr> = Vec::new();
-    for it in received.iter().filter(|it| it.at >= since) {
+    for it in received.iter().filter(|it| it.received_at >= since) {
         if it.priority == 0 {
             ended.push(it.source);
             continue;
@@ -134,11 +134,13 @@ fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Ve
             .rev()
             .find(|period| period.source == it.source);
         match running {
-            Some(period) if !was_ended && it.at - period.last < interval * 3 => period.last = it.at,
+            Some(period) if !was_ended && it.received_at - period.last < interval * 3 => {
+                period.last = it.received_at
+            }
             _ => periods.push(ActivePeriod {
                 source: it.source,
-                first: it.at,
-                last: it.at,
+                first: it.received_at,
+                last: it.received_at,
             }),
         }
     }
@@ -162,7 +164,7 @@ fn overlap_is_time_with_two_active_directors() {
     let received = |list: &[(u64, usize, u8)]| -> Vec<Advertisement> {
         list.iter()
             .map(|(ms, source, priority)| Advertisement {
-                at: start + Duration::from_millis(*ms),
+                received_at: start + Duration::from_millis(*ms),
                 source: sources[*source],
                 priority: *priority,
             })

@@ -1,5 +1,5 @@
 //! Tests random faults of two directors while a recorder receives their advertisements: after each schedule, exactly
-//! one director is active, and two were never active for longer than the RFC allows.
+//! one director is active, and both were never active for longer than the RFC allows.
 //!
 //! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
 
@@ -51,9 +51,9 @@ fn priority(host: &str) -> u8 {
 fn cause(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
         Fault::Cut => pair.cut(host),
-        Fault::Pause => pair.suspend(pair.process(host, "vrrp-agent")),
-        Fault::KillAgent => pair.kill(pair.process(host, "vrrp-agent")),
-        Fault::KillHelper => pair.kill(pair.process(host, "helper")),
+        Fault::Pause => pair.suspend(pair.process_id(host, "vrrp-agent")),
+        Fault::KillAgent => pair.kill(pair.process_id(host, "vrrp-agent")),
+        Fault::KillHelper => pair.kill(pair.process_id(host, "helper")),
         Fault::KillDaemon => pair.kill(pair.daemon(host)),
         Fault::Release => drop(pair.weir(host, &["vrrp", "outside", "release"])),
         Fault::Reload => pair.reload(host, &config(priority(host), "garp_refresh = \"1s\"")),
@@ -63,8 +63,8 @@ fn cause(pair: &mut Pair, host: &str, fault: Fault) {
 
 fn repair(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
-        Fault::Cut => pair.join(host),
-        Fault::Pause => pair.resume(pair.process(host, "vrrp-agent")),
+        Fault::Cut => pair.reconnect(host),
+        Fault::Pause => pair.resume(pair.process_id(host, "vrrp-agent")),
         Fault::Release => drop(pair.weir(host, &["vrrp", "outside", "resume"])),
         Fault::Reload => pair.reload(host, &config(priority(host), "")),
         Fault::Stop => pair.start(host, &config(priority(host), "")),
@@ -72,7 +72,7 @@ fn repair(pair: &mut Pair, host: &str, fault: Fault) {
             pair.wait_for("all processes", || {
                 ["run", "vrrp-agent", "helper"]
                     .iter()
-                    .all(|name| pair.find(host, name).is_some())
+                    .all(|name| pair.find_process(host, name).is_some())
                     && pair.try_weir(host, &["vrrp"]).status.success()
             })
         }
@@ -80,7 +80,7 @@ fn repair(pair: &mut Pair, host: &str, fault: Fault) {
 }
 
 /// Runs a schedule of one to three faults, each at one of the directors. Returns the faults.
-fn schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, Fault)> {
+fn run_schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..=random.below(3) {
         let host = HOSTS[random.below(2) as usize];
@@ -100,14 +100,14 @@ fn schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, Faul
     faults
 }
 
-fn run(default: u64, limit: Option<Duration>) {
-    let number = |name: &str, default| {
+fn run_schedules(default: u64, limit: Option<Duration>) {
+    let number_from_environment = |name: &str, default| {
         let text = std::env::var(name).ok();
         text.and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let (first, count) = (
-        number("WEIR_VRRP_SEED", 1),
-        number("WEIR_VRRP_WIRE_SCHEDULES", default),
+        number_from_environment("WEIR_VRRP_SEED", 1),
+        number_from_environment("WEIR_VRRP_WIRE_SCHEDULES", default),
     );
     println!("seeds {first} to {}", first + count - 1);
     let mut pair = two_directors();
@@ -115,7 +115,7 @@ fn run(default: u64, limit: Option<Duration>) {
     let mut longest = Duration::ZERO;
     for seed in first..first + count {
         let since = Instant::now();
-        let faults = schedule(&mut pair, &mut SplitMix64::new(seed));
+        let faults = run_schedule(&mut pair, &mut SplitMix64::new(seed));
         pair.wait_for(
             &format!("one active director, seed {seed}: {faults:?}"),
             || {
@@ -129,24 +129,27 @@ fn run(default: u64, limit: Option<Duration>) {
         longest = longest.max(overlap);
         assert!(
             limit.is_none_or(|limit| overlap <= limit),
-            "seed {seed}: two were active for {overlap:?}: {faults:?}"
+            "seed {seed}: two directors were active for {overlap:?}: {faults:?}"
         );
     }
-    assert!(!recorder.received().is_empty(), "nothing was recorded");
-    println!("{count} schedules; two were active for {longest:?} at most");
+    assert!(
+        !recorder.received().is_empty(),
+        "the recorder must receive advertisements"
+    );
+    println!("{count} schedules; two directors were active for {longest:?} at most");
 }
 
-/// Has no limit for the overlap, because the machine may be slow.
+/// Does not limit the overlap, because the machine may be slow.
 #[test]
 fn one_director_is_active_after_random_faults() {
     if privileged() {
-        run(SCHEDULES, None);
+        run_schedules(SCHEDULES, None);
     }
 }
 
 #[test]
-fn two_directors_are_never_active_for_long_at_length() {
+fn overlap_of_active_directors_stays_below_limit_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        run(SOAK_SCHEDULES, Some(MAX_OVERLAP));
+        run_schedules(SOAK_SCHEDULES, Some(MAX_OVERLAP));
     }
 }

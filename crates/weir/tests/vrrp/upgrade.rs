@@ -14,26 +14,26 @@ fn upgrade_does_not_interrupt_advertisements_at_length() {
         return;
     }
     // A longer interval gives slow machines half a second for what normally takes some milliseconds.
-    let second = |priority| config(priority, "").replace("100ms", "1s");
+    let config_1s = |priority| config(priority, "").replace("100ms", "1s");
     let mut pair = Pair::new();
-    pair.start("director", &second(150));
+    pair.start("director", &config_1s(150));
     pair.wait_for_state("director", "active");
-    pair.start("second", &second(100));
+    pair.start("second", &config_1s(100));
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
     let recorder = Recorder::start(&pair);
     let sent = |pair: &Pair| pair.router("director")["sent"].as_u64().unwrap_or(0);
     pair.wait_for("an advertisement", || !recorder.received().is_empty());
-    let since = recorder.received()[0].at;
+    let since = recorder.received()[0].received_at;
     // A program that is the same file would not be started again.
     let next = pair.path("weir-next");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copy the file");
     for program in [next.as_str(), env!("CARGO_BIN_EXE_weir")] {
-        let agent = pair.process("director", "vrrp-agent");
+        let agent = pair.process_id("director", "vrrp-agent");
         pair.weir("director", &["upgrade", program]);
         pair.wait_for("the next agent", || {
-            pair.find("director", "vrrp-agent")
+            pair.find_process("director", "vrrp-agent")
                 .is_some_and(|next| next != agent)
         });
         let count = recorder.received().len();

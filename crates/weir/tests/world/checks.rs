@@ -2,8 +2,8 @@
 
 use super::{Family, World};
 
-/// Returns a configuration with a pool and a service for each named check of server 0; service `n` listens on port
-/// `1000 + n`.
+/// Returns a configuration with a pool and a service for each check (name, keys) of server 0. Service `n` listens on
+/// port `1000 + n`.
 pub fn config(checks: &[(&str, impl AsRef<str>)], timeout: &str) -> String {
     let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
     for (n, (name, check)) in (0..).zip(checks) {

@@ -34,9 +34,9 @@ impl World {
         }
     }
 
-    /// Sends one datagram to `to` from a new port; returns the reply.
+    /// Sends a datagram from a new port until a reply arrives, up to three times; returns the reply.
     pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
-        self.inside("client", move || {
+        self.spawn_on("client", move || {
             let any: IpAddr = if to.is_ipv4() {
                 Ipv4Addr::UNSPECIFIED.into()
             } else {
@@ -59,14 +59,14 @@ impl World {
         .expect("client thread panicked")
     }
 
-    /// Opens `count` connections one after the other and keeps them open; returns how many succeeded.
-    pub fn hold(&self, to: SocketAddr, count: usize) -> usize {
-        self.inside("client", move || {
-            let mut made = Vec::new();
+    /// Opens `count` connections one after the other and closes all of them at the end; returns how many succeeded.
+    pub fn open_connections(&self, to: SocketAddr, count: usize) -> usize {
+        self.spawn_on("client", move || {
+            let mut streams = Vec::new();
             for _ in 0..count {
-                made.extend(TcpStream::connect_timeout(&to, Duration::from_millis(700)).ok());
+                streams.extend(TcpStream::connect_timeout(&to, Duration::from_millis(700)).ok());
             }
-            made.len()
+            streams.len()
         })
         .join()
         .expect("client thread panicked")
@@ -74,23 +74,23 @@ impl World {
 
     /// Sends `bytes` bytes to a sink; returns the sink's byte count and hash.
     pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
-        self.inside("client", move || -> std::io::Result<(u64, u64)> {
+        self.spawn_on("client", move || -> std::io::Result<(u64, u64)> {
             let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
             stream.set_write_timeout(Some(Duration::from_secs(20)))?;
             stream.set_read_timeout(Some(Duration::from_secs(20)))?;
             let data: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
             stream.write_all(&data)?;
             stream.shutdown(std::net::Shutdown::Write)?;
-            let mut answer = [0; 16];
-            stream.read_exact(&mut answer)?;
-            let word = |at: usize| {
+            let mut reply = [0; 16];
+            stream.read_exact(&mut reply)?;
+            let number = |offset: usize| {
                 u64::from_be_bytes(
-                    answer[at..at + 8]
+                    reply[offset..offset + 8]
                         .try_into()
                         .expect("slice has eight bytes"),
                 )
             };
-            Ok((word(0), word(8)))
+            Ok((number(0), number(8)))
         })
         .join()
         .expect("client thread panicked")

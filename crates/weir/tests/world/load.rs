@@ -14,13 +14,13 @@ const CONNECTIONS: usize = 20;
 /// Sends one request over an open connection and reads the response.
 fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")?;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut buffer = [0; 4096];
     // The body is one line without a carriage return.
-    while !answer.ends_with(b"\n") || answer.ends_with(b"\r\n") {
+    while !response.ends_with(b"\n") || response.ends_with(b"\r\n") {
         match stream.read(&mut buffer)? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            length => answer.extend_from_slice(&buffer[..length]),
+            length => response.extend_from_slice(&buffer[..length]),
         }
     }
     Ok(())
@@ -46,16 +46,16 @@ impl Load {
             exchanges: Arc::new(AtomicU64::new(0)),
             clients: Vec::new(),
         };
-        for stays in [true, true, false] {
+        for is_persistent in [true, true, false] {
             let (stop, exchanges) = (Arc::clone(&load.stop), Arc::clone(&load.exchanges));
-            load.clients.push(world.inside("client", move || {
+            load.clients.push(world.spawn_on("client", move || {
                 let mut streams = Vec::new();
                 for _ in 0..CONNECTIONS {
                     streams.push(connect(to)?);
                 }
                 while !stop.load(Ordering::Relaxed) {
                     for stream in &mut streams {
-                        if !stays {
+                        if !is_persistent {
                             *stream = connect(to)?;
                         }
                         exchange(stream)?;
@@ -71,7 +71,7 @@ impl Load {
     /// Waits until `more` further requests have been answered, or a client has failed.
     pub fn wait_for_more(&self, more: u64) {
         let before = self.exchanges.load(Ordering::Relaxed);
-        wait_for("exchanges", Duration::from_secs(60), || {
+        wait_for("more exchanges", Duration::from_secs(60), || {
             self.exchanges.load(Ordering::Relaxed) >= before + more
                 || self.clients.iter().any(JoinHandle::is_finished)
         });
@@ -108,18 +108,22 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
     // Flows may end between the reading of the servers' counts and the walk over the table.
-    wait_for("exact counts", Duration::from_secs(60), || {
-        let status = world.status();
-        let services = status["services"]
-            .as_array()
-            .expect("services is an array")
-            .iter();
-        let counted: u64 = services.map(entries_of).sum();
-        let entries = status["flows"]["entries"]
-            .as_u64()
-            .expect("count is a number");
-        counted == entries
-    });
+    wait_for(
+        "counts that match the flow table",
+        Duration::from_secs(60),
+        || {
+            let status = world.status();
+            let services = status["services"]
+                .as_array()
+                .expect("services is an array")
+                .iter();
+            let counted: u64 = services.map(entries_of).sum();
+            let entries = status["flows"]["entries"]
+                .as_u64()
+                .expect("count is a number");
+            counted == entries
+        },
+    );
 }
 
 /// Returns the number of table entries that a service's counts imply: two per flow under `nat`, one per persistent

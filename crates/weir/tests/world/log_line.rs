@@ -6,8 +6,8 @@ pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
     log.lines().find(|line| {
         let plain = without_quoted(line);
         plain.split(' ').any(is_debug_output)
-            || plain.match_indices(" {").any(|(at, _)| {
-                let word = plain[..at].rsplit([' ', '=', '(']).next().unwrap_or("");
+            || plain.match_indices(" {").any(|(index, _)| {
+                let word = plain[..index].rsplit([' ', '=', '(']).next().unwrap_or("");
                 is_type_name(word)
             })
     })
@@ -29,21 +29,21 @@ fn is_type_name(word: &str) -> bool {
 
 fn is_debug_output(word: &str) -> bool {
     let value = word.rsplit('=').next().unwrap_or(word);
-    let variant = word
+    let is_variant = word
         .split_once('(')
         .is_some_and(|(name, _)| is_type_name(name.rsplit('=').next().unwrap_or(name)));
-    let duration = word.contains('=')
+    let is_duration = word.contains('=')
         && ["ns", "µs", "ms", "s"].iter().any(|unit| {
             let number = value.strip_suffix(unit);
             number.is_some_and(|number| number.parse::<f64>().is_ok())
         });
-    variant || duration || word.contains('=') && value == "None"
+    is_variant || is_duration || word.contains('=') && value == "None"
 }
 
 #[test]
 fn debug_output_is_distinguished_from_text() {
     for line in [
-        " INFO an operator's word pool=\"app\" request=State(Drain)",
+        " INFO an operator's override pool=\"app\" request=State(Drain)",
         "WARN x error=Os { code: 2, kind: NotFound }",
         "WARN x since=None",
         "ERROR x pause=100ms",

@@ -83,6 +83,7 @@ pub fn bracketed(address: IpAddr) -> String {
     }
 }
 
+/// The namespaces of one test, with the processes and threads in them.
 pub struct World {
     tag: String,
     directory: PathBuf,
@@ -225,7 +226,7 @@ impl World {
     }
 
     /// Runs `work` on a new thread in a host's network namespace.
-    pub fn inside<T: Send + 'static>(
+    pub fn spawn_on<T: Send + 'static>(
         &self,
         host: &str,
         work: impl FnOnce() -> T + Send + 'static,
@@ -249,7 +250,7 @@ impl World {
     }
 
     /// Registers an additional namespace of a test, to be removed with the network.
-    pub fn own_namespace(&mut self, host: &str) {
+    pub fn register_namespace(&mut self, host: &str) {
         self.more_hosts.push(host.to_owned());
     }
 
@@ -276,7 +277,7 @@ pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
 
-/// Waits until `condition` is true. Panics with its name after `limit`.
+/// Waits until `condition` is true. Panics with `what` after `limit`.
 pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {

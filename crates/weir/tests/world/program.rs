@@ -13,18 +13,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
 
 /// Returns the path of the program under test.
-pub fn present() -> &'static Path {
+pub fn program_under_test() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_weir"))
 }
 
 impl World {
-    /// Returns a command that runs `weir` on a host, with this network's directories.
+    /// Returns a command that runs `weir` on a host, with the directories of this test.
     pub fn weir(&self, host: &str) -> Command {
-        self.weir_by(present(), host)
+        self.weir_with(program_under_test(), host)
     }
 
     /// Like [`Self::weir`], with another build.
-    pub fn weir_by(&self, program: &Path, host: &str) -> Command {
+    pub fn weir_with(&self, program: &Path, host: &str) -> Command {
         let mut command = self.command(host, program.to_str().expect("path is valid UTF-8"));
         command
             .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
@@ -48,11 +48,11 @@ impl World {
 
     /// Starts the daemon on the director and waits until it responds. Returns the process id.
     pub fn start_director(&mut self, config: &str) -> u32 {
-        self.start_director_by(present(), config)
+        self.start_director_with(program_under_test(), config)
     }
 
     /// Like [`Self::start_director`], with another build.
-    pub fn start_director_by(&mut self, program: &Path, config: &str) -> u32 {
+    pub fn start_director_with(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
             .create(true)
@@ -60,7 +60,7 @@ impl World {
             .open(self.path("director.log"))
             .expect("open the log file");
         let child = self
-            .weir_by(program, "director")
+            .weir_with(program, "director")
             .args(["run", "-c"])
             .arg(path)
             .stdin(Stdio::null())
@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Sends SIGSTOP to the process that serves the director's socket. Returns its process id.
-    pub fn stop_daemon(&self) -> Pid {
+    pub fn suspend_daemon(&self) -> Pid {
         let socket = self.path("run-director").join("weir.sock");
         let stream = UnixStream::connect(socket).expect("connect to the daemon");
         let peer =
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Moves the director's addresses to a bridge over eth0. The bridge driver does not support XDP.
-    pub fn bridge_in_director(&self) {
+    pub fn move_director_to_bridge(&self) {
         self.ip(
             "director",
             "link add br0 type bridge forward_delay 0 mcast_snooping 0",
@@ -216,12 +216,12 @@ impl World {
     }
 
     /// Moves the director's addresses to a macvlan over eth0.
-    pub fn macvlan_in_director(&self) {
+    pub fn move_director_to_macvlan(&self) {
         self.ip(
             "director",
             "link add mv0 link eth0 type macvlan mode bridge",
         );
-        // Only the device that has the address may answer ARP requests for it.
+        // Only the device that has the address may reply to ARP requests for it.
         self.output("director", "sysctl -qw net.ipv4.conf.all.arp_ignore=1");
         self.move_director_to("mv0");
     }

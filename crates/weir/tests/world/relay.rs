@@ -7,9 +7,9 @@ use std::process::Stdio;
 use super::{World, sh};
 
 impl World {
-    /// Inserts a relay before a host: it delays each frame by `seconds` and drops `lost` of 1000 frames. A network can
-    /// have only one relay.
-    pub fn relay(&mut self, host: &str, seconds: &str, lost: u32) {
+    /// Inserts a relay before a host: it delays each frame by `delay_s` and drops `dropped` of 1000 frames. A
+    /// network can have only one relay.
+    pub fn insert_relay(&mut self, host: &str, delay_s: &str, dropped: u32) {
         let (wire, inside) = (self.namespace("wire"), self.namespace(host));
         for command in [
             "link add relay-a type veth peer name relay-b".to_owned(),
@@ -34,7 +34,7 @@ impl World {
         let mut command = self.command("wire", "python3");
         command
             .arg(script)
-            .args([host, "relay-b", seconds, &lost.to_string()])
+            .args([host, "relay-b", delay_s, &dropped.to_string()])
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("start python3");
         let mut line = String::new();

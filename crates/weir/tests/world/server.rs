@@ -15,7 +15,7 @@ use super::{Family, World, sh, wait_for};
 impl World {
     /// Starts nginx on port 80 of every server: `/name` returns the server's name, `/big` returns `big_bytes` bytes.
     pub fn start_nginx(&mut self, big_bytes: usize) {
-        // Eight bytes at a time, because this is compiled without optimization, and some files are large.
+        // Fill eight bytes at a time, because tests are compiled without optimization and some files are large.
         let mut big = Vec::with_capacity(big_bytes + 8);
         while big.len() < big_bytes {
             let word = (big.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -90,12 +90,12 @@ impl World {
         });
     }
 
-    /// Terminates `child` when the world is dropped.
+    /// Kills `child` when the world is dropped.
     pub fn adopt(&mut self, child: std::process::Child) {
         self.children.push(child);
     }
 
-    /// Stops the nginx with the name of server `n`.
+    /// Kills the nginx with the name of server `n`.
     pub fn kill_nginx(&self, n: usize) {
         let path = self.path(&format!("www{n}/pid"));
         let pid = fs::read_to_string(path).expect("read nginx's process id");
@@ -108,10 +108,10 @@ impl World {
     /// number.
     pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
         for n in 0..self.servers {
-            let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
+            let (local, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
             self.threads
-                .push(self.inside(&format!("server{n}"), move || {
-                    let socket = UdpSocket::bind(at).expect("bind to the address");
+                .push(self.spawn_on(&format!("server{n}"), move || {
+                    let socket = UdpSocket::bind(local).expect("bind to the address");
                     socket
                         .set_read_timeout(Some(Duration::from_millis(100)))
                         .expect("set the read timeout");
@@ -138,7 +138,7 @@ impl World {
             };
             let stop = Arc::clone(&self.stop);
             self.threads
-                .push(self.inside(&format!("server{n}"), move || {
+                .push(self.spawn_on(&format!("server{n}"), move || {
                     let listener =
                         TcpListener::bind(SocketAddr::new(any, port)).expect("bind a listener");
                     listener

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use super::World;
 
 impl World {
-    /// Returns a world with the directors `director`, 10.0.0.3, and `second`, 10.0.0.4, the client 10.0.0.2, and
-    /// servers from 10.0.0.5 on that serve files, one of them of `bytes`.
+    /// Returns a world with the directors `director` (10.0.0.3) and `second` (10.0.0.4), the client (10.0.0.2), and
+    /// servers with nginx from 10.0.0.5 upwards. nginx serves a file of `bytes` bytes.
     pub fn with_two_directors(servers: u8, bytes: usize) -> Self {
         let mut world = Self::new(servers.into());
         world.start_nginx(bytes);

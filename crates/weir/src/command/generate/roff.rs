@@ -1,5 +1,5 @@
 //! Translates the cards of the manual into the man page weir.toml(5): sections, keys, lists, examples and emphasis.
-//! Tables are left out, because only the list of sections is one.
+//! Tables are left out, because the only table is the list of sections.
 
 /// File name of the page.
 pub(super) const FILE: &str = "weir.toml.5";
@@ -73,7 +73,7 @@ fn emphasized(line: &str) -> String {
     out
 }
 
-/// Replaces `[text](target)` by `text`.
+/// Replaces `[text](target)` with `text`.
 fn without_links(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some(middle) = text.find("](") {

@@ -22,7 +22,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, color: bool) {
     ];
     let [head, body, footer] = Layout::vertical(areas).areas(frame.area());
     frame.render_widget(Paragraph::new(header_lines(screen)), head);
-    table(frame, screen, body, color);
+    draw_table(frame, screen, body, color);
     frame.render_widget(Paragraph::new(footer_line(screen)), footer);
 }
 
@@ -71,11 +71,11 @@ fn footer_line(screen: &Screen) -> Line<'static> {
     }
 }
 
-fn table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rect, color: bool) {
-    let name = screen.rows.iter().map(|row| row.name().chars().count());
-    let name = u16::try_from(name.max().unwrap_or(0).clamp(12, 40)).unwrap_or(40);
+fn draw_table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rect, color: bool) {
+    let names = screen.rows.iter().map(|row| row.name().chars().count());
+    let name_width = u16::try_from(names.max().unwrap_or(0).clamp(12, 40)).unwrap_or(40);
     let widths = [
-        Constraint::Length(name),
+        Constraint::Length(name_width),
         Constraint::Length(9),
         Constraint::Length(7),
         Constraint::Length(7),
@@ -91,7 +91,7 @@ fn table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rect, co
         "reason",
     ];
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let rows = screen.rows.iter().map(|row| line(row, color));
+    let rows = screen.rows.iter().map(|row| table_row(row, color));
     let table = Table::new(rows, widths)
         .header(TableRow::new(head).style(bold))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -99,7 +99,7 @@ fn table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rect, co
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn line(row: &Row, color: bool) -> TableRow<'static> {
+fn table_row(row: &Row, color: bool) -> TableRow<'static> {
     let rate = |value: Option<f64>| value.map(format_short).unwrap_or_default();
     let state = Cell::from(row.state.clone());
     let state = match state_color(row).filter(|_| color) {
@@ -161,7 +161,7 @@ mod tests {
     use super::super::rows::tests::report;
     use super::*;
 
-    fn text(screen: &Screen, width: u16) -> String {
+    fn drawn_text(screen: &Screen, width: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, 8)).unwrap();
         terminal.draw(|frame| draw(frame, screen, true)).unwrap();
         let buffer = terminal.backend().buffer().clone();
@@ -194,7 +194,7 @@ mod tests {
             report(&[("10.0.0.5", "down", 3, 30)]),
             now + Duration::from_secs(1),
         );
-        let drawn = text(&screen, 110);
+        let drawn = drawn_text(&screen, 110);
         assert!(
             drawn.contains("weir top  revision 7  1 service, 1 server, 1 down"),
             "{drawn}"
@@ -216,9 +216,9 @@ mod tests {
     fn confirmation_names_the_server() {
         let mut screen = Screen::new(report(&[("10.0.0.5", "up", 0, 0)]), Instant::now());
         for letter in ['j', 'j', 'd'] {
-            screen.key(KeyCode::Char(letter).into());
+            screen.handle_key(KeyCode::Char(letter).into());
         }
-        let drawn = text(&screen, 80);
+        let drawn = drawn_text(&screen, 80);
         assert!(drawn.contains("drain app/10.0.0.5? y/n"), "{drawn}");
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn narrow_terminal_is_drawn_without_panic() {
         let screen = Screen::new(report(&[("10.0.0.5", "up", 0, 0)]), Instant::now());
         for width in [1, 10, 30] {
-            text(&screen, width);
+            drawn_text(&screen, width);
         }
     }
 }

@@ -66,9 +66,9 @@ async fn show(
             _ = terminate.recv() => Next::Quit,
             _ = hangup.recv() => Next::Quit,
             event = events.recv() => match event {
-                Some(Event::Key(key)) => screen.key(key),
+                Some(Event::Key(key)) => screen.handle_key(key),
                 Some(_) => Next::Draw,
-                // The terminal is gone.
+                // The terminal has been closed.
                 None => Next::Quit,
             },
             _ = ticks.tick() => {
@@ -100,9 +100,9 @@ async fn execute(client: &Client, change: ServerChange) -> String {
     let verb = change.verb();
     let request = ServerOrder(change.request);
     match client.server(&change.pool, &change.server, request).await {
-        Ok(now) => format!(
+        Ok(server) => format!(
             "{}/{}: {verb} done, now {}, effective weight {}",
-            now.pool, now.address, now.state, now.effective_weight
+            server.pool, server.address, server.state, server.effective_weight
         ),
         Err(error) => format!("{}/{}: {verb} failed: {error}", change.pool, change.server),
     }

@@ -79,13 +79,13 @@ pub(super) struct Row {
     pub(super) weight: String,
     /// Number of current connections.
     pub(super) active: u64,
-    /// Connections per second; requests per second of a service with HTTP. `None` = not known yet.
+    /// Connections per second, or requests per second of an HTTP service. `None` = not known yet.
     pub(super) rate: Option<f64>,
     /// Errors per second; `None` = not counted or not known yet.
     pub(super) errors: Option<f64>,
-    /// Bytes per second, from and to clients.
+    /// Bytes per second, from and to clients; `None` = not known yet.
     pub(super) bytes: Option<(f64, f64)>,
-    /// 99th percentile of the latency in milliseconds.
+    /// 99th percentile of the latency in milliseconds; `None` = not measured.
     pub(super) p99_ms: Option<f64>,
     pub(super) reason: String,
 }
@@ -113,8 +113,8 @@ impl Row {
             "up",
             "unchecked",
         ];
-        let at = order.iter().position(|state| *state == self.state);
-        at.unwrap_or(order.len())
+        let rank = order.iter().position(|state| *state == self.state);
+        rank.unwrap_or(order.len())
     }
 
     fn total_bytes(&self) -> f64 {
@@ -122,16 +122,16 @@ impl Row {
     }
 
     fn matches(&self, filter: &str) -> bool {
-        let has = |text: &str| text.to_lowercase().contains(filter);
+        let contains = |text: &str| text.to_lowercase().contains(filter);
         match self.level {
-            Level::Service => has(&self.key.service),
-            Level::Pool => has(&self.key.pool),
-            Level::Server => has(&self.key.server) || has(&self.state),
+            Level::Service => contains(&self.key.service),
+            Level::Pool => contains(&self.key.pool),
+            Level::Server => contains(&self.key.server) || contains(&self.state),
         }
     }
 }
 
-/// An earlier report and its age.
+/// An earlier report, and the time from it to the current one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earlier<'a> {
     pub(super) report: &'a Report,
@@ -213,20 +213,21 @@ impl<'a> Rates<'a> {
     }
 
     /// Sets the rates of a row.
-    fn fill(&self, row: &mut Row, now: Totals, before: Option<&Totals>) {
-        let Some(before) = before.filter(|_| self.seconds > 0.0) else {
+    fn set_rates(&self, row: &mut Row, current: Totals, previous: Option<&Totals>) {
+        let Some(previous) = previous.filter(|_| self.seconds > 0.0) else {
             return;
         };
         // The counters of a server that was removed and added again start at zero.
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / self.seconds;
-        row.rate = Some(rate(now.events, before.events));
-        row.errors = now
+        let rate =
+            |current: u64, previous: u64| current.saturating_sub(previous) as f64 / self.seconds;
+        row.rate = Some(rate(current.events, previous.events));
+        row.errors = current
             .errors
-            .zip(before.errors)
-            .map(|(now, before)| rate(now, before));
+            .zip(previous.errors)
+            .map(|(current, previous)| rate(current, previous));
         row.bytes = Some((
-            rate(now.bytes_in, before.bytes_in),
-            rate(now.bytes_out, before.bytes_out),
+            rate(current.bytes_in, previous.bytes_in),
+            rate(current.bytes_out, previous.bytes_out),
         ));
     }
 }
@@ -266,15 +267,15 @@ pub(super) fn rows(
 }
 
 fn sort(rows: &mut [Row], arrangement: &Arrangement) {
-    let by = |of: fn(&Row) -> f64| move |a: &Row, b: &Row| of(b).total_cmp(&of(a));
+    let descending = |value: fn(&Row) -> f64| move |a: &Row, b: &Row| value(b).total_cmp(&value(a));
     match arrangement.sort {
         Sort::File => {}
         Sort::Name => rows.sort_by(|a, b| a.key.server.cmp(&b.key.server)),
         Sort::State => rows.sort_by_key(Row::rank),
         Sort::Active => rows.sort_by_key(|row| std::cmp::Reverse(row.active)),
-        Sort::Rate => rows.sort_by(by(|row| row.rate.unwrap_or(0.0))),
-        Sort::Bytes => rows.sort_by(by(Row::total_bytes)),
-        Sort::Latency => rows.sort_by(by(|row| row.p99_ms.unwrap_or(0.0))),
+        Sort::Rate => rows.sort_by(descending(|row| row.rate.unwrap_or(0.0))),
+        Sort::Bytes => rows.sort_by(descending(Row::total_bytes)),
+        Sort::Latency => rows.sort_by(descending(|row| row.p99_ms.unwrap_or(0.0))),
     }
     if arrangement.reverse {
         rows.reverse();
@@ -285,8 +286,8 @@ fn service_row(service: &Service, rates: Option<&Rates<'_>>) -> Row {
     let state = service.pool_state.clone().unwrap_or_default();
     let cause = service.pool_cause.iter();
     let listen = service.listen.join(" ");
-    let text = std::iter::once(&listen).chain(cause);
-    let now = service.servers.iter();
+    let reason = std::iter::once(&listen).chain(cause);
+    let servers = service.servers.iter();
     let mut row = Row {
         level: Level::Service,
         key: Key {
@@ -298,17 +299,17 @@ fn service_row(service: &Service, rates: Option<&Rates<'_>>) -> Row {
         weight: String::new(),
         active: match &service.proxy {
             Some(proxy) => proxy.clients,
-            None => now.map(|server| server.active_connections).sum(),
+            None => servers.map(|server| server.active_connections).sum(),
         },
         rate: None,
         errors: None,
         bytes: None,
         p99_ms: None,
-        reason: text.cloned().collect::<Vec<_>>().join(", "),
+        reason: reason.cloned().collect::<Vec<_>>().join(", "),
     };
     if let Some(rates) = rates {
         let before = rates.services.get(service.name.as_str());
-        rates.fill(&mut row, Totals::of_service(service), before);
+        rates.set_rates(&mut row, Totals::of_service(service), before);
     }
     row
 }
@@ -379,7 +380,7 @@ fn server_row(service: &Service, server: &Server, rates: Option<&Rates<'_>>) -> 
             pool.as_str(),
             server.address.as_str(),
         );
-        rates.fill(
+        rates.set_rates(
             &mut row,
             Totals::of_server(server),
             rates.servers.get(&name),
@@ -463,12 +464,12 @@ pub(super) mod tests {
 
     #[test]
     fn rates_are_calculated_from_two_reports() {
-        let (before, now) = (report(&[("a", "up", 0, 10)]), report(&[("a", "up", 0, 30)]));
+        let (previous, current) = (report(&[("a", "up", 0, 10)]), report(&[("a", "up", 0, 30)]));
         let earlier = Earlier {
-            report: &before,
+            report: &previous,
             elapsed: Duration::from_secs(2),
         };
-        let rows = rows(&now, Some(earlier), &Arrangement::default());
+        let rows = rows(&current, Some(earlier), &Arrangement::default());
         assert_eq!((rows[0].rate, rows[2].rate), (Some(10.0), Some(10.0)));
         assert_eq!(rows[2].bytes, Some((100.0, 0.0)));
         assert_eq!(rows[2].errors, None, "not counted at layer 4");

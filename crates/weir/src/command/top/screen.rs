@@ -11,7 +11,7 @@ use super::rows::{Arrangement, Earlier, Key, Level, Row, rows};
 /// Number of rows by which a page key moves the selection.
 const PAGE_ROWS: usize = 10;
 
-/// Determines what keys do.
+/// The mode, which determines what keys do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Browse,
@@ -54,7 +54,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) report: Report,
-    read: Instant,
+    read_at: Instant,
     earlier: Option<(Report, Instant)>,
     pub(super) arrangement: Arrangement,
     pub(super) mode: Mode,
@@ -71,7 +71,7 @@ impl Screen {
     pub(super) fn new(report: Report, now: Instant) -> Self {
         let mut screen = Self {
             report,
-            read: now,
+            read_at: now,
             earlier: None,
             arrangement: Arrangement::default(),
             mode: Mode::Browse,
@@ -87,22 +87,21 @@ impl Screen {
     /// Replaces the report. The selected row remains selected.
     pub(super) fn update(&mut self, report: Report, now: Instant) {
         let before = std::mem::replace(&mut self.report, report);
-        self.earlier = Some((before, self.read));
-        self.read = now;
+        self.earlier = Some((before, self.read_at));
+        self.read_at = now;
         self.error = None;
         self.update_rows();
     }
 
-    /// Returns the selected row.
-    pub(super) fn row(&self) -> Option<&Row> {
+    pub(super) fn selected_row(&self) -> Option<&Row> {
         self.rows.get(self.selected)
     }
 
     fn update_rows(&mut self) {
-        let key: Option<Key> = self.row().map(|row| row.key.clone());
-        let earlier = self.earlier.as_ref().map(|(report, at)| Earlier {
+        let key: Option<Key> = self.selected_row().map(|row| row.key.clone());
+        let earlier = self.earlier.as_ref().map(|(report, read_at)| Earlier {
             report,
-            elapsed: self.read.saturating_duration_since(*at),
+            elapsed: self.read_at.saturating_duration_since(*read_at),
         });
         self.rows = rows(&self.report, earlier, &self.arrangement);
         let same = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
@@ -110,8 +109,8 @@ impl Screen {
         self.selected = same.unwrap_or(self.selected).min(last);
     }
 
-    /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Next {
+    /// Handles a pressed or repeated key; ignores its release.
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Next {
         if key.kind == KeyEventKind::Release {
             return Next::Draw;
         }
@@ -185,7 +184,7 @@ impl Screen {
 
     /// Asks the user to confirm a change to the selected server.
     fn confirm(&mut self, request: Option<Override>) {
-        let server = self.row().filter(|row| row.level == Level::Server);
+        let server = self.selected_row().filter(|row| row.level == Level::Server);
         let Some(key) = server.map(|row| row.key.clone()) else {
             self.message = Some("select a server first".to_owned());
             return;
@@ -213,7 +212,7 @@ mod tests {
     fn press(screen: &mut Screen, keys: &str) -> Next {
         let mut last = Next::Draw;
         for letter in keys.chars() {
-            last = screen.key(KeyCode::Char(letter).into());
+            last = screen.handle_key(KeyCode::Char(letter).into());
         }
         last
     }
@@ -242,13 +241,13 @@ mod tests {
     fn selected_server_remains_selected() {
         let mut screen = screen();
         press(&mut screen, "jjj");
-        assert_eq!(screen.row().unwrap().key.server, "10.0.0.6");
+        assert_eq!(screen.selected_row().unwrap().key.server, "10.0.0.6");
         press(&mut screen, "sss");
         assert_eq!(screen.arrangement.sort, Sort::Active);
         assert_eq!(screen.selected, 2, "most connections first");
         let servers = [("10.0.0.6", "up", 2, 2)];
         screen.update(report(&servers), Instant::now());
-        assert_eq!(screen.row().unwrap().key.server, "10.0.0.6");
+        assert_eq!(screen.selected_row().unwrap().key.server, "10.0.0.6");
     }
 
     #[test]
@@ -256,14 +255,18 @@ mod tests {
         let mut screen = screen();
         press(&mut screen, "/0.6q");
         assert_eq!(screen.arrangement.filter, "0.6q");
-        screen.key(KeyCode::Backspace.into());
-        screen.key(KeyCode::Enter.into());
+        screen.handle_key(KeyCode::Backspace.into());
+        screen.handle_key(KeyCode::Enter.into());
         assert_eq!((screen.rows.len(), &screen.mode), (3, &Mode::Browse));
         press(&mut screen, "/x");
-        screen.key(KeyCode::Esc.into());
+        screen.handle_key(KeyCode::Esc.into());
         assert_eq!(screen.arrangement.filter, "0.6", "Esc restores the filter");
-        screen.key(KeyCode::Esc.into());
-        assert_eq!(screen.rows.len(), 4, "Esc while browsing removes it");
+        screen.handle_key(KeyCode::Esc.into());
+        assert_eq!(
+            screen.rows.len(),
+            4,
+            "Esc while browsing removes the filter"
+        );
     }
 
     #[test]
@@ -272,7 +275,7 @@ mod tests {
         for keys in ["", "/", "jjd"] {
             let mut screen = screen();
             press(&mut screen, keys);
-            assert_eq!(screen.key(control), Next::Quit, "{keys:?}");
+            assert_eq!(screen.handle_key(control), Next::Quit, "{keys:?}");
         }
     }
 }

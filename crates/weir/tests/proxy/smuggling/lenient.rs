@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex};
 /// The test server.
 pub(super) struct Lenient {
     pub(super) address: SocketAddr,
-    seen: Arc<Mutex<Vec<String>>>,
+    paths: Arc<Mutex<Vec<String>>>,
 }
 
 impl Lenient {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let seen = Arc::default();
-        let shared = Arc::clone(&seen);
+        let paths = Arc::default();
+        let shared = Arc::clone(&paths);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let seen = Arc::clone(&shared);
+                let paths = Arc::clone(&shared);
                 // The test closes connections intentionally.
-                std::thread::spawn(move || serve(&stream, &seen).unwrap_or(()));
+                std::thread::spawn(move || serve(&stream, &paths).unwrap_or(()));
             }
         });
-        Self { address, seen }
+        Self { address, paths }
     }
 
     /// Returns the paths of the received requests.
-    pub(super) fn seen(&self) -> Vec<String> {
-        self.seen.lock().expect("lock poisoned").clone()
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.paths.lock().expect("lock poisoned").clone()
     }
 }
 
 /// Reads a line and returns it without its end, or `None` if the connection has ended.
-fn line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
+fn read_line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     let mut bytes = Vec::new();
     if reader.read_until(b'\n', &mut bytes)? == 0 {
         return Ok(None);
@@ -43,7 +43,8 @@ fn line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-fn number(text: &str, radix: u32) -> u64 {
+/// Parses the digits at the beginning of a text, after spaces and signs. Without digits, returns 0.
+fn parse_number(text: &str, radix: u32) -> u64 {
     let digits: String = text
         .trim_start_matches([' ', '\t', '+'])
         .chars()
@@ -52,23 +53,23 @@ fn number(text: &str, radix: u32) -> u64 {
     u64::from_str_radix(&digits, radix).unwrap_or(0)
 }
 
-fn serve(stream: &TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(stream: &TcpStream, paths: &Mutex<Vec<String>>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream.try_clone()?;
     writer.set_nodelay(true)?;
     loop {
-        let Some(first) = line(&mut reader)? else {
+        let Some(request_line) = read_line(&mut reader)? else {
             return Ok(());
         };
-        if first.is_empty() {
+        if request_line.is_empty() {
             continue;
         }
-        let mut words = first.split_whitespace();
+        let mut words = request_line.split_whitespace();
         let method = words.next().unwrap_or_default().to_owned();
         let path = words.next().unwrap_or_default().to_owned();
-        seen.lock().expect("lock poisoned").push(path.clone());
+        paths.lock().expect("lock poisoned").push(path.clone());
         let mut fields: Vec<(String, String)> = Vec::new();
-        while let Some(text) = line(&mut reader)? {
+        while let Some(text) = read_line(&mut reader)? {
             if text.is_empty() {
                 break;
             }
@@ -82,18 +83,18 @@ fn serve(stream: &TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
             let name = name.trim().to_ascii_lowercase().replace('_', "-");
             fields.push((name, value.to_ascii_lowercase()));
         }
-        let value = |wanted: &str| {
+        let value = |name_wanted: &str| {
             let mut all = fields.iter().rev();
-            all.find(|(name, _)| name == wanted)
+            all.find(|(name, _)| name == name_wanted)
                 .map(|(_, value)| value.as_str())
         };
         if value("expect").is_some() {
             writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
         if value("transfer-encoding").is_some_and(|coding| coding.contains("chunk")) {
-            chunks(&mut reader)?;
+            skip_chunks(&mut reader)?;
         } else {
-            let length = value("content-length").map_or(0, |length| number(length, 10));
+            let length = value("content-length").map_or(0, |length| parse_number(length, 10));
             std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink())?;
         }
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", path.len());
@@ -106,15 +107,15 @@ fn serve(stream: &TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
     }
 }
 
-fn chunks(reader: &mut impl BufRead) -> std::io::Result<()> {
-    while let Some(text) = line(reader)? {
-        let size = number(&text, 16);
+fn skip_chunks(reader: &mut impl BufRead) -> std::io::Result<()> {
+    while let Some(text) = read_line(reader)? {
+        let size = parse_number(&text, 16);
         if size > 0 {
             std::io::copy(&mut reader.by_ref().take(size), &mut std::io::sink())?;
-            line(reader)?;
+            read_line(reader)?;
             continue;
         }
-        while let Some(trailer) = line(reader)? {
+        while let Some(trailer) = read_line(reader)? {
             if trailer.is_empty() {
                 return Ok(());
             }

@@ -6,7 +6,7 @@ pub(super) const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 /// The kind of ambiguity, and the bytes.
 pub(super) type Case = (&'static str, String);
 
-/// Ways to declare a chunked body, valid and invalid ones.
+/// Returns header lines that declare a chunked body, valid and invalid ones.
 fn codings() -> Vec<String> {
     let mut lines: Vec<String> = [
         "chunked",
@@ -190,7 +190,7 @@ pub(super) fn framing() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with unusual ends or beginnings of lines.
+/// Returns requests with an unusual header line.
 fn lines() -> Vec<String> {
     let mut cases = Vec::new();
     for line in [
@@ -467,13 +467,13 @@ fn versions() -> Vec<String> {
 }
 
 fn pipelines() -> Vec<String> {
-    let one = "GET /open HTTP/1.1\r\nHost: a\r\n\r\n";
+    let plain = "GET /open HTTP/1.1\r\nHost: a\r\n\r\n";
     let length = "POST /open HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx";
     let chunked =
         "POST /open HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     let mut cases = Vec::new();
-    for first in [one, length, chunked] {
-        for second in [one, length, chunked] {
+    for first in [plain, length, chunked] {
+        for second in [plain, length, chunked] {
             for between in ["", "\r\n", "\r\n\r\n", "\n"] {
                 cases.push(format!("{first}{between}{second}{HIDDEN}"));
             }
@@ -538,7 +538,7 @@ fn underscores() -> Vec<String> {
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = framing();
-    for (name, more) in [
+    for (name, texts) in [
         ("line", lines()),
         ("target", targets()),
         ("host", hosts()),
@@ -550,9 +550,9 @@ pub(super) fn cases() -> Vec<Case> {
         ("spoof", spoofs()),
         ("underscore", underscores()),
     ] {
-        cases.extend(more.into_iter().map(|text| (name, text)));
+        cases.extend(texts.into_iter().map(|text| (name, text)));
     }
-    let mut known = std::collections::HashSet::new();
-    cases.retain(|(_, text)| known.insert(text.clone()));
+    let mut unique = std::collections::HashSet::new();
+    cases.retain(|(_, text)| unique.insert(text.clone()));
     cases
 }

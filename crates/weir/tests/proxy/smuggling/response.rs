@@ -11,10 +11,10 @@ use super::request::Case;
 /// A second response: if it follows another one, no client may receive it as a response.
 const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nSECOND";
 
-/// Time that the server waits for another request before it closes the connection.
-const QUIET: Duration = Duration::from_millis(100);
+/// Time that the server waits for another request after a case before it closes the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
-fn with(lines: &str, body: &str) -> String {
+fn response_with(lines: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\n{lines}\r\n{body}")
 }
 
@@ -54,11 +54,11 @@ fn status_lines() -> Vec<String> {
 }
 
 fn lengths() -> Vec<String> {
-    let all = SECOND.len();
+    let second_length = SECOND.len();
     let mut lines: Vec<String> = [
         "0".to_owned(),
         "2".to_owned(),
-        format!("{all}"),
+        format!("{second_length}"),
         "+2".to_owned(),
         "-2".to_owned(),
         "02".to_owned(),
@@ -87,7 +87,10 @@ fn lengths() -> Vec<String> {
         ]
         .map(str::to_owned),
     );
-    lines.iter().map(|line| with(line, SECOND)).collect()
+    lines
+        .iter()
+        .map(|line| response_with(line, SECOND))
+        .collect()
 }
 
 fn codings() -> Vec<String> {
@@ -113,8 +116,11 @@ fn codings() -> Vec<String> {
         "chunked, chunked",
     ] {
         let line = format!("Transfer-Encoding: {value}\r\n");
-        cases.push(with(&line, &body));
-        cases.push(with(&format!("Content-Length: 2\r\n{line}"), &body));
+        cases.push(response_with(&line, &body));
+        cases.push(response_with(
+            &format!("Content-Length: 2\r\n{line}"),
+            &body,
+        ));
     }
     for lines in [
         "Transfer-Encoding : chunked\r\n",
@@ -125,13 +131,13 @@ fn codings() -> Vec<String> {
         "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
         "Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n",
     ] {
-        cases.push(with(lines, &body));
+        cases.push(response_with(lines, &body));
     }
-    cases.push(body_of_10(&body));
+    cases.push(chunked_http10(&body));
     cases
 }
 
-fn body_of_10(body: &str) -> String {
+fn chunked_http10(body: &str) -> String {
     format!("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
 }
 
@@ -155,7 +161,7 @@ fn chunks() -> Vec<String> {
         "10000000000000002",
     ] {
         for end in ["\r\n", "\n", "\r"] {
-            cases.push(with(
+            cases.push(response_with(
                 "Transfer-Encoding: chunked\r\n",
                 &format!("{size}{end}ok\r\n0\r\n\r\n{SECOND}"),
             ));
@@ -172,7 +178,7 @@ fn chunks() -> Vec<String> {
         "0\r\nX y\r\n\r\n",
         "0\r\n",
     ] {
-        cases.push(with(
+        cases.push(response_with(
             "Transfer-Encoding: chunked\r\n",
             &format!("2\r\nok\r\n{tail}{SECOND}"),
         ));
@@ -201,7 +207,7 @@ fn lines() -> Vec<String> {
     ]
     .into_iter()
     .map(|line| {
-        with(
+        response_with(
             &format!("Content-Length: 2\r\n{line}"),
             &format!("ok{SECOND}"),
         )
@@ -238,7 +244,7 @@ fn statuses() -> Vec<String> {
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    for (name, more) in [
+    for (name, texts) in [
         ("status line", status_lines()),
         ("length", lengths()),
         ("coding", codings()),
@@ -246,10 +252,10 @@ pub(super) fn cases() -> Vec<Case> {
         ("line", lines()),
         ("status", statuses()),
     ] {
-        cases.extend(more.into_iter().map(|text| (name, text)));
+        cases.extend(texts.into_iter().map(|text| (name, text)));
     }
-    let mut known = std::collections::HashSet::new();
-    cases.retain(|(_, text)| known.insert(text.clone()));
+    let mut unique = std::collections::HashSet::new();
+    cases.retain(|(_, text)| unique.insert(text.clone()));
     cases
 }
 
@@ -261,13 +267,13 @@ pub(super) fn serve(cases: Arc<Vec<Case>>) -> SocketAddr {
         for stream in listener.incoming().map_while(Result::ok) {
             let cases = Arc::clone(&cases);
             // The test closes connections intentionally.
-            std::thread::spawn(move || answer(stream, &cases).unwrap_or(()));
+            std::thread::spawn(move || serve_connection(stream, &cases).unwrap_or(()));
         }
     });
     address
 }
 
-fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
+fn serve_connection(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut head = Vec::new();
@@ -284,7 +290,7 @@ fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
         match number.and_then(|number| cases.get(number)) {
             Some((_, bytes)) => {
                 stream.write_all(bytes.as_bytes())?;
-                stream.set_read_timeout(Some(QUIET))?;
+                stream.set_read_timeout(Some(CLOSE_TIMEOUT))?;
             }
             None => {
                 let length = path.len();
@@ -297,52 +303,52 @@ fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
     }
 }
 
-/// Returns the errors that a strict HTTP/1.1 parser finds in the bytes that a client received. `ten`: the client uses
-/// HTTP/1.0.
-pub(super) fn complaint(mut bytes: &[u8], ten: bool) -> Option<String> {
+/// Returns the first error that a strict HTTP/1.1 parser finds in the bytes that a client received, or `None`.
+/// `is_http10`: the client uses HTTP/1.0.
+pub(super) fn find_error(mut bytes: &[u8], is_http10: bool) -> Option<String> {
     loop {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-            return Some("no whole head".to_owned());
+            return Some("an incomplete head".to_owned());
         };
         let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
         bytes = &bytes[end + 4..];
         let status = head.get(9..12).unwrap_or_default().to_owned();
         if status.starts_with('1') {
-            if ten {
-                return Some("an interim response".to_owned());
+            if is_http10 {
+                return Some("an interim response to HTTP/1.0".to_owned());
             }
             continue;
         }
         let value = |name: &str| {
             let mut all = head.lines().filter_map(|line| line.split_once(':'));
-            all.find(|(known, _)| *known == name)
+            all.find(|(found, _)| *found == name)
                 .map(|(_, value)| value.trim().to_owned())
         };
         if value("transfer-encoding").is_some() {
-            if ten {
-                return Some("a coding".to_owned());
+            if is_http10 {
+                return Some("a transfer coding in a response to HTTP/1.0".to_owned());
             }
-            return unchunked(bytes);
+            return find_chunk_error(bytes);
         }
         if status == "204" || status == "304" {
-            return (!bytes.is_empty()).then(|| "a body where there can be none".to_owned());
+            return (!bytes.is_empty()).then(|| "a body after status 204 or 304".to_owned());
         }
         let length = value("content-length")?.parse::<usize>().ok();
         let Some(length) = length else {
-            return Some("no number".to_owned());
+            return Some("an invalid Content-Length".to_owned());
         };
-        return (bytes.len() > length).then(|| format!("{} bytes too many", bytes.len() - length));
+        return (bytes.len() > length).then(|| format!("{} excess bytes", bytes.len() - length));
     }
 }
 
-/// The end of a chunked body without the end of the connection; a truncated body can be detected.
-fn unchunked(mut bytes: &[u8]) -> Option<String> {
+/// Returns the first error in a chunked body, or `None`. A truncated body is not an error, because clients detect it.
+fn find_chunk_error(mut bytes: &[u8]) -> Option<String> {
     loop {
         let end = bytes.windows(2).position(|two| two == b"\r\n")?;
         let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let digits = line.split(';').next().unwrap_or_default();
         let Ok(size) = usize::from_str_radix(digits, 16) else {
-            return Some(format!("a chunk of {line:?}"));
+            return Some(format!("an invalid chunk size in {line:?}"));
         };
         bytes = &bytes[end + 2..];
         if size == 0 {
@@ -350,7 +356,7 @@ fn unchunked(mut bytes: &[u8]) -> Option<String> {
                 bytes = &bytes[end + 2..];
                 if end == 0 {
                     return (!bytes.is_empty())
-                        .then(|| format!("{} bytes behind the last chunk", bytes.len()));
+                        .then(|| format!("{} bytes after the last chunk", bytes.len()));
                 }
             }
             return None;

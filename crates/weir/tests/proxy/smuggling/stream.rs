@@ -1,5 +1,5 @@
-//! HTTP/2 requests that could change their meaning as HTTP/1.1, by the kind of ambiguity; header blocks are encoded
-//! here.
+//! HTTP/2 requests that could change their meaning as HTTP/1.1, by the kind of ambiguity; and a client that sends
+//! them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,46 +40,47 @@ fn case(name: &'static str, fields: Vec<Field>, content: Option<&str>) -> Case {
     }
 }
 
-/// Returns a POST with an additional field, and the same as a GET without content.
-fn with(name: &'static str, more: Field, content: Option<&str>) -> Case {
+/// Returns a request with an additional field: a POST with this content, or a GET without content.
+fn case_with(name: &'static str, added: Field, content: Option<&str>) -> Case {
     let method = if content.is_some() { "POST" } else { "GET" };
     let mut fields = pseudo(method, "/open", "a");
-    fields.push(more);
+    fields.push(added);
     case(name, fields, content)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn framing(cases: &mut Vec<Case>) {
-    let all = HIDDEN.len();
+    let hidden_length = HIDDEN.len();
     let lengths = [
-        format!("{all}"),
+        format!("{hidden_length}"),
         "0".to_owned(),
         "3".to_owned(),
-        format!("+{all}"),
-        format!("-{all}"),
-        format!("0{all}"),
-        format!("0x{all:x}"),
-        format!("{all}, {all}"),
-        format!("{all},0"),
-        format!("{all} 0"),
-        format!(" {all}"),
+        format!("+{hidden_length}"),
+        format!("-{hidden_length}"),
+        format!("0{hidden_length}"),
+        format!("0x{hidden_length:x}"),
+        format!("{hidden_length}, {hidden_length}"),
+        format!("{hidden_length},0"),
+        format!("{hidden_length} 0"),
+        format!(" {hidden_length}"),
         "1e2".to_owned(),
         String::new(),
         "99999999999999999999".to_owned(),
-        format!("{all}\r\nX: y"),
-        format!("{}", all + 1),
+        format!("{hidden_length}\r\nX: y"),
+        format!("{}", hidden_length + 1),
     ];
     for length in &lengths {
-        cases.push(with(
+        cases.push(case_with(
             "length",
             field("content-length", length),
             Some(HIDDEN),
         ));
-        cases.push(with("length", field("content-length", length), None));
+        cases.push(case_with("length", field("content-length", length), None));
     }
     let mut twice = pseudo("POST", "/open", "a");
     twice.extend([
         field("content-length", "0"),
-        field("content-length", &all.to_string()),
+        field("content-length", &hidden_length.to_string()),
     ]);
     cases.push(case("length", twice, Some(HIDDEN)));
     let chunked = format!("0\r\n\r\n{HIDDEN}");
@@ -94,15 +95,23 @@ fn framing(cases: &mut Vec<Case>) {
         "x",
     ] {
         for content in [Some(chunked.as_str()), Some(HIDDEN), None] {
-            cases.push(with("coding", field("transfer-encoding", coding), content));
+            cases.push(case_with(
+                "coding",
+                field("transfer-encoding", coding),
+                content,
+            ));
         }
     }
-    cases.push(with(
+    cases.push(case_with(
         "coding",
         field("transfer_encoding", "chunked"),
         Some(&chunked),
     ));
-    cases.push(with("coding", field("content_length", "4"), Some(&chunked)));
+    cases.push(case_with(
+        "coding",
+        field("content_length", "4"),
+        Some(&chunked),
+    ));
     for content in ["", "0\r\n\r\n", &chunked, HIDDEN] {
         cases.push(case("content", pseudo("POST", "/open", "a"), Some(content)));
         cases.push(case("content", pseudo("GET", "/open", "a"), Some(content)));
@@ -132,8 +141,8 @@ fn fields(cases: &mut Vec<Case>) {
         ("expect", "100-continue"),
         ("expect", "x"),
     ] {
-        cases.push(with("hop", field(name, value), None));
-        cases.push(with("hop", field(name, value), Some("x")));
+        cases.push(case_with("hop", field(name, value), None));
+        cases.push(case_with("hop", field(name, value), Some("x")));
     }
     for name in [
         "X",
@@ -163,7 +172,7 @@ fn fields(cases: &mut Vec<Case>) {
         "x;y",
         "x\u{7f}",
     ] {
-        cases.push(with("name", field(name, "y"), None));
+        cases.push(case_with("name", field(name, "y"), None));
     }
     for value in [
         "y\r\nz: w",
@@ -182,7 +191,7 @@ fn fields(cases: &mut Vec<Case>) {
         "y\r\ntransfer-encoding: chunked",
     ] {
         for name in ["x", "cookie", "user-agent"] {
-            cases.push(with("value", field(name, value), None));
+            cases.push(case_with("value", field(name, value), None));
         }
     }
     for name in [
@@ -192,7 +201,7 @@ fn fields(cases: &mut Vec<Case>) {
         "x-real-ip",
         "forwarded",
     ] {
-        cases.push(with("spoof", field(name, "6.6.6.6"), None));
+        cases.push(case_with("spoof", field(name, "6.6.6.6"), None));
     }
 }
 
@@ -275,20 +284,20 @@ fn targets(cases: &mut Vec<Case>) {
         cases.push(case("method", pseudo(method, "/open", "a"), None));
     }
     for host in ["a", "b", "", "b,c", "b\r\nX: y"] {
-        cases.push(with("host", field("host", host), None));
-        let mut alone = pseudo("GET", "/open", "a");
-        alone.pop();
-        alone.push(field("host", host));
-        cases.push(case("host", alone, None));
+        cases.push(case_with("host", field("host", host), None));
+        let mut without_authority = pseudo("GET", "/open", "a");
+        without_authority.pop();
+        without_authority.push(field("host", host));
+        cases.push(case("host", without_authority, None));
     }
-    for at in 0..4 {
+    for index in 0..4 {
         let mut missing = pseudo("GET", "/open", "a");
-        let gone = missing.remove(at);
+        let removed = missing.remove(index);
         cases.push(case("pseudo", missing.clone(), None));
-        missing.extend([field("x", "y"), gone.clone()]);
+        missing.extend([field("x", "y"), removed.clone()]);
         cases.push(case("pseudo", missing, None));
         let mut twice = pseudo("GET", "/open", "a");
-        twice.push(gone);
+        twice.push(removed);
         cases.push(case("pseudo", twice, None));
     }
     for (name, value) in [
@@ -298,7 +307,7 @@ fn targets(cases: &mut Vec<Case>) {
         (":", "x"),
         (":path", "/other"),
     ] {
-        cases.push(with("pseudo", field(name, value), None));
+        cases.push(case_with("pseudo", field(name, value), None));
     }
     for scheme in ["https", "ftp", "", "http://a/", "http\r\n", "HTTP"] {
         let mut other = pseudo("GET", "/open", "a");
@@ -324,9 +333,9 @@ fn trailers(cases: &mut Vec<Case>) {
         ("", "y"),
         ("te", "trailers"),
     ] {
-        let mut one = case("trailer", pseudo("POST", "/open", "a"), Some("x"));
-        one.trailers.push(field(name, value));
-        cases.push(one);
+        let mut case = case("trailer", pseudo("POST", "/open", "a"), Some("x"));
+        case.trailers.push(field(name, value));
+        cases.push(case);
     }
 }
 
@@ -337,12 +346,12 @@ pub(super) fn cases() -> Vec<Case> {
     fields(&mut cases);
     targets(&mut cases);
     trailers(&mut cases);
-    let mut known = std::collections::HashSet::new();
-    cases.retain(|one| {
-        known.insert((
-            one.fields.clone(),
-            one.content.clone(),
-            one.trailers.clone(),
+    let mut unique = std::collections::HashSet::new();
+    cases.retain(|case| {
+        unique.insert((
+            case.fields.clone(),
+            case.content.clone(),
+            case.trailers.clone(),
         ))
     });
     cases
@@ -357,7 +366,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Literal fields without indexing (RFC 7541 section 6.2.2); none here is longer than 126 bytes.
+/// Returns an HPACK block of literal fields without indexing (RFC 7541 section 6.2.2). Names and values may have at
+/// most 126 bytes.
 fn block(fields: &[Field]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -378,13 +388,13 @@ fn block(fields: &[Field]) -> Vec<u8> {
 /// A client connection, used as long as Weir keeps it open.
 pub(super) struct Connection {
     stream: TcpStream,
-    next: u32,
-    open: bool,
+    next_id: u32,
+    is_open: bool,
 }
 
 impl Connection {
-    pub(super) fn open(to: SocketAddr) -> Self {
-        let mut stream = TcpStream::connect(to).expect("connect");
+    pub(super) fn open(address: SocketAddr) -> Self {
+        let mut stream = TcpStream::connect(address).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
             .expect("set read timeout");
@@ -394,23 +404,23 @@ impl Connection {
         stream.write_all(&bytes).expect("write");
         Self {
             stream,
-            next: 1,
-            open: true,
+            next_id: 1,
+            is_open: true,
         }
     }
 
-    /// Whether another stream can be opened.
+    /// Returns whether another stream can be opened.
     pub(super) fn is_open(&self) -> bool {
-        self.open
+        self.is_open
     }
 
     /// Sends the case and reads to the end of the stream. Returns the content, or `None` if the stream was reset or the
     /// connection closed.
     pub(super) fn send(&mut self, case: &Case) -> Option<Vec<u8>> {
-        let id = self.next;
-        self.next += 2;
-        let ends = case.content.is_none();
-        let mut bytes = frame(1, 4 | u8::from(ends), id, &block(&case.fields));
+        let id = self.next_id;
+        self.next_id += 2;
+        let ends_stream = case.content.is_none();
+        let mut bytes = frame(1, 4 | u8::from(ends_stream), id, &block(&case.fields));
         if let Some(content) = &case.content {
             bytes.extend(frame(0, u8::from(case.trailers.is_empty()), id, content));
             if !case.trailers.is_empty() {
@@ -418,42 +428,45 @@ impl Connection {
             }
         }
         if self.stream.write_all(&bytes).is_err() {
-            self.open = false;
+            self.is_open = false;
             return None;
         }
-        self.read(id)
+        self.read_stream(id)
     }
 
-    fn read(&mut self, id: u32) -> Option<Vec<u8>> {
+    /// Reads to the end of the stream. Returns as `send` does.
+    fn read_stream(&mut self, id: u32) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         loop {
             let mut header = [0; 9];
             let mut payload = Vec::new();
-            let read = self.stream.read_exact(&mut header).and_then(|()| {
+            let result = self.stream.read_exact(&mut header).and_then(|()| {
                 let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
                 payload.resize(length as usize, 0);
                 self.stream.read_exact(&mut payload)
             });
-            let about = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
-            match (read, header[3]) {
+            let stream_id = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
+            match (result, header[3]) {
                 (Err(_), _) | (_, 7) => {
-                    self.open = false;
+                    self.is_open = false;
                     return None;
                 }
-                (_, 3) if about == id => return None,
-                (_, 0) if about == id => {
+                (_, 3) if stream_id == id => return None,
+                (_, 0) if stream_id == id => {
                     content.extend_from_slice(&payload);
                     // Restores the window by the number of bytes that were read.
-                    let room = header[..3]
+                    let increment = header[..3]
                         .iter()
                         .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                    if room > 0 {
-                        let _ = self.stream.write_all(&frame(8, 0, 0, &room.to_be_bytes()));
+                    if increment > 0 {
+                        let _ = self
+                            .stream
+                            .write_all(&frame(8, 0, 0, &increment.to_be_bytes()));
                     }
                 }
                 _ => {}
             }
-            if matches!(header[3], 0 | 1) && about == id && header[4] & 1 != 0 {
+            if matches!(header[3], 0 | 1) && stream_id == id && header[4] & 1 != 0 {
                 return Some(content);
             }
         }
@@ -461,6 +474,6 @@ impl Connection {
 }
 
 /// Returns a control request, whose response is known.
-pub(super) fn canary(path: &str) -> Case {
+pub(super) fn control_request(path: &str) -> Case {
     case("canary", pseudo("GET", path, "a"), None)
 }
