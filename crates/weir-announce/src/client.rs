@@ -14,7 +14,7 @@ use crate::process::SOCKET;
 
 /// Interval at which unchanged facts are sent again.
 const RESEND_INTERVAL: Duration = Duration::from_millis(500);
-/// Time limit for a reply of the announcer; a command of a speaker may take two seconds.
+/// Time limit for a reply of the announcer, which may have to wait two seconds for a speaker.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that connects to the announcer of a runtime directory when there are facts. Must be called
-    /// inside a tokio runtime.
+    /// Creates a client, which connects to the announcer of a runtime directory while there are facts to send. Must be
+    /// called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let (facts, receiver) = watch::channel(None);
         let report = Arc::new(Mutex::new(None));
@@ -37,7 +37,7 @@ impl Client {
         Self { facts, report }
     }
 
-    /// Sends facts; `None` = nothing is announced any more, and the announcer is about to exit.
+    /// Sends facts; `None` = the client disconnects, because the configuration announces nothing.
     pub fn send(&self, facts: Option<Facts>) {
         self.facts.send_if_modified(|current| {
             let is_new = *current != facts;
@@ -46,7 +46,7 @@ impl Client {
         });
     }
 
-    /// Returns the announcer's latest report; `None` = it does not reply.
+    /// Returns the announcer's latest report; `None` = the announcer does not reply.
     pub fn report(&self) -> Option<Report> {
         let report = self.report.lock();
         report.unwrap_or_else(PoisonError::into_inner).clone()
@@ -59,10 +59,11 @@ async fn send_facts(
     mut facts: watch::Receiver<Option<Facts>>,
     report: Arc<Mutex<Option<Report>>>,
 ) {
-    let set = |new| *report.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    let set_report =
+        |new_report| *report.lock().unwrap_or_else(PoisonError::into_inner) = new_report;
     loop {
         if facts.borrow_and_update().is_none() {
-            set(None);
+            set_report(None);
             if facts.changed().await.is_err() {
                 return;
             }
@@ -72,9 +73,10 @@ async fn send_facts(
             let (reader, mut writer) = stream.into_split();
             let mut lines = BufReader::new(reader).lines();
             loop {
-                let now = facts.borrow_and_update().clone();
-                let Some(now) = now else { break };
-                let Ok(mut text) = serde_json::to_vec(&Request::Facts(now)) else {
+                let Some(current_facts) = facts.borrow_and_update().clone() else {
+                    break;
+                };
+                let Ok(mut text) = serde_json::to_vec(&Request::Facts(current_facts)) else {
                     break;
                 };
                 text.push(b'\n');
@@ -84,17 +86,17 @@ async fn send_facts(
                 let Ok(Ok(Some(line))) = timeout(REPLY_TIMEOUT, lines.next_line()).await else {
                     break;
                 };
-                let Ok(new) = serde_json::from_str(&line) else {
+                let Ok(new_report) = serde_json::from_str(&line) else {
                     break;
                 };
-                set(Some(new));
+                set_report(Some(new_report));
                 tokio::select! {
                     changed = facts.changed() => if changed.is_err() { return },
                     () = sleep(RESEND_INTERVAL) => {}
                 }
             }
         }
-        set(None);
+        set_report(None);
         tokio::select! {
             changed = facts.changed() => if changed.is_err() { return },
             () = sleep(RECONNECT_DELAY) => {}

@@ -1,9 +1,9 @@
 //! Decides which VIPs are announced, from facts and time, without I/O.
 //!
-//! A VIP is announced while its services can serve, and withdrawn at once when they cannot. When they can again, it is
-//! announced at once, unless it was withdrawn repeatedly: each further withdrawal doubles a pause before the next
-//! announcement, so that routers do not move flows back and forth. The routes of a drained node are first announced as
-//! a last resort, and withdrawn after `drain_delay`.
+//! A VIP is announced while its services can serve, and withdrawn immediately when they cannot. When they can serve
+//! again, the VIP is announced immediately, unless it was withdrawn repeatedly: each further withdrawal doubles a pause
+//! before the next announcement, so that routers do not move flows back and forth. The routes of a drained node are
+//! first announced as a last resort, and withdrawn after `drain_delay`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use crate::message::{Facts, RouteReport};
 
-/// Time after which the earlier withdrawals of an announced VIP are ignored.
+/// Time for which a VIP must be announced so that its earlier withdrawals are ignored.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// The pause after the second withdrawal in a row; it doubles with each further one.
+/// The pause after the second withdrawal in a row. Each further withdrawal doubles the pause, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time that a VIP waits for the first check results of its servers.
+/// Maximum time for which a VIP waits for the first check results of its servers.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// How a route is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quality {
-    /// Without a preference.
+    /// Routers have no preference.
     Normal,
     /// Routers should prefer every other director.
     LastResort,
@@ -50,13 +50,15 @@ pub(crate) const WITHDRAWN: &str = State::Withdrawn.as_str();
 
 #[derive(Clone, Debug)]
 struct Vip {
+    /// Whether the VIP's services can serve.
     serves: bool,
     state: State,
     /// Start of the state, on the caller's clock.
     since: Duration,
+    /// Start of the state, in Unix time.
     since_unix: Duration,
     reason: String,
-    /// Withdrawals in a row.
+    /// Number of withdrawals in a row, because services could not serve.
     withdrawals: u32,
     /// Not announced before this time, because it was withdrawn repeatedly.
     paused_until: Duration,
@@ -64,16 +66,17 @@ struct Vip {
     settling_until: Option<Duration>,
 }
 
-/// Decides which routes are announced. Times are durations on a clock of the caller that never runs backwards; Unix
-/// times are only displayed.
+/// The states of all VIPs. Times are durations on a clock of the caller that never runs backwards; Unix times are only
+/// displayed.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
     vips: BTreeMap<IpAddr, Vip>,
     draining_since: Option<Duration>,
     withdraw_after: Duration,
     drain_delay: Duration,
-    /// Time of the latest facts, or of the start if there are none yet.
+    /// Time of the latest facts, or of the start if no facts have arrived yet.
     facts_at: Duration,
+    /// Whether the daemon has sent no facts for `withdraw_after`.
     is_lost: bool,
 }
 
@@ -85,7 +88,7 @@ impl Decisions {
         (now, unix): (Duration, Duration),
     ) -> Self {
         let vips = announced.into_iter().map(|vip| {
-            let left = Vip {
+            let inherited = Vip {
                 serves: true,
                 state: State::Announced,
                 since: now,
@@ -95,7 +98,7 @@ impl Decisions {
                 paused_until: now,
                 settling_until: None,
             };
-            (vip, left)
+            (vip, inherited)
         });
         Self {
             vips: vips.collect(),
@@ -115,8 +118,8 @@ impl Decisions {
             (true, since) => since.or(Some(now)),
             (false, _) => None,
         };
-        let known = |vip: &IpAddr| facts.vips.iter().any(|fact| fact.vip == *vip);
-        self.vips.retain(|vip, _| known(vip));
+        let is_configured = |vip: &IpAddr| facts.vips.iter().any(|fact| fact.vip == *vip);
+        self.vips.retain(|vip, _| is_configured(vip));
         for fact in &facts.vips {
             let vip = self.vips.entry(fact.vip).or_insert_with(|| Vip {
                 serves: false,
@@ -137,32 +140,37 @@ impl Decisions {
                 vip.reason.clone_from(&fact.reason);
             }
         }
-        self.decide((now, unix));
+        self.update_states((now, unix));
     }
 
-    /// Changes the routes that must change at `now`.
+    /// Applies the changes that are due at `now`.
     pub fn handle_timeout(&mut self, (now, unix): (Duration, Duration)) {
         if !self.is_lost && now >= self.facts_at.saturating_add(self.withdraw_after) {
             self.is_lost = true;
         }
-        self.decide((now, unix));
+        self.update_states((now, unix));
     }
 
-    /// Returns when [`Self::handle_timeout`] must be called; `None` = not before the next facts.
+    /// Returns the time at which [`Self::handle_timeout`] must be called; `None` = not before the next facts.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.is_lost {
             return None;
         }
-        let lost = self.facts_at.saturating_add(self.withdraw_after);
-        let drained = self.draining_since.map(|since| since + self.drain_delay);
-        let draining = |vip: &&Vip| vip.state == State::Draining;
-        let drained = drained.filter(|_| self.vips.values().any(|vip| draining(&vip)));
-        let waiting = self.vips.values();
-        let waiting = waiting.filter(|vip| vip.serves && vip.state == State::Withdrawn);
-        let until = |vip: &Vip| vip.paused_until.max(vip.settling_until.unwrap_or_default());
-        let waiting = waiting.map(until);
-        let waiting = waiting.filter(|_| self.draining_since.is_none());
-        [lost].into_iter().chain(drained).chain(waiting).min()
+        let loss_deadline = self.facts_at.saturating_add(self.withdraw_after);
+        let drain_deadline = self.draining_since.map(|since| since + self.drain_delay);
+        let is_draining = |vip: &&Vip| vip.state == State::Draining;
+        let drain_deadline =
+            drain_deadline.filter(|_| self.vips.values().any(|vip| is_draining(&vip)));
+        let waiting_vips = self.vips.values();
+        let waiting_vips = waiting_vips.filter(|vip| vip.serves && vip.state == State::Withdrawn);
+        let announced_at = |vip: &Vip| vip.paused_until.max(vip.settling_until.unwrap_or_default());
+        let waiting_vips = waiting_vips.map(announced_at);
+        let waiting_vips = waiting_vips.filter(|_| self.draining_since.is_none());
+        [loss_deadline]
+            .into_iter()
+            .chain(drain_deadline)
+            .chain(waiting_vips)
+            .min()
     }
 
     /// Returns whether the daemon has sent no facts for `withdraw_after`.
@@ -194,7 +202,8 @@ impl Decisions {
         .collect()
     }
 
-    fn decide(&mut self, (now, unix): (Duration, Duration)) {
+    /// Sets the state and reason of each VIP.
+    fn update_states(&mut self, (now, unix): (Duration, Duration)) {
         let is_drained = self
             .draining_since
             .is_some_and(|since| now >= since + self.drain_delay);

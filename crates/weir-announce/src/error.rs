@@ -3,15 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why the announcer, or a speaker, failed.
+/// An error of the announcer or a speaker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file, pipe or socket cannot be used.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Its path.
+        /// The path.
         path: PathBuf,
-        /// The kernel's error.
+        /// The error.
         source: io::Error,
     },
     /// Signal handlers cannot be installed.
@@ -20,23 +20,23 @@ pub enum Error {
     /// The speaker rejected a command.
     #[error("{speaker}: {reply}")]
     Rejected {
-        /// Its name in the configuration.
+        /// The speaker's name in the configuration.
         speaker: &'static str,
-        /// Its reply.
+        /// The speaker's reply.
         reply: String,
     },
     /// The speaker did not reply in time.
     #[error("{speaker} did not reply in time")]
     Timeout {
-        /// Its name in the configuration.
+        /// The speaker's name in the configuration.
         speaker: &'static str,
     },
     /// A program cannot be run.
     #[error("{program}: {source}")]
     Program {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// The kernel's error.
+        /// The error.
         source: io::Error,
     },
 }

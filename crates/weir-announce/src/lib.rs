@@ -1,7 +1,8 @@
-//! Announces VIPs through a BGP speaker on this machine (`[announce]`, `weir announcer`).
+//! Announces VIPs through a BGP speaker on the same machine (`[announce]`, `weir announcer`).
 //!
-//! The daemon reports which VIPs can serve ([`Facts`]) over `RUNTIME_DIR/announce.sock`; [`Decisions`] decides which of
-//! them are announced, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir does not implement BGP.
+//! Over `RUNTIME_DIR/announce.sock`, the daemon reports which VIPs can serve ([`Facts`]). [`Decisions`] determines
+//! which of these are announced, and a driver passes the routes to BIRD, ExaBGP, GoBGP or FRR. Weir does not implement
+//! BGP.
 //!
 //! The announcer is a separate process so that routes outlive a daemon that crashes or is replaced. If the daemon sends
 //! nothing for `withdraw_after`, all routes are withdrawn: the kernel still forwards, but nothing checks the servers.

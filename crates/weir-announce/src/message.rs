@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weir_model::Announce;
 
-/// The daemon's report; it sends one at every change, and at least every 500 ms.
+/// The daemon's report, which it sends after every change and at least every 500 ms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// `[announce]` of the active configuration.
@@ -23,10 +23,10 @@ pub struct VipFact {
     pub vip: IpAddr,
     /// Whether its services can serve.
     pub serves: bool,
-    /// Why they cannot; empty if they can.
+    /// Why the services cannot serve; empty if they can.
     pub reason: String,
-    /// Whether servers have no check result yet: until then, this director may select other servers than the rest of
-    /// its group. A VIP that is not announced yet waits for the results.
+    /// Whether servers have no check result yet. Until they have, this director may select other servers than the rest
+    /// of its group, so a VIP that is not announced yet waits for the results.
     #[serde(default)]
     pub settling: bool,
 }
@@ -37,7 +37,7 @@ pub struct VipFact {
 pub(crate) enum Request {
     /// The daemon's facts.
     Facts(Facts),
-    /// Exit without withdrawing routes: another announcer takes over.
+    /// Exit without withdrawing routes, because another announcer takes over.
     HandOver,
 }
 
@@ -46,11 +46,11 @@ pub(crate) enum Request {
 pub struct Report {
     /// The routes of all VIPs.
     pub routes: Vec<RouteReport>,
-    /// Why the speaker does not have the latest routes.
+    /// Why the speaker does not have the latest routes, or why the request was rejected.
     pub error: Option<String>,
 }
 
-/// A VIP's route.
+/// The state of a VIP's route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteReport {
     /// The VIP.

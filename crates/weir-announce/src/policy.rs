@@ -1,4 +1,4 @@
-//! Limits what an unprivileged daemon can announce: only VIPs of root's file, and only through the speaker named there.
+//! Limits what an unprivileged daemon can announce: only the VIPs and only through the speaker in root's file.
 //!
 //! The daemon only reports which of these VIPs can serve.
 
@@ -12,7 +12,7 @@ use weir_model::{Announce, Network};
 
 use crate::message::Facts;
 
-/// File with the active [`Permitted`], for an announcer that is restarted.
+/// File with the active [`Permitted`], for the next announcer.
 const RECORD: &str = "announce-configuration";
 
 /// `[announce]` of a configuration, with the VIPs that it covers.
@@ -20,14 +20,14 @@ const RECORD: &str = "announce-configuration";
 struct Permitted {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
-    /// Networks of the VIPs that a group may publish.
+    /// Networks of the VIPs for which a group may publish services.
     #[serde(default)]
     published: Vec<Network>,
 }
 
 impl Permitted {
     /// Parses the text of a configuration.
-    fn read(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let desired = weir_helper::parse(text, &Environment)?;
         let Some(settings) = desired.announce else {
             return Ok(Self::default());
@@ -55,6 +55,7 @@ impl Permitted {
         })
     }
 
+    /// Returns whether the facts have the permitted settings and only permitted VIPs.
     fn covers(&self, facts: &Facts) -> bool {
         let mut vips = facts.vips.iter().map(|fact| fact.vip);
         let is_permitted = |vip| {
@@ -73,14 +74,18 @@ impl Policy {
     /// Creates the policy from the configuration file of `weir run`.
     pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
-        let read = Permitted::read;
-        Self(RootSection::new("[announce]", configuration, record, read))
+        Self(RootSection::new(
+            "[announce]",
+            configuration,
+            record,
+            Permitted::parse,
+        ))
     }
 
     /// Checks the facts of an unprivileged daemon. Reads the file only if the active configuration does not cover them.
     ///
     /// # Errors
-    /// Returns a message if root's file does not permit them.
+    /// Returns a message if root's file does not permit the facts or cannot be used.
     pub(crate) fn check(&mut self, facts: &Facts) -> Result<(), String> {
         if self.0.active().is_some_and(|active| active.covers(facts)) {
             return Ok(());
@@ -119,7 +124,7 @@ pool = "p"
 
     #[test]
     fn only_covered_vips_and_the_configured_speaker_are_permitted() {
-        let permitted = Permitted::read(TEXT).unwrap();
+        let permitted = Permitted::parse(TEXT).unwrap();
         let facts = |vip: &str, settings: Announce| Facts {
             settings,
             vips: vec![VipFact {
@@ -134,11 +139,11 @@ pool = "p"
         assert!(permitted.covers(&facts("10.0.0.9", file_settings.clone())));
         assert!(
             !permitted.covers(&facts("10.0.0.8", file_settings.clone())),
-            "not covered"
+            "service b is not announced"
         );
         assert!(
             !permitted.covers(&facts("192.0.2.1", file_settings.clone())),
-            "no service has it"
+            "no service has this VIP"
         );
         let other = Announce {
             speaker: Speaker::Bird {
@@ -148,23 +153,23 @@ pool = "p"
             ..file_settings
         };
         assert!(!permitted.covers(&facts("10.0.0.9", other)));
-        // A group may publish VIPs of root's networks.
+        // A group may publish services with VIPs of the networks in root's file.
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
         let text = format!("{TEXT}{CLUSTER}").replace("forward = \"nat\"", "forward = \"socket\"");
-        let named = Permitted::read(&text).unwrap();
-        let settings = named.settings.clone().unwrap();
+        let with_services = Permitted::parse(&text).unwrap();
+        let settings = with_services.settings.clone().unwrap();
         assert!(
-            !named.covers(&facts("192.0.2.1", settings)),
+            !with_services.covers(&facts("192.0.2.1", settings)),
             "`services` does not include published services"
         );
-        let all = Permitted::read(&text.replace("services = [\"a\"]", "")).unwrap();
-        let settings = all.settings.clone().unwrap();
-        assert!(all.covers(&facts("192.0.2.1", settings.clone())));
-        assert!(all.covers(&facts("10.0.0.8", settings.clone())));
-        assert!(!all.covers(&facts("198.51.100.1", settings)));
-        let none = Permitted::read("[node]\n").unwrap();
+        let without_services = Permitted::parse(&text.replace("services = [\"a\"]", "")).unwrap();
+        let settings = without_services.settings.clone().unwrap();
+        assert!(without_services.covers(&facts("192.0.2.1", settings.clone())));
+        assert!(without_services.covers(&facts("10.0.0.8", settings.clone())));
+        assert!(!without_services.covers(&facts("198.51.100.1", settings)));
+        let without_announce = Permitted::parse("[node]\n").unwrap();
         let settings = permitted.settings.unwrap();
-        assert!(!none.covers(&facts("10.0.0.9", settings)));
+        assert!(!without_announce.covers(&facts("10.0.0.9", settings)));
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the announcer's loop: handles facts from the daemon and timers, and sends commands to the speaker.
+//! Runs the announcer's loop, which handles the daemon's facts and timers, and updates the speaker's routes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,29 +27,34 @@ pub(crate) const SOCKET: &str = "announce.sock";
 const RECORD: &str = "announced.json";
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// Maximum number of connections that are served at the same time; further ones are closed.
+/// Maximum number of connections that are served at the same time; further connections are closed.
 const CLIENTS_MAX: usize = 64;
-/// Maximum size of a request, in bytes: some ten thousand VIPs.
-const REQUEST_MAX: u64 = 4 << 20;
+/// Maximum size of a request, which is sufficient for ten thousand VIPs.
+const REQUEST_MAX_BYTES: u64 = 4 << 20;
 /// Time limit for the exit of the previous announcer.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a failed command is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Driver::refresh`].
 const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
-/// Time without facts after which routes of an earlier announcer are withdrawn: the daemon may still be starting.
+/// Time without facts after which routes of an earlier announcer are withdrawn. It is long, because the daemon may
+/// still be starting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum pause of the loop.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// State of the announcer.
 struct Announcer {
+    /// File with [`Self::recorded`].
     record: PathBuf,
     settings: Option<Announce>,
     decisions: Decisions,
     driver: Driver,
+    /// The VIPs in the file.
     recorded: Vec<IpAddr>,
+    /// The speaker's error, until a command succeeds.
     error: Option<String>,
-    /// Why the last request was rejected; not logged again.
+    /// Why the last request was rejected. The same reason is not logged again.
     rejected: Option<String>,
     retry_at: Option<Instant>,
     refresh_at: Instant,
@@ -64,10 +69,10 @@ struct Pending {
 }
 
 /// Runs the announcer until SIGTERM, which withdraws all routes, or until another announcer takes over. `configuration`
-/// is root's file, which limits what an unprivileged daemon may have announced. Must be called inside a tokio runtime.
+/// is root's file, which limits what an unprivileged daemon can announce. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// The socket cannot be created.
+/// Returns an error if the signal handler or the socket cannot be created.
 pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let terminate = signal(SignalKind::terminate());
     let mut terminate = terminate.map_err(Error::Signals)?;
@@ -94,14 +99,14 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
                     announcer.apply().await;
                     let _ = reply.send(announcer.report());
                 }
-                // The routes would remain, and nothing would withdraw them.
+                // If this process exited, the routes would remain, and nothing would withdraw them.
                 Request::HandOver if !is_trusted => {
                     let reason = "an unprivileged daemon cannot take over".to_owned();
                     let _ = reply.send(announcer.reject(reason));
                 }
                 Request::HandOver => {
                     let _ = reply.send(announcer.report());
-                    // Another task writes the reply.
+                    // Gives another task the time to write the reply.
                     sleep(Duration::from_millis(10)).await;
                     return Ok(());
                 }
@@ -132,15 +137,15 @@ fn clocks() -> (Duration, Duration) {
 impl Announcer {
     fn new(runtime_dir: &Path) -> Self {
         let record = runtime_dir.join(RECORD);
-        // An unprivileged daemon may write to the directory.
-        let left = read_own(&record).unwrap_or_default();
-        let left: Vec<IpAddr> = serde_json::from_slice(&left).unwrap_or_default();
+        // Only a file of this process's user is read, because an unprivileged daemon may write to the directory.
+        let content = read_own(&record).unwrap_or_default();
+        let inherited: Vec<IpAddr> = serde_json::from_slice(&content).unwrap_or_default();
         Self {
             record,
             settings: None,
-            decisions: Decisions::new(left.iter().copied(), START_TIMEOUT, clocks()),
-            driver: Driver::new(&left),
-            recorded: left,
+            decisions: Decisions::new(inherited.iter().copied(), START_TIMEOUT, clocks()),
+            driver: Driver::new(&inherited),
+            recorded: inherited,
             error: None,
             rejected: None,
             retry_at: None,
@@ -148,23 +153,29 @@ impl Announcer {
         }
     }
 
-    /// Returns whether the daemon is gone and all routes are withdrawn.
+    /// Returns whether the daemon has sent no facts for `withdraw_after` and all routes are withdrawn.
     fn is_done(&self) -> bool {
         self.decisions.is_lost() && self.error.is_none()
     }
 
-    /// Returns the time until something is due, at most [`MAX_PAUSE`].
+    /// Returns the time until the next deadline, at most [`PAUSE_MAX`].
     fn pause(&self) -> Duration {
         let (now, _) = clocks();
-        let next = self.decisions.next_deadline();
-        let next = next
-            .map_or(MAX_PAUSE, |at| at.saturating_sub(now))
-            .min(MAX_PAUSE);
-        let retry = self.retry_at.map(|at| at.duration_since(Instant::now()));
-        let refresh = self.refresh_at.duration_since(Instant::now());
-        next.min(retry.unwrap_or(MAX_PAUSE)).min(refresh)
+        let until_decision = self
+            .decisions
+            .next_deadline()
+            .map_or(PAUSE_MAX, |deadline| deadline.saturating_sub(now))
+            .min(PAUSE_MAX);
+        let until_retry = self
+            .retry_at
+            .map(|time| time.duration_since(Instant::now()));
+        let until_refresh = self.refresh_at.duration_since(Instant::now());
+        until_decision
+            .min(until_retry.unwrap_or(PAUSE_MAX))
+            .min(until_refresh)
     }
 
+    /// Calls [`Driver::refresh`] if its interval has passed.
     fn refresh(&mut self) {
         if let Some(settings) = &self.settings
             && Instant::now() >= self.refresh_at
@@ -179,13 +190,13 @@ impl Announcer {
         let Some(settings) = self.settings.clone() else {
             return;
         };
-        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+        if self.retry_at.is_some_and(|time| time > Instant::now()) {
             return;
         }
         let routes = self.decisions.routes();
-        let before: Vec<IpAddr> = self.driver.announced().collect();
+        let previous: Vec<IpAddr> = self.driver.announced().collect();
         // Recorded before the command, because a route that is not recorded would never be withdrawn.
-        self.record_announced(before.into_iter().chain(routes.keys().copied()));
+        self.record_announced(previous.into_iter().chain(routes.keys().copied()));
         match self.driver.apply(&settings, &routes).await {
             Ok(()) => {
                 if self.error.take().is_some() {
@@ -208,6 +219,7 @@ impl Announcer {
         }
     }
 
+    /// Withdraws all routes. An error is only logged.
     async fn withdraw_all(&mut self) {
         self.decisions = Decisions::default();
         self.retry_at = None;
@@ -222,8 +234,8 @@ impl Announcer {
         if vips == self.recorded {
             return;
         }
-        let written = serde_json::to_vec(&vips).map_err(Into::into);
-        match written.and_then(|text| weir_sys::replace_file(&self.record, &text)) {
+        let encoded = serde_json::to_vec(&vips).map_err(Into::into);
+        match encoded.and_then(|text| weir_sys::replace_file(&self.record, &text)) {
             Ok(()) => self.recorded = vips,
             Err(error) => tracing::warn!(%error, "failed to record the announced VIPs"),
         }
@@ -246,10 +258,10 @@ impl Announcer {
     fn report(&self) -> Report {
         let mut routes = self.decisions.report();
         if let Some(error) = &self.error {
-            let wanted = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
-            for route in wanted.filter(|it| !self.driver.has_accepted(it.vip)) {
+            let unwithdrawn = routes.iter_mut().filter(|it| it.state != WITHDRAWN);
+            for route in unwithdrawn.filter(|it| !self.driver.has_accepted(it.vip)) {
                 route.state = WITHDRAWN.to_owned();
-                route.reason = format!("the speaker has not accepted it: {error}");
+                route.reason = format!("the speaker has not accepted the route: {error}");
             }
         }
         Report {
@@ -259,7 +271,8 @@ impl Announcer {
     }
 }
 
-/// Creates the socket, after an earlier announcer has exited. Only its owner or the daemon's account can use it.
+/// Asks an earlier announcer to exit, and creates the socket. Only the socket's owner and the daemon's account can use
+/// it.
 async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::File {
@@ -267,14 +280,14 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
         source,
     };
     if let Ok(mut stream) = UnixStream::connect(&path).await {
-        let handed_over = async {
+        let hand_over = async {
             let mut line = serde_json::to_vec(&Request::HandOver)?;
             line.push(b'\n');
             stream.write_all(&line).await?;
-            // Until the previous announcer exits, which closes the connection.
+            // The previous announcer closes the connection when it exits.
             stream.read_to_end(&mut Vec::new()).await
         };
-        let _ = timeout(HAND_OVER_TIMEOUT, handed_over).await;
+        let _ = timeout(HAND_OVER_TIMEOUT, hand_over).await;
     }
     match fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -286,6 +299,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
+/// Accepts connections, and starts a task for each.
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
@@ -294,9 +308,9 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
                 let Ok(permit) = Arc::clone(&clients).try_acquire_owned() else {
                     continue;
                 };
-                let served = serve(stream, requests.clone());
+                let serving = serve(stream, requests.clone());
                 tokio::spawn(async move {
-                    served.await;
+                    serving.await;
                     drop(permit);
                 });
             }
@@ -305,7 +319,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
     }
 }
 
-/// Serves a client: each line is a request.
+/// Serves a client, each of whose lines is a request. Returns when the connection ends or a request is invalid.
 async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
     let Ok(peer) = stream.peer_cred() else {
         return;
@@ -315,7 +329,11 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = String::new();
-        match (&mut reader).take(REQUEST_MAX).read_line(&mut line).await {
+        match (&mut reader)
+            .take(REQUEST_MAX_BYTES)
+            .read_line(&mut line)
+            .await
+        {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }

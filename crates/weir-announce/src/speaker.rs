@@ -19,23 +19,26 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The routes to announce.
 pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 
-/// A driver of a speaker, with the routes that the speaker may announce.
+/// The driver of a speaker.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// All routes that it may announce.
+    /// All routes that the speaker may announce.
     announced: Routes,
-    /// The VIPs of the last routes that the speaker has accepted.
+    /// The VIPs of the routes that the speaker has accepted last.
     accepted: BTreeSet<IpAddr>,
-    /// Whether the speaker certainly announces all of `announced`.
+    /// Whether the speaker certainly announces exactly `announced`.
     is_certain: bool,
 }
 
 impl Driver {
-    /// Creates a driver of a speaker that may still announce the routes `left` by an earlier process.
-    pub(crate) fn new(left: &[IpAddr]) -> Self {
+    /// Creates the driver of a speaker that may still announce the `inherited` VIPs of an earlier process.
+    pub(crate) fn new(inherited: &[IpAddr]) -> Self {
         Self {
-            announced: left.iter().map(|vip| (*vip, Quality::Normal)).collect(),
-            accepted: left.iter().copied().collect(),
+            announced: inherited
+                .iter()
+                .map(|vip| (*vip, Quality::Normal))
+                .collect(),
+            accepted: inherited.iter().copied().collect(),
             is_certain: false,
         }
     }
@@ -50,29 +53,29 @@ impl Driver {
         self.announced.keys().copied()
     }
 
-    /// Makes the speaker announce exactly `routes`. Does nothing if it certainly announces them.
+    /// Makes the speaker announce exactly `routes`. Does nothing if the speaker certainly announces them already.
     ///
     /// # Errors
-    /// The speaker cannot be reached or rejects them; the next call tries again.
+    /// Returns an error if the speaker cannot be reached or rejects a route. The next call sends all routes again.
     pub(crate) async fn apply(&mut self, settings: &Announce, routes: &Routes) -> Result<()> {
         if self.is_certain && self.announced == *routes {
             return Ok(());
         }
-        let before = self.announced.clone();
+        let previous = self.announced.clone();
         let change = Change {
             settings,
-            before: &before,
-            resend: !self.is_certain,
+            previous: &previous,
+            resends_all: !self.is_certain,
             routes,
         };
-        // If the command fails, part of it may have taken effect.
+        // If the change fails, part of it may have taken effect.
         self.is_certain = false;
         self.announced.extend(routes);
         match &settings.speaker {
             Speaker::Bird { socket, include } => bird::apply(socket, include, &change).await?,
             Speaker::Exabgp { pipe } => exabgp::apply(pipe, &change)?,
-            Speaker::Gobgp { command } => command::gobgp(command, &change).await?,
-            Speaker::Frr { command, asn } => command::frr(command, *asn, &change).await?,
+            Speaker::Gobgp { command } => command::apply_gobgp(command, &change).await?,
+            Speaker::Frr { command, asn } => command::apply_frr(command, *asn, &change).await?,
         }
         self.announced.clone_from(routes);
         self.accepted = routes.keys().copied().collect();
@@ -80,8 +83,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the next [`Self::apply`] send all routes, unless the speaker certainly has them. Called regularly, because
-    /// the speaker may have been restarted without its routes.
+    /// Makes the next [`Self::apply`] send all routes, unless the speaker would keep them over a restart. Called
+    /// regularly, because the speaker may have been restarted.
     pub(crate) fn refresh(&mut self, settings: &Announce) {
         self.is_certain &= match &settings.speaker {
             Speaker::Bird { include, .. } => include.exists(),
@@ -98,9 +101,9 @@ impl Driver {
 /// A change to the announced routes.
 struct Change<'a> {
     settings: &'a Announce,
-    before: &'a Routes,
+    previous: &'a Routes,
     /// Whether routes that are already announced are sent again.
-    resend: bool,
+    resends_all: bool,
     routes: &'a Routes,
 }
 
@@ -108,7 +111,7 @@ impl Change<'_> {
     /// Returns the routes to add or to replace.
     fn added(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
         let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
-            self.resend || self.before.get(*vip) != Some(*quality)
+            self.resends_all || self.previous.get(*vip) != Some(*quality)
         };
         let routes = self.routes.iter().filter(is_new);
         routes.map(|(vip, quality)| (vip, *quality))
@@ -116,18 +119,18 @@ impl Change<'_> {
 
     /// Returns the VIPs of the routes to withdraw.
     fn removed(&self) -> impl Iterator<Item = &IpAddr> {
-        let before = self.before.keys();
-        before.filter(|vip| !self.routes.contains_key(*vip))
+        let previous = self.previous.keys();
+        previous.filter(|vip| !self.routes.contains_key(*vip))
     }
 
     /// Returns the communities of a route.
     fn communities(&self, quality: Quality) -> impl Iterator<Item = Community> {
-        let drain: &[Community] = match quality {
+        let drain_communities: &[Community] = match quality {
             Quality::Normal => &[],
             Quality::LastResort => &self.settings.drain_communities,
         };
-        let all = self.settings.communities.iter().chain(drain);
-        all.copied()
+        let communities = self.settings.communities.iter().chain(drain_communities);
+        communities.copied()
     }
 }
 

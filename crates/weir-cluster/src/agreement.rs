@@ -1,6 +1,6 @@
-//! Health by agreement: the group considers a server down if a majority of the voting directors report it down.
+//! Determines servers' health by agreement: a server is down if a majority of the voting directors report it down.
 //!
-//! A director has a vote only if at least one of its checks succeeds: if all fail, the cause is probably local. A
+//! A director has a vote only if at least one of its checks succeeds, because otherwise the cause is probably local. A
 //! single voter never decides for the others.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{Key, Keys};
-use crate::record::line;
+use crate::record::sanitize_line;
 use crate::store::Mirror;
 
 /// Results of a member's own checks.
@@ -17,18 +17,18 @@ use crate::store::Mirror;
 pub struct HealthView {
     /// Whether at least one checked server is up, so that the member has a vote.
     pub reaches: bool,
-    /// Servers that are down, as `POOL/ADDRESS`, with the reason.
+    /// Servers that are down, as `POOL/ADDRESS`, with the reasons.
     pub down: BTreeMap<String, String>,
 }
 
-/// Servers that the group considers down, as `POOL/ADDRESS`, with the reason.
+/// Servers that the group considers down, as `POOL/ADDRESS`, with the reasons.
 pub type Verdicts = BTreeMap<String, String>;
 
 /// Minimum number of voters for a decision.
 const VOTERS_MIN: usize = 2;
 
 /// Returns the servers that a majority of the voters report down.
-pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
+pub(crate) fn find_verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
     let mut voters: Vec<(String, HealthView)> = Vec::new();
     for (name, _) in mirror.iter() {
         let Some(Key::Health(member)) = keys.parse(name) else {
@@ -64,7 +64,7 @@ pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
                 "down for {} of {voter_count} directors: {member}: {reason}",
                 reports.len()
             );
-            (server.to_owned(), line(&text))
+            (server.to_owned(), sanitize_line(&text))
         })
         .collect()
 }
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
     use crate::store::Entry;
 
-    /// Returns the servers that are down, for members' views: whether at least one server is up, and the servers that
-    /// they report down.
+    /// Returns the servers that are down by agreement. Each view is a member's: whether at least one server is up, and
+    /// the servers that are down.
     fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
         let keys = Keys::new("edge");
         let mut mirror = Mirror::default();
         let mut entries = Vec::new();
-        for (number, (reaches, down)) in views.iter().enumerate() {
+        for (index, (reaches, down)) in views.iter().enumerate() {
             let view = HealthView {
                 reaches: *reaches,
                 down: down
@@ -88,7 +88,7 @@ mod tests {
                     .map(|it| ((*it).to_owned(), "refused".to_owned()))
                     .collect(),
             };
-            let member = format!("lb{number}");
+            let member = format!("lb{index}");
             for (key, value) in [
                 (
                     Key::Health(member.clone()),
@@ -104,11 +104,11 @@ mod tests {
             }
         }
         mirror.replace(1, entries);
-        verdicts(&keys, &mirror).into_keys().collect()
+        find_verdicts(&keys, &mirror).into_keys().collect()
     }
 
     #[test]
-    fn majority_of_directors_with_a_reachable_server_decides() {
+    fn majority_of_directors_that_reach_a_server_decides() {
         let (a, none): (&[&str], &[&str]) = (&["web/a"], &[]);
         assert_eq!(agreed(&[(true, a), (true, none), (true, none)]), [""; 0]);
         assert_eq!(agreed(&[(true, a), (true, a), (true, none)]), ["web/a"]);

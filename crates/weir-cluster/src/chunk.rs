@@ -1,60 +1,63 @@
-//! A configuration as content-addressed chunks: an unchanged chunk of the next version is not written again.
+//! Splits a configuration into content-addressed chunks, so that an unchanged chunk of the next version is not written
+//! again.
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
 
-use crate::hex::hex;
+use crate::hex::encode_hex;
 use crate::key::{Key, Keys};
 use crate::record::Pointer;
 use crate::seal::GroupKey;
 use crate::store::Mirror;
 
-/// Size of a chunk, bytes. Far below etcd's limit of 1.5 MB for a request, with base64.
+/// Size of a chunk before it is sealed. Encoded as base64, a chunk is far below etcd's limit of 1.5 MiB for a request.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// Maximum number of chunks of a configuration: etcd allows 128 conditions in a transaction.
+/// Maximum number of chunks of a configuration. Each is a condition of a transaction, of which etcd allows 128.
 pub const CHUNKS_MAX: usize = 100;
 
-/// Why a pointer is not used.
+/// The reason for which a pointer without the right code is not used.
 pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with another group key or by an earlier \
      version, or was changed in etcd; publish it again";
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 digest in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
-    hex(sha256(&SHA256, bytes).as_ref())
+    encode_hex(sha256(&SHA256, bytes).as_ref())
 }
 
-/// The digest of a configuration.
-pub(crate) fn of_text(text: &str, key: Option<&GroupKey>) -> String {
+/// Returns the digest of a configuration, which is keyed if there is a group key.
+pub(crate) fn text_digest(text: &str, key: Option<&GroupKey>) -> String {
     match key {
         Some(key) => key.digest(text.as_bytes()),
         None => digest(text.as_bytes()),
     }
 }
 
-/// The chunks of a text with their digests.
+/// Splits a text into chunks, which are sealed if there is a group key. Returns each chunk with its digest.
 ///
 /// # Errors
-/// The text is too large, or cannot be sealed; in one line.
+/// Returns a message of one line if the text is too large or cannot be sealed.
 pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, Vec<u8>)>, String> {
     let parts = text.as_bytes().chunks(CHUNK_BYTES);
     if parts.len() > CHUNKS_MAX {
-        let most = (CHUNKS_MAX * CHUNK_BYTES) >> 20;
-        return Err(format!("a published configuration has at most {most} MiB"));
+        let max_mib = (CHUNKS_MAX * CHUNK_BYTES) >> 20;
+        return Err(format!(
+            "a published configuration must not exceed {max_mib} MiB"
+        ));
     }
-    let one = |part: &[u8]| {
+    let to_chunk = |part: &[u8]| {
         let bytes = match key {
             Some(key) => key.seal(part).map_err(|error| error.to_string())?,
             None => part.to_vec(),
         };
         Ok((digest(&bytes), bytes))
     };
-    parts.map(one).collect()
+    parts.map(to_chunk).collect()
 }
 
-/// The text of a pointer.
+/// Returns the text of the configuration that a pointer identifies.
 ///
 /// # Errors
-/// A chunk is missing or damaged, or was sealed with another key, or is not sealed although there is a key: who can
-/// write to etcd does not have it. The same applies to the pointer; in one line.
+/// Returns a message of one line if the pointer or a chunk is missing, damaged, or sealed with another key. With a
+/// group key, also if the chunks are not sealed, because writers to etcd without the key may have written them.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,
@@ -71,9 +74,9 @@ pub(crate) fn join(
     for chunk in &pointer.chunks {
         let name = keys.name(&Key::Chunk(chunk.clone()));
         let stored = mirror.get(&name);
-        let stored = stored.ok_or_else(|| format!("the chunk {chunk} is missing"))?;
+        let stored = stored.ok_or_else(|| format!("chunk {chunk} is missing"))?;
         if digest(&stored.value) != *chunk {
-            return Err(format!("the chunk {chunk} is damaged"));
+            return Err(format!("chunk {chunk} is damaged"));
         }
         match (pointer.sealed, key) {
             (false, None) => text.extend_from_slice(&stored.value),
@@ -85,7 +88,10 @@ pub(crate) fn join(
             }
             (true, Some(key)) => {
                 let opened = key.open(&stored.value);
-                text.extend(opened.map_err(|error| format!("the configuration: {error}"))?);
+                text.extend(
+                    opened
+                        .map_err(|error| format!("failed to decrypt the configuration: {error}"))?,
+                );
             }
             (true, None) => {
                 return Err(
@@ -94,9 +100,10 @@ pub(crate) fn join(
             }
         }
     }
-    let text = String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
-    let own_key = key.filter(|_| pointer.sealed);
-    if of_text(&text, own_key) != pointer.digest {
+    let text =
+        String::from_utf8(text).map_err(|_| "the configuration is not valid UTF-8".to_owned())?;
+    let digest_key = key.filter(|_| pointer.sealed);
+    if text_digest(&text, digest_key) != pointer.digest {
         return Err("the configuration does not match its digest".to_owned());
     }
     Ok(text)

@@ -11,7 +11,7 @@ use crate::record::MemberRecord;
 use crate::shared::{SharedKey, SharedState};
 use crate::store::{Entry, Event, Txn, TxnResult};
 
-/// The daemon's report on this director.
+/// The daemon's report about this director.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// This member's record; the state machine sets version, digest, instance, identity and `settled`.
@@ -20,9 +20,9 @@ pub struct Facts {
     pub vips: BTreeMap<IpAddr, bool>,
     /// Results of this director's own checks.
     pub health: HealthView,
-    /// Whether this director may apply a configuration at the same time as others. False with flow synchronization: if
-    /// a connection moves between two directors that change their tables, it keeps its server only if the second
-    /// director changes its table after it has received the flow.
+    /// Whether this director may apply a configuration at the same time as others. False with flow synchronization:
+    /// when a connection moves between two directors, it keeps its server only if the second director has received the
+    /// flow before it changes its table.
     pub applies_with_others: bool,
 }
 
@@ -38,15 +38,16 @@ pub enum Input {
     },
     /// The keys could not be read.
     ListFailed(String),
-    /// The watch reports changes; there are no other changes up to the newest of them. The store's revision in the
-    /// response is not used, because at the start of a watch it is ahead of the changes that follow.
+    /// The watch reports all changes up to the newest in `events`. The store's revision in the response is not used,
+    /// because it is ahead of the reported changes at the start of a watch.
     Watched {
         /// The changes.
         events: Vec<Event>,
     },
     /// The watch ended.
     WatchEnded {
-        /// Whether the store has compacted the next revision, so that the keys must be read again. etcd still responds.
+        /// Whether the store has compacted the next revision, so that the keys must be read again although etcd
+        /// responds.
         is_compacted: bool,
         /// Why the watch ended.
         reason: String,
@@ -86,12 +87,12 @@ pub enum Input {
         request: u64,
         /// The configuration, which this director has validated.
         text: String,
-        /// How long each director guards the configuration, in milliseconds; 0 = no guard.
+        /// Time for which each director guards the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// The result of [`Output::Apply`].
     Applied(Result<(), String>),
-    /// The response to [`Output::Settle`], with its revision.
+    /// The response to [`Output::Settle`], with the same revision.
     Settled(i64),
 }
 
@@ -103,7 +104,7 @@ pub struct PublishError(pub String);
 /// A request to etcd or to the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Read all keys of the group, and end a running watch.
+    /// Read all keys of the group, and stop the current watch.
     List,
     /// Watch all keys of the group, starting at a revision.
     Watch {
@@ -137,7 +138,7 @@ pub enum Output {
         digest: String,
         /// Text of the configuration.
         text: String,
-        /// How long to guard the configuration, in milliseconds; 0 = no guard.
+        /// Time for which to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// Another director has changed an override or an added server.
@@ -147,14 +148,14 @@ pub enum Output {
         /// The new value.
         value: Value,
     },
-    /// Respond with [`Input::Settled`] as soon as the peers have received the flows that the changes to servers so far
-    /// have moved.
+    /// Respond with [`Input::Settled`] as soon as the peers have received the flows that the changes to servers up to
+    /// this revision have moved.
     Settle {
-        /// The newest revision of these changes.
+        /// The revision of the newest change.
         revision: i64,
     },
-    /// A change by an operator of this director is settled: all directors with flow synchronization have applied it,
-    /// and their peers have received the flows that it has moved.
+    /// A change by an operator of this director is settled: all directors with flow synchronization have applied the
+    /// change, and their peers have received the flows that it has moved.
     Settled {
         /// The changed entry.
         key: SharedKey,

@@ -1,6 +1,6 @@
-//! Hexadecimal encoding.
+//! Encodes bytes as hexadecimal.
 
 /// Returns two lower-case digits for each byte.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,9 +3,9 @@
 /// Prefix of all keys of all groups.
 const ROOT: &str = "/weir/";
 /// Maximum length of the name of a group or member, in bytes.
-const NAME_MAX: usize = 64;
+const NAME_MAX_BYTES: usize = 64;
 
-/// The name of a group or member is invalid.
+/// The error for an invalid name of a group or member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name must have 1 to 64 characters from a-z, A-Z, 0-9, `-`, `_` and `.`")]
 pub struct InvalidName;
@@ -13,42 +13,42 @@ pub struct InvalidName;
 /// Checks the name of a group or of a member.
 ///
 /// # Errors
-/// Returns an error if the name is empty or too long, or contains other characters than ASCII letters, digits, `-`, `_`
-/// and `.`.
+/// Returns an error if the name is empty, has more than 64 bytes, or contains characters other than ASCII letters,
+/// digits, `-`, `_` and `.`.
 pub fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let fits = (1..=NAME_MAX).contains(&name.len());
-    if fits && name.chars().all(is_allowed) {
+    let has_valid_length = (1..=NAME_MAX_BYTES).contains(&name.len());
+    if has_valid_length && name.chars().all(is_allowed) {
         Ok(())
     } else {
         Err(InvalidName)
     }
 }
 
-/// A key without its prefix.
+/// A key of a group, without the prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// The configuration that the group should have.
+    /// The pointer to the published configuration.
     Current,
-    /// The last configuration that all members have applied.
+    /// The pointer to the last configuration that all members have applied.
     Complete,
     /// Why the rollout of a configuration was stopped.
     Stopped,
-    /// The member that applies the configuration now.
+    /// The member that has the turn to apply the configuration.
     Turn,
-    /// A member that applies the configuration together with others.
+    /// A member that applies the configuration at the same time as others.
     Applying(String),
     /// A chunk of a configuration, by its digest.
     Chunk(String),
-    /// The record of a member, with its lease.
+    /// The record of a member, attached to its lease.
     Member(String),
-    /// The VIPs that a member announces, with its lease.
+    /// The VIPs that a member announces, attached to its lease.
     Serving(String),
-    /// The servers that a member's checks report down, with its lease.
+    /// The servers that a member's checks report down, attached to its lease.
     Health(String),
-    /// The override of a server: pool, and address as in the configuration.
+    /// The override of a server, by pool and address as in the configuration.
     Override(String, String),
-    /// A server that the API added: pool, and address.
+    /// A server that the API added, by pool and address.
     Server(String, String),
 }
 
@@ -80,7 +80,7 @@ impl Keys {
         end
     }
 
-    /// Returns the name of a key in etcd.
+    /// Returns the name of a key in etcd, with the prefix.
     pub fn name(&self, key: &Key) -> String {
         let prefix = &self.prefix;
         match key {
@@ -98,20 +98,21 @@ impl Keys {
         }
     }
 
-    /// Parses the name of a key in etcd. Returns `None` if another program or a later version wrote the key.
+    /// Parses the name of a key in etcd. Returns `None` for an unknown name, such as of another program or a later
+    /// version.
     pub fn parse(&self, name: &str) -> Option<Key> {
         let name = name.strip_prefix(&self.prefix)?;
-        let (kind, rest) = name.split_once('/')?;
-        let pair = || {
-            let (pool, server) = rest.split_once('/')?;
+        let (kind, suffix) = name.split_once('/')?;
+        let parse_pair = || {
+            let (pool, server) = suffix.split_once('/')?;
             (!server.is_empty()).then(|| (pool.to_owned(), server.to_owned()))
         };
-        match (kind, rest) {
+        match (kind, suffix) {
             ("config", "current") => Some(Key::Current),
             ("config", "complete") => Some(Key::Complete),
             ("config", "stopped") => Some(Key::Stopped),
             ("config", "turn") => Some(Key::Turn),
-            ("config", _) => match rest.split_once('/')? {
+            ("config", _) => match suffix.split_once('/')? {
                 ("chunk", digest) => Some(Key::Chunk(digest.to_owned())),
                 ("applying", member) => {
                     check_name(member).ok()?;
@@ -119,12 +120,12 @@ impl Keys {
                 }
                 _ => None,
             },
-            ("member" | "serving" | "health", _) if check_name(rest).is_err() => None,
-            ("member", _) => Some(Key::Member(rest.to_owned())),
-            ("serving", _) => Some(Key::Serving(rest.to_owned())),
-            ("health", _) => Some(Key::Health(rest.to_owned())),
-            ("override", _) => pair().map(|(pool, server)| Key::Override(pool, server)),
-            ("server", _) => pair().map(|(pool, server)| Key::Server(pool, server)),
+            ("member" | "serving" | "health", _) if check_name(suffix).is_err() => None,
+            ("member", _) => Some(Key::Member(suffix.to_owned())),
+            ("serving", _) => Some(Key::Serving(suffix.to_owned())),
+            ("health", _) => Some(Key::Health(suffix.to_owned())),
+            ("override", _) => parse_pair().map(|(pool, server)| Key::Override(pool, server)),
+            ("server", _) => parse_pair().map(|(pool, server)| Key::Server(pool, server)),
             _ => None,
         }
     }
@@ -137,25 +138,25 @@ mod tests {
     #[test]
     fn every_key_round_trips() {
         let keys = Keys::new("edge");
-        let text = |text: &str| text.to_owned();
+        let owned = |text: &str| text.to_owned();
         for key in [
             Key::Current,
             Key::Complete,
             Key::Stopped,
             Key::Turn,
-            Key::Applying(text("lb1")),
-            Key::Chunk(text("ab12")),
-            Key::Member(text("lb1")),
-            Key::Serving(text("lb1")),
-            Key::Health(text("lb1")),
-            Key::Override(text("web"), text("[2001:db8::1]:80")),
-            Key::Server(text("web"), text("10.0.0.5")),
+            Key::Applying(owned("lb1")),
+            Key::Chunk(owned("ab12")),
+            Key::Member(owned("lb1")),
+            Key::Serving(owned("lb1")),
+            Key::Health(owned("lb1")),
+            Key::Override(owned("web"), owned("[2001:db8::1]:80")),
+            Key::Server(owned("web"), owned("10.0.0.5")),
         ] {
             let name = keys.name(&key);
             assert!(name.starts_with(keys.prefix()) && name < keys.end());
             assert_eq!(keys.parse(&name), Some(key));
         }
-        for other in [
+        for unknown in [
             "/weir/edge/",
             "/weir/edge2/member/a",
             "/weir/edge/new/a",
@@ -164,7 +165,7 @@ mod tests {
             "/weir/edge/member/\u{1b}[2J",
             "/weir/edge/config/applying/",
         ] {
-            assert_eq!(keys.parse(other), None, "{other}");
+            assert_eq!(keys.parse(unknown), None, "{unknown}");
         }
     }
 

@@ -1,13 +1,13 @@
-//! Detects a watch that has stopped reporting: the store is known to have changes that the watch has not reported.
+//! Detects a watch that has stopped reporting, by changes that the store has but the watch has not reported.
 //!
-//! A watch can stop without notice, for example if a proxy has lost the connection, or if the watch's member of etcd is
-//! partitioned from the others while requests go to another member.
+//! A watch can stop without notice, for example if a proxy has lost the connection, or if the etcd member of the watch
+//! is partitioned from the others while requests go to another member.
 
 use std::time::Duration;
 
 /// Maximum time that the watch may take to report a change.
 const WATCH_LAG_MAX: Duration = Duration::from_secs(10);
-/// A director that has written nothing for this long writes a key again, which the watch must report.
+/// Time without a write after which a director writes a key again, so that the watch must report a change.
 pub(crate) const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Tracks the changes that the watch must still report.
@@ -17,13 +17,13 @@ pub(crate) struct Lag {
     expected: i64,
     /// The newest revision that the watch has reported.
     reported: i64,
-    /// When the watch last made progress while changes were outstanding; `None` if none are.
+    /// Start of the wait for the expected changes, or time of the last progress since then; `None` = all were reported.
     since: Option<Duration>,
 }
 
 impl Lag {
-    /// Records that a key of the group has this revision, which the watch must report. It has reported all changes up
-    /// to `reported`.
+    /// Records that a key of the group has this revision, which the watch must report. The watch has reported all
+    /// changes up to `reported`.
     pub(crate) fn expect(&mut self, revision: i64, reported: i64, now: Duration) {
         self.expected = self.expected.max(revision);
         if self.expected > reported {
@@ -32,7 +32,7 @@ impl Lag {
     }
 
     /// Records that the watch has reported all changes up to this revision.
-    pub(crate) fn reported(&mut self, revision: i64, now: Duration) {
+    pub(crate) fn record_reported(&mut self, revision: i64, now: Duration) {
         if self.expected <= revision {
             self.since = None;
         } else if revision > self.reported {
@@ -47,8 +47,8 @@ impl Lag {
     }
 }
 
-/// Returns the error message if [`Lag::is_too_long`].
-pub(crate) fn reason() -> String {
+/// Returns the error message for a lag that is too long.
+pub(crate) fn error_message() -> String {
     let seconds = WATCH_LAG_MAX.as_secs();
     format!("the watch reported nothing for {seconds} s")
 }

@@ -1,12 +1,12 @@
-//! Decides what one director of a group writes to etcd and tells its daemon, without I/O.
+//! Makes the decisions of one director of a group, without I/O.
 //!
-//! [`Machine`] is the state machine of one director. It receives etcd's responses ([`Input`]), local facts and the
-//! time, and returns requests to etcd and to the daemon ([`Output`]). It mirrors the group's keys. Every decision
-//! depends only on the mirror and on local facts, so a lost or repeated response has no effect. Nothing is ever removed
-//! because etcd does not respond or has lost its data.
+//! [`Machine`] is the state machine of a director. It receives etcd's responses and local facts ([`Input`]) and the
+//! time, and returns requests to etcd and to the daemon ([`Output`]). It mirrors the group's keys. Decisions depend on
+//! the mirror, local facts and the time, so they are repeated after a lost response. Nothing is ever removed because
+//! etcd does not respond or has lost its data.
 //!
-//! Time is a [`Duration`](std::time::Duration) since an origin that the driver selects, and is monotonic. Random bytes
-//! are arguments. weir-etcd does the I/O; tests replace it with a simulation.
+//! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. Random numbers are
+//! settings. weir-etcd does the I/O; tests replace it with a simulation.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

@@ -1,13 +1,13 @@
-//! The connection to etcd and this member's lease.
+//! Tracks the connection to etcd and this member's lease.
 
 use std::time::Duration;
 
-use crate::record::line;
+use crate::record::sanitize_line;
 
-/// Pauses between attempts to reach etcd; each is twice the one before.
+/// First pause between attempts to reach etcd. Each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// Pause before a lease is requested again after one that was never renewed.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Pause between requests for leases while leases end before they are renewed.
 const GRANT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connection to etcd, as the status shows it.
@@ -15,38 +15,46 @@ const GRANT_PAUSE: Duration = Duration::from_secs(1);
 pub enum Link {
     /// The mirror of the keys is complete.
     Connected,
-    /// etcd does not answer: the group continues with what it has.
+    /// etcd does not respond, so the group continues with its current state.
     Away {
-        /// Since when, on the driver's clock.
+        /// Time of the last connection or of the start, on the driver's clock.
         since: Duration,
-        /// Why.
+        /// The last error; empty if there is none yet.
         error: String,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// etcd does not answer; the next attempt is at `retry`.
-    Away { retry: Duration },
+    /// etcd does not respond.
+    Away {
+        /// Time of the next attempt.
+        retry: Duration,
+    },
     /// The keys are being read.
     Listing,
-    /// The mirror is complete since then, and a watch keeps it so.
-    Watching { since: Duration },
+    /// The mirror is complete, and a watch updates it.
+    Watching {
+        /// Start of this state.
+        since: Duration,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
     None,
+    /// A lease was requested.
     Granting,
     Held {
         id: i64,
         ttl: Duration,
+        /// Time of the next renewal.
         renew: Duration,
         is_renewing: bool,
     },
 }
 
-/// Shortest time to live that a lease is taken to have.
+/// Minimum time to live that is assumed for a lease.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// The state of the connection to etcd and of this member's lease.
@@ -55,13 +63,15 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     pub(crate) lease: Lease,
     pub(crate) error: Option<String>,
-    /// When the state became away or connected.
+    /// Time of the last change between connected and away.
     pub(crate) since: Duration,
     /// Number of failures.
     pub(crate) failures: u64,
+    /// Pause before the next attempt to reach etcd.
     pause: Duration,
-    /// When the next lease may be requested.
+    /// Time from which the next lease may be requested.
     grant_at: Duration,
+    /// Pause between this request for a lease and the next.
     grant_pause: Duration,
 }
 
@@ -79,18 +89,19 @@ impl Connection {
         }
     }
 
+    /// Records that etcd does not respond, and schedules the next attempt.
     pub(crate) fn fail(&mut self, error: &str, now: Duration) {
         if matches!(self.state, State::Watching { .. }) {
             self.since = now;
         }
-        self.recover(now);
+        self.reset_pause(now);
         self.failures += 1;
-        // etcd has written a part of it.
-        self.error = Some(line(error));
+        // The text may come from etcd.
+        self.error = Some(sanitize_line(error));
         self.state = State::Away {
             retry: now + self.pause,
         };
-        self.pause = (self.pause * 2).min(PAUSE_LAST);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
         if let Lease::Held { is_renewing, .. } = &mut self.lease {
             *is_renewing = false;
         }
@@ -99,18 +110,20 @@ impl Connection {
         }
     }
 
-    /// A store that answers, but ends each watch at once, is not asked more often than one that does not answer.
-    fn recover(&mut self, now: Duration) {
-        if self.synced_for(now).is_some_and(|it| it >= PAUSE_LAST) {
+    /// Resets the pause if the connection was stable. An etcd that responds but ends each watch immediately therefore
+    /// does not get more requests than one that does not respond.
+    fn reset_pause(&mut self, now: Duration) {
+        if self.synced_for(now).is_some_and(|it| it >= PAUSE_MAX) {
             self.pause = PAUSE_FIRST;
         }
     }
 
-    /// The keys must be read again. Returns whether at once.
-    pub(crate) fn compacted(&mut self, now: Duration) -> bool {
-        self.recover(now);
+    /// Handles the end of a watch by compaction. Returns true if the keys must be read immediately, or false if they
+    /// are read after a pause.
+    pub(crate) fn handle_compaction(&mut self, now: Duration) -> bool {
+        self.reset_pause(now);
         if self.pause > PAUSE_FIRST {
-            self.fail("the revisions to watch are compacted", now);
+            self.fail("etcd has compacted the revisions to watch", now);
             return false;
         }
         self.pause *= 2;
@@ -118,16 +131,18 @@ impl Connection {
         true
     }
 
+    /// Records that the mirror is complete.
     pub(crate) fn connect(&mut self, now: Duration) {
         self.state = State::Watching { since: now };
         self.since = now;
         self.error = None;
         if let Lease::Held { renew, .. } = &mut self.lease {
-            // Learns at once whether the lease has ended.
+            // Renew immediately, to learn whether the lease has ended.
             *renew = now;
         }
     }
 
+    /// Returns how long the mirror has been complete; `None` if it is not.
     pub(crate) fn synced_for(&self, now: Duration) -> Option<Duration> {
         match self.state {
             State::Watching { since } => Some(now.saturating_sub(since)),
@@ -135,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Whether a lease was requested or is being renewed.
+    /// Returns whether a lease was requested or is being renewed.
     pub(crate) const fn waits_for_lease(&self) -> bool {
         match self.lease {
             Lease::Granting => true,
@@ -144,13 +159,13 @@ impl Connection {
         }
     }
 
-    /// The lease has ended.
+    /// Records that the lease has ended.
     pub(crate) fn lose_lease(&mut self) {
         self.lease = Lease::None;
     }
 
-    /// Whether a lease must be requested now.
-    pub(crate) fn grants(&mut self, now: Duration) -> bool {
+    /// Returns whether a lease must be requested now. If so, records that it was requested.
+    pub(crate) fn begin_grant(&mut self, now: Duration) -> bool {
         if self.lease != Lease::None || now < self.grant_at {
             return false;
         }
@@ -160,10 +175,11 @@ impl Connection {
         true
     }
 
-    pub(crate) fn renewed(&mut self, now: Duration) {
+    /// Records that the lease was renewed.
+    pub(crate) fn record_renewal(&mut self, now: Duration) {
         if let Lease::Held { id, ttl, .. } = self.lease {
             self.grant_pause = Duration::ZERO;
-            self.hold(id, ttl, now);
+            self.record_lease(id, ttl, now);
         }
     }
 
@@ -174,8 +190,9 @@ impl Connection {
         }
     }
 
-    /// An answer without a time to live would be renewed without a pause.
-    pub(crate) fn hold(&mut self, id: i64, ttl: Duration, now: Duration) {
+    /// Records a granted or renewed lease, and schedules the next renewal.
+    pub(crate) fn record_lease(&mut self, id: i64, ttl: Duration, now: Duration) {
+        // A lease with a time to live of 0 would be renewed without a pause.
         let ttl = ttl.max(TTL_MIN);
         self.lease = Lease::Held {
             id,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::agreement::{Verdicts, verdicts};
+use crate::agreement::{Verdicts, find_verdicts};
 use crate::event::{Facts, Input, Output, PublishError};
 use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
@@ -15,18 +15,19 @@ use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
 use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
-use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large};
+use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large_message};
 
 /// Minimum time between a rejected registration and the next attempt.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
-/// Part of etcd's error message if a lease has expired (`ErrGRPCLeaseNotFound` in etcd's rpctypes).
+/// Part of etcd's error message for an expired lease (`ErrGRPCLeaseNotFound` in etcd's rpctypes).
 const NO_LEASE: &str = "requested lease not found";
-/// How long the status lists an absent member.
+/// Time for which the status lists an absent member.
 const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
-/// Maximum number of members that are remembered.
+/// Maximum number of members in the status.
 const SEEN_MAX: usize = 1024;
 
-/// Number of consecutive responses older than what the watch has reported after which the keys are read again.
+/// Maximum number of consecutive responses that are older than the watch's last report. After more, the keys are read
+/// again.
 const OUTDATED_MAX: u32 = 10;
 
 /// Settings that do not change while the state machine runs.
@@ -36,7 +37,7 @@ pub struct Settings {
     pub group: String,
     /// Name of this member, which has passed [`crate::check_name`].
     pub member: String,
-    /// A random number that identifies this director and is kept on disk. It distinguishes two directors with the same
+    /// A random number that identifies this director across restarts. It distinguishes two directors with the same
     /// name.
     pub identity: u64,
     /// A random number that identifies this process.
@@ -45,11 +46,11 @@ pub struct Settings {
     pub ttl: Duration,
     /// The group key.
     pub key: Option<GroupKey>,
-    /// Whether servers are taken down by agreement.
+    /// Whether the group decides by agreement that servers are down.
     pub agreement: bool,
 }
 
-/// What a transaction in flight is for.
+/// The purpose of a transaction.
 #[derive(Clone, Debug)]
 enum Purpose {
     Register,
@@ -81,26 +82,28 @@ pub struct Machine {
     settling: Settling,
     serving: Serving,
     verdicts: Verdicts,
+    /// VIPs that stay announced although their services cannot serve.
     held: BTreeSet<IpAddr>,
-    /// Present and recently absent members, each with its last record and when the record was last present.
+    /// Present and recently absent members, each with its last record and the time at which it was last present.
     seen: BTreeMap<String, (MemberRecord, Duration)>,
     in_flight: Option<InFlight>,
     /// Number of the last transaction.
     transactions: u64,
     lag: Lag,
-    /// Number of consecutive conflicts that were older than what the watch had reported.
+    /// Number of consecutive conflicts that were not newer than the watch's last report.
     outdated: u32,
-    /// When the last transaction was started.
+    /// Time at which the last transaction was started.
     last_txn_at: Duration,
     /// Keys that this process has written with a lease, and the ID of that lease.
     leased: BTreeMap<String, i64>,
+    /// Why this director is not a member of the group, and the time of the rejection.
     refused: Option<(String, Duration)>,
     outputs: VecDeque<Output>,
 }
 
 impl Machine {
-    /// Creates a state machine with the state from disk: the group's last configuration (version, text), and the shared
-    /// entries.
+    /// Creates a state machine with the state from disk: the version and text of the group's last configuration, and
+    /// the shared entries.
     pub fn new(
         settings: Settings,
         applied: Option<(u64, String)>,
@@ -109,13 +112,13 @@ impl Machine {
     ) -> Self {
         let applied = applied.map(|(version, text)| Applied {
             version,
-            digest: crate::chunk::of_text(&text, settings.key.as_ref()),
+            digest: crate::chunk::text_digest(&text, settings.key.as_ref()),
             text,
             guard_ms: 0,
             mac: String::new(),
         });
         let shared = SharedEntries::new(shared);
-        // The daemon may have died after it recorded a change and before this state was saved: repeat the overrides.
+        // The daemon may have died before it applied the overrides in this state: apply them again.
         let outputs = shared.overrides().map(|(key, value)| Output::Shared {
             key: key.clone(),
             value: value.clone(),
@@ -160,15 +163,15 @@ impl Machine {
                     self.mirror.apply(event);
                 }
                 self.mirror.advance(newest.unwrap_or_default());
-                self.lag.reported(self.mirror.revision, now);
+                self.lag.record_reported(self.mirror.revision, now);
                 if self.mirror.is_full() {
-                    self.fail(too_large(), now);
+                    self.fail(too_large_message(), now);
                 }
             }
             Input::WatchEnded {
                 is_compacted: true, ..
             } => {
-                if self.connection.compacted(now) {
+                if self.connection.handle_compaction(now) {
                     self.outputs.push_back(Output::List);
                 }
             }
@@ -181,8 +184,8 @@ impl Machine {
             // Results of abandoned requests.
             Input::ListFailed(_) | Input::LeaseFailed(_) => {}
             Input::WatchEnded { reason, .. } => self.fail(reason, now),
-            Input::Granted { lease, ttl } => self.connection.hold(lease, ttl, now),
-            Input::Renewed => self.connection.renewed(now),
+            Input::Granted { lease, ttl } => self.connection.record_lease(lease, ttl, now),
+            Input::Renewed => self.connection.record_renewal(now),
             Input::LeaseEnded => {
                 self.connection.lose_lease();
                 self.leased.clear();
@@ -194,7 +197,7 @@ impl Machine {
             }
             Input::Changed { key, value } => {
                 self.shared.change(key, value, &self.keys, &self.mirror);
-                self.save();
+                self.request_save();
             }
             Input::Publish {
                 request,
@@ -207,7 +210,7 @@ impl Machine {
         self.advance(now);
     }
 
-    /// Handles the deadline of [`Self::next_deadline`]. Early and repeated calls have no effect.
+    /// Makes the decisions that are due at `now`. Early and repeated calls have no effect.
     pub fn handle_time(&mut self, now: Duration) {
         self.advance(now);
     }
@@ -217,7 +220,7 @@ impl Machine {
         self.outputs.pop_front()
     }
 
-    /// Returns when to call [`Self::handle_time`] next.
+    /// Returns the time at which [`Self::handle_time`] must be called.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         // Decisions that depend on time are rare and not urgent.
         let tick = now + Duration::from_millis(500);
@@ -235,27 +238,35 @@ impl Machine {
         }
     }
 
+    /// Replaces the mirror, and starts the watch.
     fn handle_listing(&mut self, revision: i64, entries: Vec<Entry>, now: Duration) {
         if self.connection.state != State::Listing {
             return;
         }
         if !self.mirror.replace(revision, entries) {
-            return self.fail(too_large(), now);
+            return self.fail(too_large_message(), now);
         }
         self.in_flight = None;
         self.lag = Lag::default();
         // The store may have been replaced, so keys that it has lost must be written again.
-        let lost = |name: &String| self.mirror.get(name).is_none();
-        let lost: Vec<String> = self.leased.keys().filter(|it| lost(it)).cloned().collect();
+        let is_lost = |name: &String| self.mirror.get(name).is_none();
+        let lost: Vec<String> = self
+            .leased
+            .keys()
+            .filter(|it| is_lost(it))
+            .cloned()
+            .collect();
         for name in lost {
             self.leased.remove(&name);
         }
         self.connection.connect(now);
-        let from = revision.saturating_add(1);
-        self.outputs.push_back(Output::Watch { from });
+        self.outputs.push_back(Output::Watch {
+            from: revision.saturating_add(1),
+        });
         self.resume_publication(now);
     }
 
+    /// Abandons the requests, and schedules the next attempt to reach etcd.
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
         self.lag = Lag::default();
@@ -273,9 +284,9 @@ impl Machine {
     /// Resumes a publication that was interrupted while etcd did not respond.
     fn resume_publication(&mut self, now: Duration) {
         let mut rollout = std::mem::take(&mut self.rollout);
-        let ended = rollout.resume(&self.context(now));
+        let finished = rollout.resume(&self.context(now));
         self.rollout = rollout;
-        if let Some((request, result)) = ended {
+        if let Some((request, result)) = finished {
             self.report_published(request, result);
         }
     }
@@ -287,13 +298,14 @@ impl Machine {
         });
     }
 
+    /// Starts a publication, or reports why it cannot start.
     fn publish(&mut self, request: u64, text: &str, guard_ms: u64, now: Duration) {
         let result = match &self.connection.state {
             State::Watching { .. } if self.refused.is_none() => {
                 let mut rollout = std::mem::take(&mut self.rollout);
-                let begun = rollout.publish(&self.context(now), request, text, guard_ms);
+                let started = rollout.publish(&self.context(now), request, text, guard_ms);
                 self.rollout = rollout;
-                begun
+                started
             }
             State::Watching { .. } => Err("this director is not a member of the group".to_owned()),
             State::Away { .. } | State::Listing => Err(match &self.connection.error {
@@ -307,7 +319,7 @@ impl Machine {
     }
 
     fn handle_txn_result(&mut self, number: u64, result: TxnResult, now: Duration) {
-        // A late result of an abandoned transaction must not be taken for the result of the current one.
+        // A late result of an abandoned transaction must not be mistaken for the result of the current transaction.
         let is_current = |it: &mut InFlight| it.number == number;
         let Some(InFlight { txn, purpose, .. }) = self.in_flight.take_if(is_current) else {
             return;
@@ -321,7 +333,7 @@ impl Machine {
                         .writes
                         .iter()
                         .filter_map(|it| SharedKey::from_write(&self.keys, it));
-                    self.settling.wrote(keys, revision);
+                    self.settling.record_changes(keys, revision);
                     self.outputs.push_back(Output::Settle { revision });
                 }
                 // The watch reports nothing if another member had already deleted the key, so only puts are expected.
@@ -333,7 +345,7 @@ impl Machine {
                 let newest = found.iter().map(|entry| entry.revision).max();
                 let newest = newest.unwrap_or_default();
                 self.lag.expect(newest, self.mirror.revision, now);
-                // The watch may have reported changes newer than this response, which would then restore deleted keys.
+                // A response that is older than the watch's last report could restore deleted keys.
                 let is_newer = revision > self.mirror.revision;
                 self.outdated = if is_newer { 0 } else { self.outdated + 1 };
                 if self.outdated > OUTDATED_MAX {
@@ -346,15 +358,15 @@ impl Machine {
                         self.mirror.remove_absent(compare.key(), revision);
                     }
                 }
-                // For a key that must exist, the response contains no value.
+                // The response contains no value for a key of `Compare::Exists`.
                 let has_value = |entry: &Entry| {
-                    let of_key = txn.compares.iter().find(|it| it.key() == entry.key);
-                    matches!(of_key, Some(Compare::Revision(..)))
+                    let compare = txn.compares.iter().find(|it| it.key() == entry.key);
+                    matches!(compare, Some(Compare::Revision(..)))
                 };
                 let found = found.into_iter().filter(has_value);
                 found.for_each(|entry| self.mirror.put(entry));
             }
-            // etcd responds, so a new lease is enough.
+            // etcd responds, so the director only needs a new lease.
             TxnResult::Unknown(reason) if reason.contains(NO_LEASE) => {
                 self.connection.lose_lease();
                 self.leased.clear();
@@ -374,9 +386,9 @@ impl Machine {
             Purpose::Withdraw(vips) if is_done => self.serving.withdraw(&vips),
             Purpose::Rollout => {
                 let mut rollout = std::mem::take(&mut self.rollout);
-                let ended = rollout.wrote(&self.context(now), &txn, is_done);
+                let finished = rollout.handle_txn_result(&self.context(now), &txn, is_done);
                 self.rollout = rollout;
-                if let Some((request, result)) = ended {
+                if let Some((request, result)) = finished {
                     self.report_published(request, result);
                 }
             }
@@ -415,11 +427,11 @@ impl Machine {
                     self.outputs.push_back(Output::List);
                 }
                 self.serving
-                    .decide_alone(&self.keys, &self.mirror, &self.settings.member);
+                    .withdraw_without_etcd(&self.keys, &self.mirror, &self.settings.member);
             }
             State::Listing => {}
             State::Watching { .. } if self.lag.is_too_long(now) => {
-                self.fail(lag::reason(), now);
+                self.fail(lag::error_message(), now);
             }
             State::Watching { .. } => {
                 let members = self.context(now).members();
@@ -431,7 +443,7 @@ impl Machine {
                 while self.in_flight.is_none() && self.start_next_write(now) {}
             }
         }
-        self.decide(now);
+        self.update_decisions(now);
     }
 
     /// Records the present members, so that the status can list them after they become absent.
@@ -448,10 +460,11 @@ impl Machine {
             .retain(|_, (_, seen)| now < *seen + ABSENT_RETENTION);
     }
 
+    /// Adopts other members' changes to shared entries.
     fn adopt_shared(&mut self, members: &[(String, MemberRecord)]) {
-        let before = self.shared.pending();
+        let previously_pending = self.shared.pending();
         let (keys, key) = (&self.keys, self.settings.key.as_ref());
-        // While members have different keys, they would replace each other's codes.
+        // Members with different keys must not replace each other's seals.
         let mut members = members.iter();
         let store = SharedStore {
             keys,
@@ -468,19 +481,21 @@ impl Machine {
         if let Some(revision) = newest {
             self.outputs.push_back(Output::Settle { revision });
         }
-        if has_changes || before != self.shared.pending() {
-            self.save();
+        if has_changes || previously_pending != self.shared.pending() {
+            self.request_save();
         }
     }
 
-    fn save(&mut self) {
+    /// Requests that the shared entries are saved. Only the newest request remains.
+    fn request_save(&mut self) {
         self.outputs
             .retain(|output| !matches!(output, Output::Save(_)));
         self.outputs.push_back(Output::Save(self.shared.state()));
     }
 
+    /// Requests a lease, or renews it when this is due.
     fn keep_lease(&mut self, now: Duration) {
-        if self.connection.grants(now) {
+        if self.connection.begin_grant(now) {
             self.leased.clear();
             let ttl = self.settings.ttl;
             self.outputs.push_back(Output::Grant { ttl });
@@ -500,27 +515,30 @@ impl Machine {
         }
     }
 
-    /// Starts the most urgent write. Returns whether to call this again if no transaction is in flight.
+    /// Starts the most urgent write, and requests the application of a configuration. Returns whether a transaction was
+    /// started.
     fn start_next_write(&mut self, now: Duration) -> bool {
         let Some(lease) = self.connection.lease_id() else {
             return false;
         };
-        let me = self.settings.member.clone();
+        let own_name = self.settings.member.clone();
         let record = self.own_record();
-        let register = self.put(&Key::Member(me.clone()), &record);
-        if self.is_due(&register, lease) {
-            return self.register(register, now);
+        let registration = self.leased_put(&Key::Member(own_name.clone()), &record);
+        if self.is_due(&registration, lease) {
+            return self.register(registration, now);
         }
-        let serving = serving::put(&self.keys, &me, self.serving.announced());
+        let serving = serving::record_put(&self.keys, &own_name, self.serving.announced());
         if self.is_due(&serving, lease) {
             return self.start_txn(unconditional(serving), Purpose::Serving, now);
         }
-        let withdrawal = self.serving.next_withdrawal(&self.keys, &self.mirror, &me);
+        let withdrawal = self
+            .serving
+            .next_withdrawal(&self.keys, &self.mirror, &own_name);
         if let Some((vips, txn)) = withdrawal {
             return self.start_txn(txn, Purpose::Withdraw(vips), now);
         }
         let mut rollout = std::mem::take(&mut self.rollout);
-        let step = rollout.next(&self.context(now));
+        let step = rollout.next_step(&self.context(now));
         self.rollout = rollout;
         match step {
             Step::Write(txn) => return self.start_txn(txn, Purpose::Rollout, now),
@@ -544,13 +562,14 @@ impl Machine {
         {
             return self.start_txn(txn, Purpose::Shared, now);
         }
-        let health = self.put(&Key::Health(me), &self.facts.health);
+        let health = self.leased_put(&Key::Health(own_name), &self.facts.health);
         if self.is_due(&health, lease) || now >= self.last_txn_at + lag::ROUTINE_WRITE_INTERVAL {
             return self.start_txn(unconditional(health), Purpose::Health, now);
         }
         false
     }
 
+    /// Requests a transaction. Always returns true.
     fn start_txn(&mut self, txn: Txn, purpose: Purpose, now: Duration) -> bool {
         let lease = self.connection.lease_id();
         (self.transactions, self.last_txn_at) = (self.transactions + 1, now);
@@ -564,27 +583,30 @@ impl Machine {
         true
     }
 
-    /// Starts writing this member's record, unless another director uses the name.
+    /// Starts writing this member's record, unless another director or another process of this director uses the name.
+    /// Returns whether a transaction was started.
     fn register(&mut self, put: Put, now: Duration) -> bool {
-        if let Some((_, at)) = &self.refused
-            && now < *at + REGISTRATION_PAUSE
+        if let Some((_, refused_at)) = &self.refused
+            && now < *refused_at + REGISTRATION_PAUSE
         {
             return false;
         }
-        let present: Option<MemberRecord> = self.mirror.read(&put.key);
-        let is_own = |it: &MemberRecord| it.identity == self.settings.identity;
-        let is_this = |it: &MemberRecord| it.instance == self.settings.instance;
+        let existing: Option<MemberRecord> = self.mirror.read(&put.key);
+        let is_this_director = |it: &MemberRecord| it.identity == self.settings.identity;
+        let is_this_process = |it: &MemberRecord| it.instance == self.settings.instance;
         // During an upgrade, the new process replaces this one.
         let was_registered = self.leased.contains_key(&put.key);
-        let refused = match &present {
-            Some(present) if !is_own(present) => Some("another director"),
-            Some(present) if was_registered && !is_this(present) && self.refused.is_none() => {
+        let refused = match &existing {
+            Some(existing) if !is_this_director(existing) => Some("another director"),
+            Some(existing)
+                if was_registered && !is_this_process(existing) && self.refused.is_none() =>
+            {
                 Some("another process of this director")
             }
             _ => None,
         };
-        if let Some(by) = refused {
-            let reason = format!("the name {} is used by {by}", self.settings.member);
+        if let Some(user) = refused {
+            let reason = format!("the name {} is used by {user}", self.settings.member);
             self.refused = Some((reason, now));
             return false;
         }
@@ -597,7 +619,8 @@ impl Machine {
         self.start_txn(txn, Purpose::Register, now)
     }
 
-    fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
+    /// Returns the write of a leased value.
+    fn leased_put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
         Put {
             key: self.keys.name(key),
             value: serde_json::to_vec(value).unwrap_or_default(),
@@ -605,19 +628,20 @@ impl Machine {
         }
     }
 
-    /// Returns whether a leased value must be written: the store lacks it, or has it with another lease.
+    /// Returns whether a leased value must be written, because the store has another value or another lease for the
+    /// key.
     fn is_due(&self, put: &Put, lease: i64) -> bool {
         self.leased.get(&put.key) != Some(&lease)
             || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)
     }
 
-    /// Updates the decisions that only concern this director: health verdicts and held VIPs.
-    fn decide(&mut self, now: Duration) {
+    /// Updates the decisions that are reported only to the daemon: health verdicts and held VIPs.
+    fn update_decisions(&mut self, now: Duration) {
         let synced_for = self.connection.synced_for(now);
-        // After the store has lost its data, members register again one by one, so wait for all of them.
+        // After the store has lost its data, members register again one by one: wait for all.
         let agreed = match synced_for {
-            Some(synced) if self.settings.agreement && synced >= self.settings.ttl => {
-                verdicts(&self.keys, &self.mirror)
+            Some(duration) if self.settings.agreement && duration >= self.settings.ttl => {
+                find_verdicts(&self.keys, &self.mirror)
             }
             _ => Verdicts::new(),
         };
@@ -632,11 +656,12 @@ impl Machine {
         }
     }
 
+    /// Returns the values on which decisions about the rollout depend.
     pub(crate) fn context(&self, now: Duration) -> Context<'_> {
         Context {
             keys: &self.keys,
             mirror: &self.mirror,
-            me: &self.settings.member,
+            own_name: &self.settings.member,
             instance: self.settings.instance,
             key: self.settings.key.as_ref(),
             now,
@@ -670,8 +695,8 @@ impl Machine {
         }
     }
 
-    /// Returns the number of failures of etcd. The driver switches to the next member of etcd only after a failure,
-    /// because a watch stays on the member on which it was opened.
+    /// Returns the number of failures of etcd. The driver switches to the next etcd member only after a failure,
+    /// because a watch remains on the member on which it was opened.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }

@@ -1,4 +1,4 @@
-//! The values of the keys, as JSON. Later versions may add fields.
+//! The values of the keys, which are stored as JSON. Later versions may add fields.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::key::Keys;
 use crate::seal::GroupKey;
 
-/// Maximum number of characters of another director's text in the status and the log.
+/// Maximum length of a text of another director or of etcd in the status and the log.
 const LINE_MAX_CHARS: usize = 500;
 
 /// Identifies the configuration that the group should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
-    /// Version; increases by one with each publication.
+    /// Version, which increases with each publication.
     pub version: u64,
-    /// Digest of the text; keyed if there is a group key.
+    /// Digest of the text, which is keyed if there is a group key.
     pub digest: String,
     /// Size of the text in bytes.
     pub bytes: u64,
@@ -26,17 +26,19 @@ pub struct Pointer {
     pub sealed: bool,
     /// Name of the member that published the configuration.
     pub by: String,
-    /// How long each director guards the new configuration, in milliseconds; 0 = no guard.
+    /// Time for which each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
-    /// With a group key: the code of all other fields, and of the group. Without it, who can write to etcd could use
-    /// the chunks of an older configuration with a new version. Empty = written by a version that had none.
+    /// With a group key, the code of all other fields and the group's prefix. It prevents those who can write to etcd
+    /// from publishing the chunks of an older configuration with a new version. Empty = there is no group key, or an
+    /// earlier version of Weir wrote the pointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
 
 impl Pointer {
-    fn signed<'a>(&'a self, keys: &'a Keys) -> impl Serialize + 'a {
+    /// Returns the fields that the code covers.
+    fn signed_fields<'a>(&'a self, keys: &'a Keys) -> impl Serialize + 'a {
         (
             "pointer",
             keys.prefix(),
@@ -50,33 +52,33 @@ impl Pointer {
         )
     }
 
-    /// With its code.
+    /// Adds the code if there is a group key.
     pub(crate) fn sign(mut self, keys: &Keys, key: Option<&GroupKey>) -> Self {
         if let Some(key) = key {
-            let mac = key.mac(&self.signed(keys));
+            let mac = key.mac(&self.signed_fields(keys));
             self.mac = mac;
         }
         self
     }
 
-    /// Whether a director of the group has written it, as far as that can be known: without a key everything is.
+    /// Returns whether a director of the group has written the pointer. Without a key this is unknown: returns true.
     pub(crate) fn is_authentic(&self, keys: &Keys, key: Option<&GroupKey>) -> bool {
-        key.is_none_or(|key| key.is_mac(&self.signed(keys), &self.mac))
+        key.is_none_or(|key| key.is_mac(&self.signed_fields(keys), &self.mac))
     }
 }
 
-/// The director that currently applies the configuration.
+/// A director that is applying the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Name of the member.
     pub member: String,
     /// Number that identifies the member's process.
     pub instance: u64,
-    /// The version that the member applies.
+    /// Version of the configuration that the member applies.
     pub version: u64,
 }
 
-/// Records that the rollout of a configuration was stopped.
+/// The record of a stopped rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
     /// Version of the configuration.
@@ -99,7 +101,7 @@ pub struct MemberRecord {
     pub instance: u64,
     /// Number that identifies the director across restarts.
     pub identity: u64,
-    /// Version of Weir.
+    /// Weir's version.
     pub weir: String,
     /// Features of the host that must be the same on all members.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -113,41 +115,42 @@ pub struct MemberRecord {
     /// Smallest MTU of the data plane's interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// With flow synchronization: revision of the newest change to servers that the member has applied and whose moved
-    /// flows its peers have received. `None` without flow synchronization.
+    /// With flow synchronization, the revision of the newest change to servers that the member has applied and whose
+    /// moved flows its peers have received. `None` = no flow synchronization, or an earlier version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
-    /// With a group key: the code of the name of the member, its version and its digest. Otherwise a made-up member
-    /// could decide the number of the next version.
+    /// With a group key, the code of the group's prefix and the member's name, version and digest. It prevents a
+    /// made-up member from determining the number of the next version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
 
 impl MemberRecord {
-    fn signed<'a>(&'a self, keys: &'a Keys, name: &'a str) -> impl Serialize + 'a {
+    /// Returns the fields that the code covers.
+    fn signed_fields<'a>(&'a self, keys: &'a Keys, name: &'a str) -> impl Serialize + 'a {
         ("member", keys.prefix(), name, self.version, &self.digest)
     }
 
-    /// With its code.
+    /// Adds the code if there is a group key.
     pub(crate) fn sign(mut self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> Self {
         if let Some(key) = key {
-            let mac = key.mac(&self.signed(keys, name));
+            let mac = key.mac(&self.signed_fields(keys, name));
             self.mac = mac;
         }
         self
     }
 
-    /// As [`Pointer::is_authentic`].
+    /// Returns whether a director of the group has written the record, like [`Pointer::is_authentic`].
     pub(crate) fn is_authentic(&self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> bool {
-        key.is_none_or(|key| key.is_mac(&self.signed(keys, name), &self.mac))
+        key.is_none_or(|key| key.is_mac(&self.signed_fields(keys, name), &self.mac))
     }
 }
 
-/// Sanitizes a text of another director or of etcd for a terminal or the log: truncates it, and replaces control
+/// Prepares a text of another director or of etcd for a terminal or the log: truncates the text, and replaces control
 /// characters with spaces.
-pub(crate) fn line(text: &str) -> String {
-    let shown = text.chars().take(LINE_MAX_CHARS);
-    shown
+pub(crate) fn sanitize_line(text: &str) -> String {
+    let characters = text.chars().take(LINE_MAX_CHARS);
+    characters
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }

@@ -1,10 +1,10 @@
-//! The configuration of the group: rolled out director by director, stopped when one fails, restored when etcd has lost
-//! it.
+//! Rolls out the group's configuration, director by director. Stops the rollout if a director fails, and restores the
+//! configuration if etcd has lost it.
 //!
-//! A director takes the turn, applies the configuration under its guard, and passes the turn on. Without a guard, the
-//! others apply it together once the first one has it: each has a key of its own instead of the turn. Neither the turn
-//! nor that key has a lease: if the director dies, the others stop the rollout instead of passing on a configuration
-//! that may have killed it.
+//! A director takes the turn, applies the configuration under its guard, and releases the turn. Without a guard, all
+//! others apply the configuration at the same time after the first director has applied it: each writes a separate key
+//! instead of the turn. Neither the turn nor such a key is attached to a lease. If the director dies, the others stop
+//! the rollout, because the configuration may be the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::record::{MemberRecord, Pointer, Stopped, Turn};
 use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// How long unused chunks stay: a publication in progress writes its chunks before the pointer.
+/// Time for which unused chunks are kept, because a publication in progress writes its chunks before the pointer.
 const GARBAGE_AGE: Duration = Duration::from_secs(60);
-/// How long a publication is tried while etcd does not answer.
-const PUBLISH_PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of a publication, such as while etcd does not respond.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of deletions in one transaction.
 const DELETIONS_MAX: usize = 50;
 
-/// A configuration of the group that this director has applied.
+/// A configuration of the group that this director has applied or is applying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     /// 0 = none.
@@ -30,19 +30,19 @@ pub(crate) struct Applied {
     pub(crate) digest: String,
     pub(crate) text: String,
     pub(crate) guard_ms: u64,
-    /// Of the pointer.
+    /// Code of the pointer.
     pub(crate) mac: String,
 }
 
-/// What a decision depends on, in addition to the state of the rollout.
+/// The values on which a decision depends, in addition to the state of the rollout.
 pub(crate) struct Context<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,
-    pub(crate) me: &'a str,
+    pub(crate) own_name: &'a str,
     pub(crate) instance: u64,
     pub(crate) key: Option<&'a GroupKey>,
     pub(crate) now: Duration,
-    /// How long the mirror has been complete, if it is.
+    /// Time for which the mirror has been complete; 0 = it is not complete.
     pub(crate) synced_for: Duration,
     /// Time to live of leases.
     pub(crate) ttl: Duration,
@@ -51,11 +51,13 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn pointer(&self, key: &Key) -> Option<Pointer> {
+    /// Reads the pointer in a key.
+    fn read_pointer(&self, key: &Key) -> Option<Pointer> {
         self.mirror.read(&self.keys.name(key))
     }
 
-    fn same(&self, key: &Key) -> Compare {
+    /// Returns the condition that a key has not changed.
+    fn unchanged(&self, key: &Key) -> Compare {
         let name = self.keys.name(key);
         let revision = self.mirror.revision_of(&name);
         Compare::Revision(name, revision)
@@ -69,43 +71,45 @@ impl Context<'_> {
         pointer.is_authentic(self.keys, self.key)
     }
 
-    /// The newest version that a director of the group reports.
-    fn newest_of_members(&self) -> Option<u64> {
+    /// Returns the newest version that an authentic member record contains.
+    fn newest_member_version(&self) -> Option<u64> {
         let members = self.members().into_iter();
-        let known = members.filter(|(name, it)| it.is_authentic(self.keys, name, self.key));
-        known.map(|(_, member)| member.version).max()
+        let authentic = members.filter(|(name, it)| it.is_authentic(self.keys, name, self.key));
+        authentic.map(|(_, member)| member.version).max()
     }
 
+    /// Returns the present members, by name.
     pub(crate) fn members(&self) -> Vec<(String, MemberRecord)> {
-        let member = |(name, _): (&str, _)| match self.keys.parse(name) {
+        let parse_member = |(name, _): (&str, _)| match self.keys.parse(name) {
             Some(Key::Member(member)) => Some((member, self.mirror.read(name)?)),
             _ => None,
         };
-        self.mirror.iter().filter_map(member).collect()
+        self.mirror.iter().filter_map(parse_member).collect()
     }
 
-    /// Who applies a configuration now, with the keys that report it: the one that has the turn, and those that apply
-    /// it together.
+    /// Returns the directors that are applying a configuration, with their keys: the director that has the turn, and
+    /// those that apply the configuration at the same time.
     fn holders(&self) -> Vec<(Key, Turn)> {
         let turn = self.mirror.read(&self.keys.name(&Key::Turn));
         let turn = turn.map(|turn| (Key::Turn, turn)).into_iter();
-        let together = self.mirror.iter().filter_map(|(name, _)| {
+        let concurrent = self.mirror.iter().filter_map(|(name, _)| {
             let key = self.keys.parse(name)?;
             let Key::Applying(member) = &key else {
                 return None;
             };
-            // The key counts, whatever the value claims.
+            // The name in the key is used, whatever the value contains.
             let turn: Turn = self.mirror.read(name)?;
             let member = member.clone();
             Some((key, Turn { member, ..turn }))
         });
-        turn.chain(together).collect()
+        turn.chain(concurrent).collect()
     }
 
-    fn stopped(&self) -> Option<Stopped> {
+    fn read_stopped(&self) -> Option<Stopped> {
         self.mirror.read(&self.keys.name(&Key::Stopped))
     }
 
+    /// Returns the write of a value without a lease.
     fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Write {
         Write::Put(Put {
             key: self.keys.name(key),
@@ -115,7 +119,7 @@ impl Context<'_> {
     }
 }
 
-/// The next step.
+/// The next step of a director.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,
@@ -127,15 +131,16 @@ pub(crate) enum Step {
 /// A publication in progress.
 #[derive(Clone, Debug)]
 struct Publication {
-    /// `None` = etcd has lost the configuration, or has it without a code, and it is written again.
+    /// Number of the request; `None` = this director writes its applied configuration again, because etcd has lost the
+    /// configuration or has a wrong code.
     request: Option<u64>,
-    /// Whether all members had it.
+    /// Whether the pointer is also written as that of the last configuration that all members have applied.
     completes: bool,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
-    /// Revision of the pointer that it replaces.
+    /// Revision of the pointer that is replaced; 0 = there is none.
     base: i64,
-    /// When it fails if it has not been executed.
+    /// Time at which the publication fails if it has not been executed.
     deadline: Duration,
 }
 
@@ -143,23 +148,25 @@ struct Publication {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
     pub(crate) applied: Applied,
+    /// The configuration that this director is applying.
     applying: Option<Applied>,
-    /// A result that is not yet recorded.
+    /// A configuration and its result, until the result is recorded in etcd.
     outcome: Option<(Applied, Result<(), String>)>,
-    /// A configuration that failed here.
+    /// The configuration that this director failed to apply.
     failed: Option<Applied>,
-    /// With a group key: the newest version that the store had. Another configuration never gets its number, even if
-    /// the pointer is removed.
+    /// With a group key, the newest version that the store has had. Its number is never used for another configuration,
+    /// even if the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
-    /// Directors that ended while they applied the configuration, and since when they are absent.
+    /// Directors that are applying the configuration but whose process is absent, and the time since which it is
+    /// absent.
     absent: BTreeMap<String, Duration>,
-    /// Since when there are unused chunks, at this revision of the pointer.
+    /// The time since which there are unused chunks, and the revision of the pointer at that time.
     garbage: Option<(Duration, i64)>,
 }
 
 impl Rollout {
-    /// With what this director has applied before.
+    /// Creates the state from the configuration that this director has applied.
     pub(crate) fn new(applied: Applied) -> Self {
         Self {
             applied,
@@ -167,7 +174,7 @@ impl Rollout {
         }
     }
 
-    /// The result of [`Step::Apply`].
+    /// Handles the result of [`Step::Apply`].
     pub(crate) fn finish(&mut self, result: Result<(), String>) {
         let Some(applied) = self.applying.take() else {
             return;
@@ -188,10 +195,11 @@ impl Rollout {
         self.outcome = Some((applied, result));
     }
 
-    /// Begins a publication; a former one must have ended.
+    /// Starts a publication.
     ///
     /// # Errors
-    /// The text is too large, or a director applies another configuration; in one line.
+    /// Returns a message of one line if another publication is in progress, a director is applying a configuration, or
+    /// the text cannot be published.
     pub(crate) fn publish(
         &mut self,
         context: &Context<'_>,
@@ -208,30 +216,34 @@ impl Rollout {
                 turn.member, turn.version
             ));
         }
-        let known = context.newest_of_members();
-        let current = context.pointer(&Key::Current);
-        let current = current.filter(|it| context.is_authentic(it));
-        let current = current.map_or(self.newest, |it| it.version.max(self.newest));
-        let newest = current.max(known.unwrap_or(0)).max(self.applied.version);
+        let newest_of_members = context.newest_member_version();
+        let current = context
+            .read_pointer(&Key::Current)
+            .filter(|it| context.is_authentic(it));
+        let newest_in_store = current.map_or(self.newest, |it| it.version.max(self.newest));
+        let newest = newest_in_store
+            .max(newest_of_members.unwrap_or(0))
+            .max(self.applied.version);
         let version = newest.checked_add(1);
-        let version = version.ok_or("the group has a configuration with the highest version")?;
-        let publication = publication(context, Some(request), text, version, guard_ms)?;
+        let version =
+            version.ok_or("the version of the group's configuration is at its maximum")?;
+        let publication = new_publication(context, Some(request), text, version, guard_ms)?;
         self.publication = Some(publication);
         Ok(())
     }
 
-    /// The next step of this director.
-    pub(crate) fn next(&mut self, context: &Context<'_>) -> Step {
+    /// Returns the next step of this director.
+    pub(crate) fn next_step(&mut self, context: &Context<'_>) -> Step {
         if self.applying.is_some() {
             return Step::Nothing;
         }
         if let Some(txn) = self.record_outcome(context) {
             return Step::Write(txn);
         }
-        if let Some(txn) = self.next_of_publication(context) {
+        if let Some(txn) = self.next_publication_write(context) {
             return Step::Write(txn);
         }
-        let current = context.pointer(&Key::Current);
+        let current = context.read_pointer(&Key::Current);
         let is_authentic = current.as_ref().is_some_and(|it| context.is_authentic(it));
         if let Some(current) = current
             .as_ref()
@@ -244,7 +256,7 @@ impl Rollout {
                 if (current.version, &current.digest)
                     == (self.applied.version, &self.applied.digest)
                 {
-                    // An earlier version has written it, or someone has changed it.
+                    // An earlier version of Weir has written the pointer, or someone has changed it.
                     if !is_authentic {
                         return self.rewrite(context, false);
                     }
@@ -252,20 +264,20 @@ impl Rollout {
                 }
                 self.adopt(context, &current)
             }
-            // Lost, or an older copy of the data.
+            // etcd has lost its data, or was restored from an older copy.
             _ => self.restore(context),
         }
     }
 
-    /// Records the result of the last configuration, and passes the turn on.
+    /// Returns the write that records the result of the last configuration, and releases the turn.
     fn record_outcome(&mut self, context: &Context<'_>) -> Option<Txn> {
         let (applied, result) = self.outcome.as_ref()?;
-        let mine = context.holders().into_iter().find(|(_, turn)| {
-            turn.member == context.me
+        let own_holder = context.holders().into_iter().find(|(_, turn)| {
+            turn.member == context.own_name
                 && turn.instance == context.instance
                 && turn.version == applied.version
         });
-        let Some((key, _)) = mine else {
+        let Some((key, _)) = own_holder else {
             self.outcome = None;
             return None;
         };
@@ -273,28 +285,26 @@ impl Rollout {
         if let Err(reason) = result {
             let stopped = Stopped {
                 version: applied.version,
-                member: context.me.to_owned(),
+                member: context.own_name.to_owned(),
                 reason: reason.clone(),
             };
             writes.push(context.put(&Key::Stopped, &stopped));
         }
         Some(Txn {
-            compares: vec![context.same(&key)],
+            compares: vec![context.unchanged(&key)],
             writes,
         })
     }
 
-    /// Applies the configuration, takes the turn, or waits.
+    /// Applies a newer configuration, takes the turn for it, or waits.
     fn adopt(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
-        let complete = context.pointer(&Key::Complete);
-        let is_complete = |of: &Pointer| {
-            let same = |it: &Pointer| (it.version, &it.digest) == (of.version, &of.digest);
-            complete.as_ref().is_some_and(same)
-        };
-        if is_complete(current) {
+        let complete = context.read_pointer(&Key::Complete);
+        let is_current =
+            |it: &Pointer| (it.version, &it.digest) == (current.version, &current.digest);
+        if complete.as_ref().is_some_and(is_current) {
             return self.apply(context, current, &Key::Current);
         }
-        let stopped = context.stopped();
+        let stopped = context.read_stopped();
         if stopped.is_some_and(|it| it.version == current.version) {
             return match complete {
                 Some(complete) if complete.version > self.applied.version => {
@@ -307,13 +317,14 @@ impl Rollout {
             return Step::Nothing;
         }
         let holders = context.holders();
-        let is_mine = |turn: &Turn| turn.member == context.me && turn.instance == context.instance;
-        if let Some((key, turn)) = holders.iter().find(|(_, turn)| is_mine(turn)) {
+        let is_own =
+            |turn: &Turn| turn.member == context.own_name && turn.instance == context.instance;
+        if let Some((key, turn)) = holders.iter().find(|(_, turn)| is_own(turn)) {
             if turn.version == current.version {
                 return self.apply(context, current, &Key::Current);
             }
             return Step::Write(Txn {
-                compares: vec![context.same(key)],
+                compares: vec![context.unchanged(key)],
                 writes: vec![context.delete(key)],
             });
         }
@@ -322,42 +333,43 @@ impl Rollout {
         }
         let has_turn = |(key, _): &(Key, Turn)| *key == Key::Turn;
         let key = if may_join(context, current) {
-            Key::Applying(context.me.to_owned())
+            Key::Applying(context.own_name.to_owned())
         } else if holders.iter().any(has_turn) {
             return Step::Nothing;
         } else {
             Key::Turn
         };
         let turn = Turn {
-            member: context.me.to_owned(),
+            member: context.own_name.to_owned(),
             instance: context.instance,
             version: current.version,
         };
         Step::Write(Txn {
             compares: vec![
-                context.same(&key),
-                context.same(&Key::Current),
-                context.same(&Key::Stopped),
+                context.unchanged(&key),
+                context.unchanged(&Key::Current),
+                context.unchanged(&Key::Stopped),
             ],
             writes: vec![context.put(&key, &turn)],
         })
     }
 
-    /// Stops the rollout if a director has ended that applied the configuration.
+    /// Returns the write that stops the rollout if a director's process ended while applying the configuration.
     fn stop_for_absent(&mut self, context: &Context<'_>, holders: &[(Key, Turn)]) -> Option<Txn> {
         let members = context.members();
-        let is_there = |turn: &Turn| {
+        let is_present = |turn: &Turn| {
             let holder = members.iter().find(|(name, _)| *name == turn.member);
             holder.is_some_and(|(_, member)| member.instance == turn.instance)
         };
-        let absent: Vec<_> = holders.iter().filter(|(_, it)| !is_there(it)).collect();
+        let absent: Vec<_> = holders.iter().filter(|(_, it)| !is_present(it)).collect();
         self.absent
             .retain(|name, _| absent.iter().any(|(_, turn)| turn.member == *name));
         for (key, turn) in absent {
             let since = self.absent.entry(turn.member.clone());
             let since = *since.or_insert(context.now);
-            // A new process of the holder reports it at once; an absent one may only have lost its lease.
-            if turn.member != context.me
+            // The holder's next process stops the rollout immediately. Others wait, because an absent director may only
+            // have lost its lease.
+            if turn.member != context.own_name
                 && (context.now < since + context.ttl || context.synced_for < context.ttl)
             {
                 continue;
@@ -365,16 +377,17 @@ impl Rollout {
             let stopped = Stopped {
                 version: turn.version,
                 member: turn.member.clone(),
-                reason: "the director ended while it applied the configuration".to_owned(),
+                reason: "the director exited while applying the configuration".to_owned(),
             };
             return Some(Txn {
-                compares: vec![context.same(key)],
+                compares: vec![context.unchanged(key)],
                 writes: vec![context.delete(key), context.put(&Key::Stopped, &stopped)],
             });
         }
         None
     }
 
+    /// Returns whether this director failed to apply the configuration.
     fn has_failed(&self, pointer: &Pointer) -> bool {
         let failed = self.failed.as_ref();
         failed.is_some_and(|it| {
@@ -382,20 +395,20 @@ impl Rollout {
         })
     }
 
-    /// `of` is the key of the pointer.
-    fn apply(&mut self, context: &Context<'_>, pointer: &Pointer, of: &Key) -> Step {
+    /// Applies the configuration of a pointer, whose key is `key`.
+    fn apply(&mut self, context: &Context<'_>, pointer: &Pointer, key: &Key) -> Step {
         // A transaction may have reported the pointer before the watch reports the chunks, which were written earlier.
         let is_reported =
-            context.mirror.revision >= context.mirror.revision_of(&context.keys.name(of));
+            context.mirror.revision >= context.mirror.revision_of(&context.keys.name(key));
         let is_known = |digest: &String| {
             let name = context.keys.name(&Key::Chunk(digest.clone()));
             context.mirror.get(&name).is_some()
         };
-        let waits = !is_reported && !pointer.chunks.iter().all(is_known);
-        if waits || self.has_failed(pointer) {
+        let must_wait = !is_reported && !pointer.chunks.iter().all(is_known);
+        if must_wait || self.has_failed(pointer) {
             return Step::Nothing;
         }
-        let mut wanted = Applied {
+        let mut configuration = Applied {
             version: pointer.version,
             digest: pointer.digest.clone(),
             text: String::new(),
@@ -404,12 +417,12 @@ impl Rollout {
         };
         match chunk::join(pointer, context.keys, context.mirror, context.key) {
             Ok(text) => {
-                wanted.text = text;
-                self.applying = Some(wanted.clone());
-                Step::Apply(wanted)
+                configuration.text = text;
+                self.applying = Some(configuration.clone());
+                Step::Apply(configuration)
             }
             Err(reason) => {
-                self.applying = Some(wanted);
+                self.applying = Some(configuration);
                 self.finish(Err(reason));
                 match self.record_outcome(context) {
                     Some(txn) => Step::Write(txn),
@@ -419,13 +432,17 @@ impl Rollout {
         }
     }
 
-    /// This director has the configuration: ends the rollout if all have, and removes unused chunks.
+    /// Handles the rollout after this director has applied the configuration: records its completion after all members
+    /// have applied it, and then removes unused chunks.
     fn complete(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
         let holders = context.holders();
-        // Also of a former process, which had recorded its success.
-        if let Some((key, _)) = holders.iter().find(|(_, turn)| turn.member == context.me) {
+        // The key may be that of a former process, which had applied the configuration.
+        if let Some((key, _)) = holders
+            .iter()
+            .find(|(_, turn)| turn.member == context.own_name)
+        {
             return Step::Write(Txn {
-                compares: vec![context.same(key)],
+                compares: vec![context.unchanged(key)],
                 writes: vec![context.delete(key)],
             });
         }
@@ -436,30 +453,38 @@ impl Rollout {
             return Step::Nothing;
         }
         let members = context.members();
-        let has = |(_, member): &(String, MemberRecord)| {
+        let has_applied = |(_, member): &(String, MemberRecord)| {
             (member.version, &member.digest) == (current.version, &current.digest)
         };
-        let is_mine = members.iter().any(|it| it.0 == context.me && has(it));
-        let complete = context.pointer(&Key::Complete);
+        let has_own_record = members
+            .iter()
+            .any(|it| it.0 == context.own_name && has_applied(it));
+        let complete = context.read_pointer(&Key::Complete);
         let is_complete = complete.as_ref() == Some(current);
-        if is_mine
+        if has_own_record
             && !is_complete
-            && members.iter().all(has)
+            && members.iter().all(has_applied)
             && context.synced_for >= context.ttl / 4
         {
             return Step::Write(Txn {
-                compares: vec![context.same(&Key::Current), context.same(&Key::Complete)],
+                compares: vec![
+                    context.unchanged(&Key::Current),
+                    context.unchanged(&Key::Complete),
+                ],
                 writes: vec![context.put(&Key::Complete, current)],
             });
         }
-        // One member is enough to remove chunks.
-        let is_first = members.first().is_some_and(|(name, _)| name == context.me);
+        // Only one member removes chunks.
+        let is_first = members
+            .first()
+            .is_some_and(|(name, _)| name == context.own_name);
         if is_first && is_complete {
             return self.remove_chunks(context, current);
         }
         Step::Nothing
     }
 
+    /// Deletes unused chunks after [`GARBAGE_AGE`].
     fn remove_chunks(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
         let used: BTreeSet<&String> = current.chunks.iter().collect();
         let unused = context.mirror.iter().filter_map(|(name, _)| {
@@ -476,13 +501,15 @@ impl Rollout {
             return Step::Nothing;
         }
         match self.garbage {
-            Some((since, at)) if at == revision && context.now >= since + GARBAGE_AGE => {
+            Some((since, found_at))
+                if found_at == revision && context.now >= since + GARBAGE_AGE =>
+            {
                 Step::Write(Txn {
-                    compares: vec![context.same(&Key::Current)],
+                    compares: vec![context.unchanged(&Key::Current)],
                     writes,
                 })
             }
-            Some((_, at)) if at == revision => Step::Nothing,
+            Some((_, found_at)) if found_at == revision => Step::Nothing,
             _ => {
                 self.garbage = Some((context.now, revision));
                 Step::Nothing
@@ -490,14 +517,14 @@ impl Rollout {
         }
     }
 
-    /// Writes the applied configuration to an etcd that does not have it. Waits until the other members are there:
-    /// one of them may have a newer one.
+    /// Writes the applied configuration to an etcd that has no configuration or an older one. First waits for the other
+    /// members, one of which may have a newer configuration.
     fn restore(&mut self, context: &Context<'_>) -> Step {
         if self.applied.version == 0 || context.synced_for < context.ttl {
             return Step::Nothing;
         }
         if context
-            .newest_of_members()
+            .newest_member_version()
             .is_some_and(|newest| newest > self.applied.version)
         {
             return Step::Nothing;
@@ -505,7 +532,7 @@ impl Rollout {
         self.rewrite(context, true)
     }
 
-    /// Writes the applied configuration, with its version.
+    /// Writes the applied configuration again, with the same version.
     fn rewrite(&mut self, context: &Context<'_>, completes: bool) -> Step {
         let Applied {
             version,
@@ -513,34 +540,34 @@ impl Rollout {
             guard_ms,
             ..
         } = self.applied.clone();
-        if let Ok(publication) = publication(context, None, &text, version, guard_ms) {
+        if let Ok(publication) = new_publication(context, None, &text, version, guard_ms) {
             self.publication = Some(Publication {
                 completes,
                 ..publication
             });
         }
-        match self.next_of_publication(context) {
+        match self.next_publication_write(context) {
             Some(txn) => Step::Write(txn),
             None => Step::Nothing,
         }
     }
 
-    /// Chunks first, then the pointer.
-    fn next_of_publication(&self, context: &Context<'_>) -> Option<Txn> {
+    /// Returns the next write of the publication in progress: a missing chunk, or finally the pointer.
+    fn next_publication_write(&self, context: &Context<'_>) -> Option<Txn> {
         let publication = self.publication.as_ref()?;
-        let key = |digest: &str| Key::Chunk(digest.to_owned());
+        let chunk_key = |digest: &str| Key::Chunk(digest.to_owned());
         let mut chunks = publication.chunks.iter();
         let is_missing = |(digest, _): &&(String, Vec<u8>)| {
             context
                 .mirror
-                .get(&context.keys.name(&key(digest)))
+                .get(&context.keys.name(&chunk_key(digest)))
                 .is_none()
         };
         if let Some((digest, bytes)) = chunks.find(is_missing) {
             return Some(Txn {
                 compares: Vec::new(),
                 writes: vec![Write::Put(Put {
-                    key: context.keys.name(&key(digest)),
+                    key: context.keys.name(&chunk_key(digest)),
                     value: bytes.clone(),
                     leased: false,
                 })],
@@ -549,10 +576,12 @@ impl Rollout {
         let current = context.keys.name(&Key::Current);
         let mut compares = vec![
             Compare::Revision(current, publication.base),
-            context.same(&Key::Turn),
+            context.unchanged(&Key::Turn),
         ];
         let chunks = publication.chunks.iter();
-        compares.extend(chunks.map(|(digest, _)| Compare::Exists(context.keys.name(&key(digest)))));
+        compares.extend(
+            chunks.map(|(digest, _)| Compare::Exists(context.keys.name(&chunk_key(digest)))),
+        );
         let mut writes = vec![
             context.put(&Key::Current, &publication.pointer),
             context.delete(&Key::Stopped),
@@ -563,32 +592,33 @@ impl Rollout {
         Some(Txn { compares, writes })
     }
 
-    /// The result of a transaction of [`Rollout::next`]. Returns the end of a publication that was requested.
-    pub(crate) fn wrote(
+    /// Handles the result of a transaction of [`Rollout::next_step`]. Returns the number and result of a requested
+    /// publication if the transaction ends it.
+    pub(crate) fn handle_txn_result(
         &mut self,
         context: &Context<'_>,
         txn: &Txn,
         is_done: bool,
     ) -> Option<(u64, Result<u64, String>)> {
-        let writes = |key: &Key| {
+        let changes_key = |key: &Key| {
             let name = context.keys.name(key);
             txn.writes.iter().any(|write| match write {
                 Write::Put(put) => put.key == name,
                 Write::Delete(deleted) => *deleted == name,
             })
         };
-        let own = Key::Applying(context.me.to_owned());
-        if is_done && (writes(&Key::Turn) || writes(&own)) {
+        let own_key = Key::Applying(context.own_name.to_owned());
+        if is_done && (changes_key(&Key::Turn) || changes_key(&own_key)) {
             self.outcome = None;
         }
         let publication = self.publication.as_ref()?;
-        if !writes(&Key::Current) {
+        if !changes_key(&Key::Current) {
             return None;
         }
         let name = context.keys.name(&Key::Current);
         if !is_done && context.mirror.revision_of(&name) == publication.base {
             let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
-            // Without a turn, a chunk was removed meanwhile.
+            // Without a turn, the cause was a removed chunk, which is written again.
             turn.as_ref()?;
         }
         let publication = self.publication.take()?;
@@ -596,21 +626,22 @@ impl Rollout {
         Some(match is_done {
             true => (request, Ok(publication.pointer.version)),
             false => {
-                let why = "another configuration was published meanwhile".to_owned();
-                (request, Err(why))
+                let reason = "another configuration was published in the meantime".to_owned();
+                (request, Err(reason))
             }
         })
     }
 
-    /// The keys were read again. Returns the end of a publication that was requested: it was executed and the answer
-    /// was lost, or another one was executed meanwhile. A restoration is decided again.
+    /// Handles that the keys were read again. Returns the number and result of a requested publication that has ended:
+    /// it was executed and the response was lost, or another publication was executed in the meantime. Abandons a
+    /// restoration, so that it is decided again.
     pub(crate) fn resume(&mut self, context: &Context<'_>) -> Option<(u64, Result<u64, String>)> {
         let publication = self.publication.as_mut()?;
         let Some(request) = publication.request else {
             self.publication = None;
             return None;
         };
-        let current = context.pointer(&Key::Current);
+        let current = context.read_pointer(&Key::Current);
         let result = match current {
             Some(current) if current == publication.pointer => Ok(current.version),
             Some(_) => {
@@ -618,7 +649,7 @@ impl Rollout {
                 if context.mirror.revision_of(&name) == publication.base {
                     return None;
                 }
-                Err("another configuration was published meanwhile".to_owned())
+                Err("another configuration was published in the meantime".to_owned())
             }
             // etcd has lost its data.
             None => {
@@ -630,7 +661,7 @@ impl Rollout {
         Some((request, result))
     }
 
-    /// The end of a requested publication whose deadline has passed. A restoration is decided again.
+    /// Abandons a publication whose deadline has passed. Returns the number and result of a requested publication.
     pub(crate) fn expire(
         &mut self,
         now: Duration,
@@ -641,23 +672,30 @@ impl Rollout {
             return None;
         }
         let request = self.publication.take()?.request?;
-        let why = format!(
+        let message = format!(
             "not published within {} s: {reason}; `weir cluster status` shows whether it was published",
-            PUBLISH_PATIENCE.as_secs()
+            PUBLISH_TIMEOUT.as_secs()
         );
-        Some((request, Err(why)))
+        Some((request, Err(message)))
     }
 }
 
-/// Whether this director may apply the configuration together with others: it has no guard, and one director has it.
+/// Returns whether this director may apply the configuration at the same time as others: the configuration has no
+/// guard, and a director has already applied it.
 fn may_join(context: &Context<'_>, current: &Pointer) -> bool {
-    let has = |(_, member): &(String, MemberRecord)| {
+    let has_applied = |(_, member): &(String, MemberRecord)| {
         (member.version, &member.digest) == (current.version, &current.digest)
     };
-    context.applies_with_others && current.guard_ms == 0 && context.members().iter().any(has)
+    context.applies_with_others
+        && current.guard_ms == 0
+        && context.members().iter().any(has_applied)
 }
 
-fn publication(
+/// Prepares a publication.
+///
+/// # Errors
+/// Returns a message of one line if the text is too large or cannot be sealed.
+fn new_publication(
     context: &Context<'_>,
     request: Option<u64>,
     text: &str,
@@ -670,11 +708,11 @@ fn publication(
         .revision_of(&context.keys.name(&Key::Current));
     let pointer = Pointer {
         version,
-        digest: chunk::of_text(text, context.key),
+        digest: chunk::text_digest(text, context.key),
         bytes: text.len() as u64,
         chunks: chunks.iter().map(|(digest, _)| digest.clone()).collect(),
         sealed: context.key.is_some(),
-        by: context.me.to_owned(),
+        by: context.own_name.to_owned(),
         guard_ms,
         mac: String::new(),
     };
@@ -684,6 +722,6 @@ fn publication(
         pointer: pointer.sign(context.keys, context.key),
         chunks,
         base,
-        deadline: context.now + PUBLISH_PATIENCE,
+        deadline: context.now + PUBLISH_TIMEOUT,
     })
 }

@@ -1,9 +1,9 @@
 //! Ensures that the last member that announces a VIP does not withdraw it because of failed health checks.
 //!
 //! Each member records the VIPs that it announces. A member whose services cannot serve withdraws a VIP only if another
-//! member announces it. The transaction fails if the other member's record has changed in the meantime, so of two
-//! members that withdraw at the same time only one succeeds. While etcd does not respond, the last known records
-//! decide.
+//! member announces the VIP. The transaction fails if the other member's record has changed in the meantime, so if two
+//! members withdraw a VIP at the same time, only one succeeds. While etcd does not respond, the last known records are
+//! used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,17 +14,17 @@ use crate::store::{Compare, Mirror, Put, Txn, Write};
 /// The VIPs that this member announces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serving {
-    /// The VIPs in this director's configuration, and whether their services can serve.
+    /// The VIPs that this director may announce, and whether their services can serve.
     wanted: BTreeMap<IpAddr, bool>,
     /// The VIPs that this member announces.
     announced: BTreeSet<IpAddr>,
 }
 
-/// Returns the VIPs that other members announce: the key, its revision, and the VIPs.
-fn others<'a>(
+/// Returns the records of other members: the key, its revision, and the VIPs.
+fn other_announcers<'a>(
     keys: &'a Keys,
     mirror: &'a Mirror,
-    me: &'a str,
+    own_name: &'a str,
 ) -> impl Iterator<Item = (&'a str, i64, BTreeSet<IpAddr>)> {
     mirror.iter().filter_map(move |(name, stored)| {
         let Some(Key::Serving(member)) = keys.parse(name) else {
@@ -33,7 +33,7 @@ fn others<'a>(
         let is_member = mirror
             .get(&keys.name(&Key::Member(member.clone())))
             .is_some();
-        if member == me || !is_member {
+        if member == own_name || !is_member {
             return None;
         }
         let vips: BTreeSet<IpAddr> = serde_json::from_slice(&stored.value).ok()?;
@@ -56,8 +56,8 @@ impl Serving {
         &self.announced
     }
 
-    /// Sets this director's VIPs. Withdraws VIPs that are not in `wanted`: they were removed from the configuration, or
-    /// the node is drained.
+    /// Sets the VIPs that this director may announce. Withdraws all others, because they were removed from the
+    /// configuration or the node is drained.
     pub(crate) fn set(&mut self, wanted: BTreeMap<IpAddr, bool>) {
         self.announced.retain(|vip| wanted.contains_key(vip));
         let serving = wanted.iter().filter(|(_, serves)| **serves);
@@ -67,26 +67,26 @@ impl Serving {
 
     /// Withdraws VIPs that another member announces according to the last known records. Used while etcd does not
     /// respond.
-    pub(crate) fn decide_alone(&mut self, keys: &Keys, mirror: &Mirror, me: &str) {
+    pub(crate) fn withdraw_without_etcd(&mut self, keys: &Keys, mirror: &Mirror, own_name: &str) {
         for vip in self.held() {
-            if others(keys, mirror, me).any(|(_, _, vips)| vips.contains(&vip)) {
+            if other_announcers(keys, mirror, own_name).any(|(_, _, vips)| vips.contains(&vip)) {
                 self.announced.remove(&vip);
             }
         }
     }
 
-    /// Returns VIPs to withdraw and the transaction that withdraws them; `None` if none can be withdrawn.
+    /// Returns VIPs to withdraw, and the transaction for them; `None` if no VIP can be withdrawn.
     pub(crate) fn next_withdrawal(
         &self,
         keys: &Keys,
         mirror: &Mirror,
-        me: &str,
+        own_name: &str,
     ) -> Option<(BTreeSet<IpAddr>, Txn)> {
         let held = self.held();
         let (mut withdrawn, mut compares) = (BTreeSet::new(), BTreeMap::new());
         for vip in held {
-            let mut others = others(keys, mirror, me);
-            if let Some((name, revision, _)) = others.find(|(_, _, vips)| vips.contains(&vip)) {
+            let mut announcers = other_announcers(keys, mirror, own_name);
+            if let Some((name, revision, _)) = announcers.find(|(_, _, vips)| vips.contains(&vip)) {
                 withdrawn.insert(vip);
                 compares.insert(name.to_owned(), revision);
             }
@@ -100,7 +100,7 @@ impl Serving {
             compares: compares
                 .map(|(name, revision)| Compare::Revision(name, revision))
                 .collect(),
-            writes: vec![Write::Put(put(keys, me, &remaining))],
+            writes: vec![Write::Put(record_put(keys, own_name, &remaining))],
         };
         Some((withdrawn, txn))
     }
@@ -115,9 +115,9 @@ impl Serving {
 }
 
 /// Returns the write of a member's announced VIPs.
-pub(crate) fn put(keys: &Keys, me: &str, vips: &BTreeSet<IpAddr>) -> Put {
+pub(crate) fn record_put(keys: &Keys, own_name: &str, vips: &BTreeSet<IpAddr>) -> Put {
     Put {
-        key: keys.name(&Key::Serving(me.to_owned())),
+        key: keys.name(&Key::Serving(own_name.to_owned())),
         value: serde_json::to_vec(vips).unwrap_or_default(),
         leased: true,
     }
@@ -136,7 +136,7 @@ mod tests {
         let keys = Keys::new("edge");
         let mut entries = Vec::new();
         for (member, revision) in announcers {
-            let put = put(&keys, member, &BTreeSet::from([vip()]));
+            let put = record_put(&keys, member, &BTreeSet::from([vip()]));
             entries.push(Entry {
                 key: put.key,
                 value: put.value,
@@ -169,8 +169,10 @@ mod tests {
             serving.next_withdrawal(&keys, &mirror(&[("a", 1)]), "a"),
             None
         );
-        let other = mirror(&[("a", 1), ("b", 7)]);
-        let (vips, txn) = serving.next_withdrawal(&keys, &other, "a").unwrap();
+        let two_announcers = mirror(&[("a", 1), ("b", 7)]);
+        let (vips, txn) = serving
+            .next_withdrawal(&keys, &two_announcers, "a")
+            .unwrap();
         let name = keys.name(&Key::Serving("b".to_owned()));
         assert_eq!(txn.compares, [Compare::Revision(name, 7)]);
         serving.withdraw(&vips);
@@ -183,9 +185,9 @@ mod tests {
         let mut serving = Serving::default();
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
-        serving.decide_alone(&keys, &mirror(&[("a", 1)]), "a");
+        serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1)]), "a");
         assert_eq!(serving.held().len(), 1);
-        serving.decide_alone(&keys, &mirror(&[("a", 1), ("b", 1)]), "a");
+        serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1), ("b", 1)]), "a");
         assert!(serving.held().is_empty());
     }
 }

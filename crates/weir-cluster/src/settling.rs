@@ -1,9 +1,9 @@
 //! Determines when a change to servers is settled.
 //!
-//! With flow synchronization, peers compute the servers of flows that match the scheduler's table, and receive only the
-//! other flows. After a change to servers, some flows no longer match the table. Such a flow must not move to another
-//! director until that director has received it. A change is therefore settled only when all directors with flow
-//! synchronization have applied it and have sent the flows that it has moved.
+//! With flow synchronization, directors send only flows that do not match the scheduler's table; peers compute the
+//! servers of all others. After a change to servers, some flows no longer match the table. Such a flow must not move to
+//! another director before that director has received it. A change is therefore settled only when all directors with
+//! flow synchronization have applied it and have sent the flows that it has moved.
 
 use std::collections::BTreeMap;
 
@@ -30,24 +30,27 @@ impl Settling {
     }
 
     /// Records that changes by an operator of this director are in the store, at this revision.
-    pub(crate) fn wrote(&mut self, keys: impl Iterator<Item = SharedKey>, revision: i64) {
+    pub(crate) fn record_changes(&mut self, keys: impl Iterator<Item = SharedKey>, revision: i64) {
         self.awaited.extend(keys.map(|key| (key, revision)));
     }
 
-    /// Removes and returns the changes that all members have settled. Members without flow synchronization, and those
-    /// of earlier versions, have no flows to send.
+    /// Removes and returns the changes that all members have settled. Members without flow synchronization or with an
+    /// earlier version of Weir have no flows to send.
     pub(crate) fn take_settled(&mut self, members: &[(String, MemberRecord)]) -> Vec<SharedKey> {
         if self.awaited.is_empty() {
             return Vec::new();
         }
-        let settled = members.iter().filter_map(|(_, member)| member.settled);
-        let lowest = settled.min().unwrap_or(i64::MAX);
-        let due = self.awaited.iter().filter(|(_, at)| **at <= lowest);
-        let due: Vec<SharedKey> = due.map(|(key, _)| key.clone()).collect();
-        for key in &due {
+        let revisions = members.iter().filter_map(|(_, member)| member.settled);
+        let lowest = revisions.min().unwrap_or(i64::MAX);
+        let settled_keys = self
+            .awaited
+            .iter()
+            .filter(|(_, revision)| **revision <= lowest);
+        let settled_keys: Vec<SharedKey> = settled_keys.map(|(key, _)| key.clone()).collect();
+        for key in &settled_keys {
             self.awaited.remove(key);
         }
-        due
+        settled_keys
     }
 }
 
@@ -74,22 +77,22 @@ mod tests {
     }
 
     #[test]
-    fn change_is_settled_when_all_members_with_synchronization_have_it() {
+    fn change_is_settled_when_all_members_with_synchronization_acknowledged_it() {
         let mut settling = Settling::default();
-        settling.wrote([key("a")].into_iter(), 7);
-        settling.wrote([key("b")].into_iter(), 9);
-        let mut at = |settled: &[Option<i64>]| settling.take_settled(&members(settled));
-        assert_eq!(at(&[Some(7), Some(6), None]), []);
-        assert_eq!(at(&[Some(8), Some(7), None]), [key("a")]);
-        assert_eq!(at(&[Some(8), Some(8)]), []);
-        assert_eq!(at(&[Some(9), Some(12)]), [key("b")]);
-        assert_eq!(at(&[Some(20)]), []);
+        settling.record_changes([key("a")].into_iter(), 7);
+        settling.record_changes([key("b")].into_iter(), 9);
+        let mut take_settled = |settled: &[Option<i64>]| settling.take_settled(&members(settled));
+        assert_eq!(take_settled(&[Some(7), Some(6), None]), []);
+        assert_eq!(take_settled(&[Some(8), Some(7), None]), [key("a")]);
+        assert_eq!(take_settled(&[Some(8), Some(8)]), []);
+        assert_eq!(take_settled(&[Some(9), Some(12)]), [key("b")]);
+        assert_eq!(take_settled(&[Some(20)]), []);
     }
 
     #[test]
-    fn change_is_settled_at_once_without_synchronization() {
+    fn change_is_settled_immediately_without_synchronization() {
         let mut settling = Settling::default();
-        settling.wrote([key("a")].into_iter(), 7);
+        settling.record_changes([key("a")].into_iter(), 7);
         assert_eq!(settling.take_settled(&members(&[None, None])), [key("a")]);
     }
 }

@@ -1,13 +1,13 @@
-//! Entries that all members share: overrides of servers, and servers that the API added.
+//! Entries that all members share, which are overrides of servers and servers that the API added.
 //!
 //! Each entry records the revision that it is based on. A change is written only if no other director has changed the
 //! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never
 //! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
 //! written again.
 //!
-//! With a group key, each value has a code of its key in etcd, and a number that grows with each change ([`Seal`]). A
-//! value without the right code is not adopted, and one with a lower number is replaced by the newer one: whoever can
-//! write to etcd, but does not have the key, can neither add a server nor return to a former value.
+//! With a group key, each value has a code and a number that grows with each change ([`Seal`]). A value without the
+//! right code is not adopted, and a value with a lower number is replaced with the newer value. Someone who can write
+//! to etcd but does not have the key can therefore neither add a server nor restore a former value.
 
 use std::collections::BTreeMap;
 
@@ -24,43 +24,44 @@ const ENTRIES_MAX: usize = 100_000;
 /// The field of a value that contains its [`Seal`].
 const SEAL: &str = "seal";
 
-/// Shows that a director of the group has written a value.
+/// The proof that a director of the group has written a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seal {
-    /// Grows with each change of the value; 0 = written by a version that had no seals.
+    /// Number, which grows with each change of the value.
     number: u64,
-    /// The code of the key in etcd, the number and the value.
+    /// The code of the key's name in etcd, the number and the value.
     mac: String,
 }
 
-/// The store, and what is known about its authors.
+/// The content of the store, and the keys to verify it.
 pub(crate) struct SharedStore<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) mirror: &'a Mirror,
     pub(crate) key: Option<&'a GroupKey>,
-    /// Whether all members have the key.
+    /// Whether all members have the same group key.
     pub(crate) is_common: bool,
 }
 
 impl SharedStore<'_> {
-    /// Takes the seal out of a value. Returns its number, without a group key that of `own`; `None` = it is not sealed
-    /// with the key.
+    /// Removes the seal from a value. Returns the number of the seal, or that of `own_entry` if there is no group key.
+    /// Returns `None` if the seal is missing or wrong.
     fn open(
         &self,
         name: &str,
         revision: i64,
         value: &mut Value,
-        own: Option<&Shared>,
+        own_entry: Option<&Shared>,
     ) -> Option<u64> {
         let seal = value.as_object_mut().and_then(|it| it.remove(SEAL));
         let Some(key) = self.key else {
-            return Some(own.map_or(0, |own| own.stored));
+            return Some(own_entry.map_or(0, |own_entry| own_entry.stored));
         };
         let seal: Seal = serde_json::from_value(seal?).ok()?;
         // Computing the codes of all values at each event would be expensive.
-        let is_known = own.is_some_and(|own| {
-            own.is_verified
-                && (own.base, own.stored, &own.value) == (revision, seal.number, &*value)
+        let is_known = own_entry.is_some_and(|own_entry| {
+            own_entry.is_verified
+                && (own_entry.base, own_entry.stored, &own_entry.value)
+                    == (revision, seal.number, &*value)
         });
         let signed = (SEAL, name, seal.number, &*value);
         (is_known || key.is_mac(&signed, &seal.mac)).then_some(seal.number)
@@ -114,6 +115,7 @@ impl SharedKey {
         }
     }
 
+    /// Returns the key in etcd.
     fn key(&self) -> Key {
         let (pool, server) = (self.pool.clone(), self.server.clone());
         match self.kind {
@@ -123,18 +125,19 @@ impl SharedKey {
     }
 }
 
+/// A shared entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Shared {
     key: SharedKey,
     value: Value,
-    /// The revision of the value, or the one that the change is based on; 0 = the key does not exist.
+    /// The revision of the value, or of the value on which the change is based; 0 = the key does not exist.
     base: i64,
     /// Whether the entry must still be written.
     dirty: bool,
-    /// Number of the value, see [`Seal`].
+    /// Number of the value; see [`Seal`].
     #[serde(default)]
     number: u64,
-    /// The highest number that the store had.
+    /// The highest number that the store has had.
     #[serde(default)]
     stored: u64,
     /// Whether this process has checked the seal of the stored value.
@@ -178,12 +181,12 @@ impl SharedEntries {
     /// Records a change by an operator of this director.
     pub(crate) fn change(&mut self, key: SharedKey, value: Value, keys: &Keys, mirror: &Mirror) {
         let base = mirror.revision_of(&keys.name(&key.key()));
-        let known = self.0.get(&key);
-        let (known, stored) = known.map_or((0, 0), |it| (it.base, it.stored));
+        let previous = self.0.get(&key);
+        let (previous_base, stored) = previous.map_or((0, 0), |it| (it.base, it.stored));
         let shared = Shared {
             key: key.clone(),
             value,
-            base: base.max(known),
+            base: base.max(previous_base),
             dirty: true,
             number: stored.saturating_add(1),
             stored,
@@ -206,26 +209,27 @@ impl SharedEntries {
                 continue;
             };
             present.insert(key.clone());
-            let own = self.0.get_mut(&key);
-            let number = store.open(name, stored.revision, &mut value, own.as_deref());
-            let newest = own.as_ref().map_or(0, |own| own.stored);
+            let own_entry = self.0.get_mut(&key);
+            let number = store.open(name, stored.revision, &mut value, own_entry.as_deref());
+            let newest = own_entry.as_ref().map_or(0, |own_entry| own_entry.stored);
             let Some(number) = number.filter(|number| *number >= newest) else {
-                if let Some(own) = own {
-                    // A former value has the right code: it is no sign of another key.
-                    own.dirty |= number.is_some() || store.is_common;
-                    (own.base, own.is_verified) = (stored.revision, false);
+                if let Some(own_entry) = own_entry {
+                    // A former value has the right code, so the members do not have different keys.
+                    own_entry.dirty |= number.is_some() || store.is_common;
+                    (own_entry.base, own_entry.is_verified) = (stored.revision, false);
                 }
                 continue;
             };
-            let own = self.0.get(&key);
-            // A lower revision belongs to a new store, whose data other members have restored.
-            let is_pending = own.is_some_and(|own| own.dirty && stored.revision == own.base);
-            if (is_pending && own.is_some_and(|own| own.value != value))
-                || (own.is_none() && self.0.len() >= ENTRIES_MAX)
+            let own_entry = self.0.get(&key);
+            // Another revision is another director's change, or belongs to a new store that others have restored.
+            let is_pending = own_entry
+                .is_some_and(|own_entry| own_entry.dirty && stored.revision == own_entry.base);
+            if (is_pending && own_entry.is_some_and(|own_entry| own_entry.value != value))
+                || (own_entry.is_none() && self.0.len() >= ENTRIES_MAX)
             {
                 continue;
             }
-            if own.is_none_or(|own| own.value != value) {
+            if own_entry.is_none_or(|own_entry| own_entry.value != value) {
                 changes.push((key.clone(), value.clone(), stored.revision));
             }
             let shared = Shared {
@@ -309,8 +313,8 @@ mod tests {
     fn change_based_on_an_older_revision_is_dropped() {
         let keys = Keys::new("edge");
         let mut entries = SharedEntries::default();
-        let news = entries.reconcile(&store(&keys, &mirror(Some("drain"), 5)));
-        assert_eq!(news, [(key(), state("drain"), 5)]);
+        let changes = entries.reconcile(&store(&keys, &mirror(Some("drain"), 5)));
+        assert_eq!(changes, [(key(), state("drain"), 5)]);
         entries.change(key(), state("maint"), &keys, &mirror(Some("drain"), 5));
         let txn = entries.next_write(&keys, None).unwrap();
         assert_eq!(
@@ -324,8 +328,8 @@ mod tests {
         );
         assert_eq!(entries.pending(), 1);
         // Another director has changed the entry first.
-        let news = entries.reconcile(&store(&keys, &mirror(Some("ready"), 7)));
-        assert_eq!(news, [(key(), state("ready"), 7)]);
+        let changes = entries.reconcile(&store(&keys, &mirror(Some("ready"), 7)));
+        assert_eq!(changes, [(key(), state("ready"), 7)]);
         assert_eq!(entries.pending(), 0);
     }
 
@@ -391,24 +395,24 @@ mod tests {
 
         let mut reader = SharedEntries::default();
         let text = String::from_utf8(first.clone()).unwrap();
-        let changed = text.replace("drain", "maint").into_bytes();
-        for forged in [br#"{"state":"drain"}"#.to_vec(), foreign, changed] {
+        let altered = text.replace("drain", "maint").into_bytes();
+        for forged in [br#"{"state":"drain"}"#.to_vec(), foreign, altered] {
             assert_eq!(reconcile(&mut reader, &stored(&forged, 2), true), []);
             assert_eq!(reader.next_write(&keys, Some(&group_key)), None);
         }
-        let news = reconcile(&mut reader, &stored(&first, 3), true);
-        assert_eq!(news, [(key(), state("drain"), 3)]);
-        let news = reconcile(&mut reader, &stored(&second, 4), true);
-        assert_eq!(news, [(key(), state("ready"), 4)]);
+        let changes = reconcile(&mut reader, &stored(&first, 3), true);
+        assert_eq!(changes, [(key(), state("drain"), 3)]);
+        let changes = reconcile(&mut reader, &stored(&second, 4), true);
+        assert_eq!(changes, [(key(), state("ready"), 4)]);
 
-        // A former value is replaced by the newer one, also after a restart.
+        // A former value is replaced with the newer value, also after a restart.
         let mut reader = SharedEntries::new(reader.state());
         assert_eq!(reconcile(&mut reader, &stored(&first, 5), true), []);
         assert_eq!(written(&reader, &group_key), second);
         assert_eq!(reconcile(&mut reader, &stored(&second, 6), true), []);
         assert_eq!(reader.pending(), 0);
 
-        // One of an earlier version is sealed when all members have the key, and not before.
+        // A value without a seal is sealed only when all members have the key.
         let unsealed = stored(br#"{"state":"ready"}"#, 7);
         assert_eq!(reconcile(&mut reader, &unsealed, false), []);
         assert_eq!(reader.pending(), 0);

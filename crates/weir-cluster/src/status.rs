@@ -1,4 +1,4 @@
-//! The status of the group, as one member sees it.
+//! The status of the group from the view of one member.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use crate::chunk;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
-use crate::record::{MemberRecord, Stopped, Turn, line};
+use crate::record::{MemberRecord, Stopped, Turn, sanitize_line};
 
 /// State of the rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,16 +33,16 @@ pub enum RolloutState {
     },
 }
 
-/// Status of a member: another director or this one.
+/// Status of a member, which may be this director.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Name of the member.
     pub name: String,
     /// What the member reports about itself.
     pub record: MemberRecord,
-    /// When the member was last present, on the driver's clock; `None` if it is present.
+    /// Time at which the member was last present, on the driver's clock; `None` if it is present.
     pub absent_since: Option<Duration>,
-    /// Number of versions by which its configuration is behind the published one.
+    /// Number of versions by which the member's configuration is behind the published configuration.
     pub lag: u64,
     /// The VIPs that the member announces.
     pub announces: BTreeSet<IpAddr>,
@@ -52,7 +52,7 @@ pub struct MemberStatus {
     pub differences: Vec<String>,
 }
 
-/// Status of the group, as this member sees it.
+/// Status of the group from the view of this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The connection to etcd.
@@ -61,13 +61,13 @@ pub struct Status {
     pub refused: Option<String>,
     /// Version of the configuration that this director has applied; 0 = none.
     pub version: u64,
-    /// Digest of that configuration.
+    /// Digest of this configuration.
     pub digest: String,
     /// Version of the published configuration; 0 = none.
     pub published: u64,
     /// State of the rollout.
     pub rollout: RolloutState,
-    /// All members, by name.
+    /// All present and recently absent members, by name.
     pub members: Vec<MemberStatus>,
     /// Number of changes that must still be written to etcd.
     pub pending: usize,
@@ -77,57 +77,70 @@ pub struct Status {
     pub down: Verdicts,
 }
 
-/// Returns how a member differs from this one.
-pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<String> {
-    let mut found = Vec::new();
-    if (own.version, &own.digest) != (other.version, &other.digest) {
-        found.push(match own.version == other.version {
-            true => format!("a different configuration with version {}", own.version),
+/// Returns the differences between another member and this one, for display.
+pub(crate) fn find_differences(
+    own_record: &MemberRecord,
+    other_record: &MemberRecord,
+) -> Vec<String> {
+    let mut differences = Vec::new();
+    if (own_record.version, &own_record.digest) != (other_record.version, &other_record.digest) {
+        differences.push(match own_record.version == other_record.version {
+            true => format!(
+                "a different configuration with version {}",
+                own_record.version
+            ),
             false => format!(
                 "version {} of the configuration, here version {}",
-                other.version, own.version
+                other_record.version, own_record.version
             ),
         });
     }
-    if own.weir != other.weir {
-        found.push(format!("weir {}, here {}", other.weir, own.weir));
+    if own_record.weir != other_record.weir {
+        differences.push(format!(
+            "weir {}, here {}",
+            other_record.weir, own_record.weir
+        ));
     }
-    for (name, fingerprint) in &own.secrets {
-        match other.secrets.get(name) {
+    for (name, fingerprint) in &own_record.secrets {
+        match other_record.secrets.get(name) {
             Some(same) if same == fingerprint => {}
-            Some(_) => found.push(format!("secret {name} differs")),
-            None => found.push(format!("secret {name} is missing")),
+            Some(_) => differences.push(format!("secret {name} differs")),
+            None => differences.push(format!("secret {name} is missing")),
         }
     }
-    let missing_here = other.secrets.keys();
-    let missing_here = missing_here.filter(|it| !own.secrets.contains_key(*it));
-    found.extend(missing_here.map(|name| format!("secret {name} is missing here")));
-    if own.order != other.order {
-        found.push("different servers, or servers in a different order".to_owned());
+    let missing_here = other_record.secrets.keys();
+    let missing_here = missing_here.filter(|it| !own_record.secrets.contains_key(*it));
+    differences.extend(missing_here.map(|name| format!("secret {name} is missing here")));
+    if own_record.order != other_record.order {
+        differences.push("different servers, or servers in a different order".to_owned());
     }
-    if own.mtu != other.mtu {
-        let shown = |mtu: Option<u32>| mtu.map_or("none".to_owned(), |it| it.to_string());
-        found.push(format!("MTU {}, here {}", shown(other.mtu), shown(own.mtu)));
+    if own_record.mtu != other_record.mtu {
+        let format_mtu = |mtu: Option<u32>| mtu.map_or("none".to_owned(), |it| it.to_string());
+        differences.push(format!(
+            "MTU {}, here {}",
+            format_mtu(other_record.mtu),
+            format_mtu(own_record.mtu)
+        ));
     }
-    for feature in own
+    for feature in own_record
         .features
         .iter()
-        .filter(|it| !other.features.contains(it))
+        .filter(|it| !other_record.features.contains(it))
     {
-        found.push(format!("{feature} is missing"));
+        differences.push(format!("{feature} is missing"));
     }
-    for feature in other
+    for feature in other_record
         .features
         .iter()
-        .filter(|it| !own.features.contains(it))
+        .filter(|it| !own_record.features.contains(it))
     {
-        found.push(format!("{feature} is missing here"));
+        differences.push(format!("{feature} is missing here"));
     }
-    found
+    differences
 }
 
 impl Machine {
-    /// Returns the status of the group, as this member sees it.
+    /// Returns the status of the group from the view of this member.
     pub fn status(&self, now: Duration) -> Status {
         let context = self.context(now);
         let (keys, mirror) = (context.keys, context.mirror);
@@ -140,22 +153,22 @@ impl Machine {
             (None, _) => RolloutState::Unpublished,
             (Some(current), Some(stopped)) if stopped.version == current.version => {
                 RolloutState::Stopped {
-                    member: line(&stopped.member),
-                    reason: line(&stopped.reason),
+                    member: sanitize_line(&stopped.member),
+                    reason: sanitize_line(&stopped.reason),
                 }
             }
             (Some(current), _) if !current.is_authentic(keys, context.key) => {
                 RolloutState::Stopped {
-                    member: context.me.to_owned(),
+                    member: context.own_name.to_owned(),
                     reason: chunk::NOT_AUTHENTIC.to_owned(),
                 }
             }
             (Some(_), _) if complete == current => RolloutState::Complete,
             (Some(_), _) => RolloutState::Running {
-                turn: turn.map(|it| line(&it.member)),
+                turn: turn.map(|it| sanitize_line(&it.member)),
             },
         };
-        let own = self.own_record();
+        let own_record = self.own_record();
         let present: BTreeMap<String, MemberRecord> = context.members().into_iter().collect();
         let mut members: Vec<MemberStatus> = Vec::new();
         for (name, (record, seen)) in self.seen() {
@@ -166,24 +179,24 @@ impl Machine {
             members.push(MemberStatus {
                 name: name.clone(),
                 record: MemberRecord {
-                    weir: line(&record.weir),
+                    weir: sanitize_line(&record.weir),
                     ..record.clone()
                 },
                 absent_since: (!is_present).then_some(*seen),
                 lag: published.saturating_sub(record.version),
                 announces: serving.unwrap_or_default(),
                 down: health.map_or(0, |it| it.down.len()),
-                differences: differences(&own, record)
+                differences: find_differences(&own_record, record)
                     .iter()
-                    .map(|it| line(it))
+                    .map(|it| sanitize_line(it))
                     .collect(),
             });
         }
         Status {
             link: self.link(),
             refused: self.refused().map(str::to_owned),
-            version: own.version,
-            digest: own.digest,
+            version: own_record.version,
+            digest: own_record.digest,
             published,
             rollout,
             members,

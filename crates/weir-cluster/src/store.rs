@@ -1,4 +1,4 @@
-//! etcd's data types, and the mirror of a group's keys.
+//! Data types of etcd, and the mirror of a group's keys.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Entry {
     pub key: String,
     /// Value of the key.
     pub value: Vec<u8>,
-    /// The store's revision of the last write to the key, at least 1.
+    /// The store's revision of the last write to the key, which is at least 1.
     pub revision: i64,
 }
 
@@ -77,7 +77,7 @@ pub enum Write {
     Delete(String),
 }
 
-/// A transaction: executes all writes if all conditions hold; otherwise reads the compared keys.
+/// A transaction, which executes all writes if all conditions hold, and otherwise reads the compared keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// The conditions.
@@ -105,20 +105,20 @@ pub enum TxnResult {
     Unknown(String),
 }
 
+/// A value and the revision of its last write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) value: Vec<u8>,
     pub(crate) revision: i64,
 }
 
-/// Maximum total size of keys and values in the mirror, in bytes: enough for three configurations of the maximum size,
-/// and more than a response to a listing can contain.
+/// Maximum total size of keys and values in the mirror: enough for three configurations of the maximum size.
 const MIRROR_BYTES_MAX: usize = 96 << 20;
 
-/// Returns the error if [`Mirror::is_full`].
-pub(crate) fn too_large() -> String {
+/// Returns the error message for a group whose keys are too large for the mirror.
+pub(crate) fn too_large_message() -> String {
     format!(
-        "the keys of the group have more than {} MiB",
+        "the group's keys and values have more than {} MiB",
         MIRROR_BYTES_MAX >> 20
     )
 }
@@ -131,7 +131,7 @@ pub(crate) struct Mirror {
     /// Whether a change was omitted because the mirror would have become too large.
     is_full: bool,
     entries: BTreeMap<String, Stored>,
-    /// Deletions that a transaction or a watch reported, so that an older event does not restore the key.
+    /// Revisions of reported deletions by key, so that an older event does not restore the key.
     deleted: BTreeMap<String, i64>,
     /// Revision of the last listing or event; all earlier changes are included.
     pub(crate) revision: i64,
@@ -155,17 +155,18 @@ impl Mirror {
         true
     }
 
-    /// Returns whether a change was omitted because of the size limit. The keys must then be read again.
+    /// Returns whether a change was omitted because of the size limit, so that the keys must be read again.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
 
-    fn remove(&mut self, key: &str) {
+    fn remove_entry(&mut self, key: &str) {
         if let Some(removed) = self.entries.remove(key) {
             self.bytes -= key.len() + removed.value.len();
         }
     }
 
+    /// Applies a change that the watch reported.
     pub(crate) fn apply(&mut self, event: Event) {
         match event {
             Event::Put(entry) => self.put(entry),
@@ -173,8 +174,9 @@ impl Mirror {
         }
     }
 
+    /// Stores an entry unless a newer change is known. Omits the entry if the mirror would become too large.
     pub(crate) fn put(&mut self, entry: Entry) {
-        let is_newer = |known: i64| entry.revision > known;
+        let is_newer = |known_revision: i64| entry.revision > known_revision;
         if !self
             .entries
             .get(&entry.key)
@@ -196,6 +198,7 @@ impl Mirror {
         self.entries.insert(entry.key, Stored { value, revision });
     }
 
+    /// Removes a key and records the deletion, unless a newer write is known.
     pub(crate) fn delete(&mut self, key: String, revision: i64) {
         if self
             .entries
@@ -204,26 +207,25 @@ impl Mirror {
         {
             return;
         }
-        self.remove(&key);
+        self.remove_entry(&key);
         self.deleted.insert(key, revision);
     }
 
-    /// Removes a key that a read at a revision of the store did not find.
+    /// Removes a key that a read at this revision did not find, unless a newer write is known.
     pub(crate) fn remove_absent(&mut self, key: &str, revision: i64) {
         if self
             .entries
             .get(key)
             .is_some_and(|it| it.revision <= revision)
         {
-            self.remove(key);
+            self.remove_entry(key);
         }
     }
 
-    /// Records that the watch has reported all changes up to a revision. Recorded deletions up to it are no longer
-    /// needed.
+    /// Records that the watch has reported all changes up to a revision. Forgets the deletions up to this revision.
     pub(crate) fn advance(&mut self, revision: i64) {
         self.revision = self.revision.max(revision);
-        self.deleted.retain(|_, at| *at > revision);
+        self.deleted.retain(|_, deleted_at| *deleted_at > revision);
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Stored> {
@@ -239,7 +241,7 @@ impl Mirror {
         self.entries.iter().map(|(key, it)| (key.as_str(), it))
     }
 
-    /// Returns the value of a key; `None` if the key does not exist, or another version wrote it in an unknown format.
+    /// Parses the value of a key. Returns `None` if the key does not exist or the value has another format.
     pub(crate) fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_slice(&self.get(key)?.value).ok()
     }

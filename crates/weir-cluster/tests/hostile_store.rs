@@ -1,4 +1,4 @@
-//! What a store may contain that another program writes, or that was tampered with.
+//! Tests a store that another program writes, that was tampered with, or that sends unusual responses.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weir_cluster::{
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
 
 /// Returns a state machine that is connected to a store with these keys and has a lease.
-fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
+fn connected_machine(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
     let settings = Settings {
         group: "edge".to_owned(),
         member: "lb1".to_owned(),
@@ -42,7 +42,7 @@ fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Durati
     (machine, now)
 }
 
-/// Executes all transactions and returns the other outputs.
+/// Responds to all transactions and returns the other outputs.
 fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
     let mut others = Vec::new();
     let mut revision = 5;
@@ -83,7 +83,7 @@ fn pointer(version: u64, sealed: bool) -> Vec<u8> {
 }
 
 #[test]
-fn unsealed_configuration_is_not_applied_with_a_group_key() {
+fn unsealed_configuration_is_not_applied_with_group_key() {
     let chunk = format!("chunk/{}", digest(TEXT.as_bytes()));
     let applies = |key: Option<GroupKey>| {
         let stored = [
@@ -91,7 +91,7 @@ fn unsealed_configuration_is_not_applied_with_a_group_key() {
             ("complete", pointer(1, false)),
             (chunk.as_str(), TEXT.as_bytes().to_vec()),
         ];
-        let (mut machine, now) = member(key, &stored);
+        let (mut machine, now) = connected_machine(key, &stored);
         let outputs = settle(&mut machine, now);
         outputs.iter().any(|it| matches!(it, Output::Apply { .. }))
     };
@@ -102,7 +102,7 @@ fn unsealed_configuration_is_not_applied_with_a_group_key() {
 
 #[test]
 fn publication_fails_if_version_is_at_maximum() {
-    let (mut machine, now) = member(None, &[("current", pointer(u64::MAX, false))]);
+    let (mut machine, now) = connected_machine(None, &[("current", pointer(u64::MAX, false))]);
     settle(&mut machine, now);
     let publish = Input::Publish {
         request: 1,
@@ -116,8 +116,8 @@ fn publication_fails_if_version_is_at_maximum() {
 }
 
 #[test]
-fn lease_with_zero_time_to_live_is_not_renewed_at_once() {
-    let (mut machine, now) = member(None, &[]);
+fn lease_with_zero_time_to_live_is_not_renewed_immediately() {
+    let (mut machine, now) = connected_machine(None, &[]);
     machine.handle(
         Input::Granted {
             lease: 8,
@@ -132,13 +132,13 @@ fn lease_with_zero_time_to_live_is_not_renewed_at_once() {
 }
 
 #[test]
-fn control_characters_in_other_directors_texts_are_removed() {
+fn control_characters_in_texts_of_other_directors_are_removed() {
     let stopped = json!({ "version": 1, "member": "a\u{1b}[2J", "reason": "x\ny\u{1b}]0;z\u{7}" });
     let stored = [
         ("current", pointer(1, false)),
         ("stopped", stopped.to_string().into_bytes()),
     ];
-    let (mut machine, now) = member(None, &stored);
+    let (mut machine, now) = connected_machine(None, &stored);
     settle(&mut machine, now);
     let entry = Entry {
         key: "/weir/edge/member/other".to_owned(),
@@ -167,7 +167,7 @@ fn control_characters_in_other_directors_texts_are_removed() {
 
 #[test]
 fn errors_of_etcd_have_no_control_characters() {
-    let (mut machine, now) = member(None, &[]);
+    let (mut machine, now) = connected_machine(None, &[]);
     let reason = "a:2379: \u{1b}]0;x\u{7}\u{1b}[2J\nfake line\u{9b}".to_owned();
     machine.handle(
         Input::WatchEnded {
@@ -187,7 +187,7 @@ fn errors_of_etcd_have_no_control_characters() {
 
 #[test]
 fn watch_after_maximum_revision_does_not_overflow() {
-    let (mut machine, now) = member(None, &[]);
+    let (mut machine, now) = connected_machine(None, &[]);
     let reason = "closed".to_owned();
     machine.handle(
         Input::WatchEnded {
@@ -213,7 +213,7 @@ fn watch_after_maximum_revision_does_not_overflow() {
 
 #[test]
 fn write_with_expired_lease_requests_new_lease() {
-    let (mut machine, now) = member(None, &[]);
+    let (mut machine, now) = connected_machine(None, &[]);
     let mut outputs = std::iter::from_fn(|| machine.poll_output());
     let number = outputs.find_map(|it| match it {
         Output::Txn { number, .. } => Some(number),
@@ -228,26 +228,26 @@ fn write_with_expired_lease_requests_new_lease() {
     assert!(outputs.iter().any(grants), "{outputs:?}");
 }
 
-/// Returns how often the keys are read within a minute if every watch ends at once.
-fn lists_in_a_minute(is_compacted: bool) -> usize {
-    let (mut machine, start) = member(None, &[]);
+/// Returns the number of listings within a minute if every watch ends immediately.
+fn listings_in_one_minute(is_compacted: bool) -> usize {
+    let (mut machine, start) = connected_machine(None, &[]);
     settle(&mut machine, start);
-    let (mut now, mut lists) = (start, 0);
-    let ended = || Input::WatchEnded {
+    let (mut now, mut listings) = (start, 0);
+    let watch_ended = || Input::WatchEnded {
         is_compacted,
         reason: "compacted".to_owned(),
     };
-    machine.handle(ended(), now);
+    machine.handle(watch_ended(), now);
     while now < start + Duration::from_secs(60) {
         let outputs = settle(&mut machine, now);
         if outputs.contains(&Output::List) {
-            lists += 1;
+            listings += 1;
             let listed = Input::Listed {
                 revision: 5,
                 entries: Vec::new(),
             };
             machine.handle(listed, now);
-            machine.handle(ended(), now);
+            machine.handle(watch_ended(), now);
         } else {
             now = machine
                 .next_deadline(now)
@@ -255,23 +255,23 @@ fn lists_in_a_minute(is_compacted: bool) -> usize {
             machine.handle_time(now);
         }
     }
-    lists
+    listings
 }
 
 #[test]
 fn keys_are_read_at_limited_rate() {
     for is_compacted in [false, true] {
-        let lists = lists_in_a_minute(is_compacted);
+        let listings = listings_in_one_minute(is_compacted);
         assert!(
-            (10..30).contains(&lists),
-            "{lists} times, compacted {is_compacted}"
+            (10..30).contains(&listings),
+            "{listings} times, compacted {is_compacted}"
         );
     }
 }
 
 #[test]
 fn leases_are_requested_at_limited_rate() {
-    let (mut machine, start) = member(None, &[]);
+    let (mut machine, start) = connected_machine(None, &[]);
     settle(&mut machine, start);
     let (mut now, mut grants) = (start, 0);
     machine.handle(Input::LeaseEnded, now);
@@ -289,12 +289,12 @@ fn leases_are_requested_at_limited_rate() {
             machine.handle_time(now);
         }
     }
-    assert!((20..=61).contains(&grants), "{grants}");
+    assert!((20..=61).contains(&grants), "{grants} requests");
 }
 
 #[test]
-fn too_large_set_of_keys_is_rejected() {
-    let (mut machine, now) = member(None, &[]);
+fn connection_fails_if_keys_are_too_large() {
+    let (mut machine, now) = connected_machine(None, &[]);
     settle(&mut machine, now);
     let entry = |number: usize| {
         Event::Put(Entry {

@@ -1,5 +1,5 @@
-//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit, and are
-//! never visible in part.
+//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit. A part
+//! of a publication is never visible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use weir_cluster::{
 const TTL: Duration = Duration::from_secs(10);
 const CURRENT: &str = "/weir/edge/config/current";
 const CHUNKS: &str = "/weir/edge/config/chunk/";
-/// etcd's defaults: `--max-txn-ops` and `--max-request-bytes`.
+/// etcd's default of `--max-txn-ops`.
 const OPERATIONS_MAX: usize = 128;
+/// etcd's default of `--max-request-bytes`.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
 fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
@@ -32,7 +33,7 @@ fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
     Machine::new(settings(member, key), None, SharedState::default(), now)
 }
 
-/// A store, and a state machine that is connected to it.
+/// A state machine, and the store to which it is connected.
 struct Fixture {
     machine: Machine,
     now: Duration,
@@ -40,16 +41,16 @@ struct Fixture {
     revision: i64,
     /// Results of publications, by request.
     published: Vec<(u64, Result<u64, String>)>,
-    /// Whether the watch reports changes.
+    /// Whether the watch reports the machine's writes.
     reports_changes: bool,
 }
 
 impl Fixture {
     fn new() -> Self {
-        Self::with(None)
+        Self::with_key(None)
     }
 
-    fn with(key: Option<&GroupKey>) -> Self {
+    fn with_key(key: Option<&GroupKey>) -> Self {
         let now = Duration::from_secs(1);
         let mut fixture = Self {
             machine: machine("lb1", key, now),
@@ -64,13 +65,14 @@ impl Fixture {
         fixture
     }
 
+    /// Executes a transaction.
     fn execute(&mut self, txn: &Txn) -> TxnResult {
         let revision_of = |key: &str| self.keys.get(key).map_or(0, |it| it.1);
-        let holds = txn.compares.iter().all(|compare| match compare {
+        let conditions_hold = txn.compares.iter().all(|compare| match compare {
             Compare::Revision(key, revision) => revision_of(key) == *revision,
             Compare::Exists(key) => self.keys.contains_key(key),
         });
-        if !holds {
+        if !conditions_hold {
             return TxnResult::Conflict {
                 found: self.entries(),
                 revision: self.revision,
@@ -100,8 +102,8 @@ impl Fixture {
         self.keys.iter().map(entry).collect()
     }
 
-    /// Responds to all requests. If `arrives` returns false for a transaction, the transaction gets no response and
-    /// this function returns.
+    /// Responds to all requests. If `arrives` returns false for a transaction, reports that there is no response and
+    /// returns.
     fn run(&mut self, mut arrives: impl FnMut(&Txn) -> bool) {
         while let Some(output) = self.machine.poll_output() {
             let input = match output {
@@ -123,7 +125,7 @@ impl Fixture {
                     if !self.reports_changes {
                         continue;
                     }
-                    self.watched()
+                    self.watch_report()
                 }
                 Output::Apply { .. } => Input::Applied(Ok(())),
                 Output::Published { request, result } => {
@@ -143,8 +145,8 @@ impl Fixture {
         }
     }
 
-    /// Returns a report of the watch with all keys.
-    fn watched(&self) -> Input {
+    /// Returns a report of the watch that contains all keys.
+    fn watch_report(&self) -> Input {
         Input::Watched {
             events: self.entries().into_iter().map(Event::Put).collect(),
         }
@@ -172,12 +174,13 @@ impl Fixture {
     }
 }
 
-/// With a group key, who can write to etcd neither returns to a former configuration nor uses up the versions.
+/// With a group key, someone without the key who can write to etcd can neither restore a former configuration nor
+/// exhaust the version numbers.
 #[test]
 fn pointer_that_was_changed_in_etcd_is_not_used() {
     const COMPLETE: &str = "/weir/edge/config/complete";
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
-    let mut fixture = Fixture::with(Some(&key));
+    let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
     let first: serde_json::Value =
@@ -193,17 +196,17 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
             .into_iter()
             .filter(|(key, _)| key.starts_with(CHUNKS)),
     );
-    for (from, version, guard_ms) in [
+    for (original, version, guard_ms) in [
         (&first, 3, 0),
         (&second, 3, 0),
         (&second, u64::MAX, 0),
         (&second, 3, 1),
     ] {
-        let mut forged = from.clone();
+        let mut forged = original.clone();
         (forged["version"], forged["guard_ms"]) = (version.into(), guard_ms.into());
         fixture.put(CURRENT, &forged);
         fixture.put(COMPLETE, &forged);
-        fixture.machine.handle(fixture.watched(), fixture.now);
+        fixture.machine.handle(fixture.watch_report(), fixture.now);
         fixture.run(|_| true);
         assert_eq!(fixture.machine.status(fixture.now).version, 2, "{forged}");
     }
@@ -211,12 +214,12 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
     let lb9 =
         serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
     fixture.put("/weir/edge/member/lb9", &lb9);
-    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.machine.handle(fixture.watch_report(), fixture.now);
     fixture.publish(3, "# third\n");
     fixture.run(|_| true);
     assert_eq!(fixture.published.last(), Some(&(3, Ok(3))));
     assert_eq!(fixture.machine.status(fixture.now).version, 3);
-    // The number of a version is not used again, although the pointer is gone.
+    // A version number is not used again, although the pointer was removed.
     fixture.publish(4, "# fourth\n");
     fixture.run(|txn| !writes(txn, "/weir/edge/config/turn"));
     fixture.keys.remove(CURRENT);
@@ -228,12 +231,12 @@ fn pointer_that_was_changed_in_etcd_is_not_used() {
     assert_eq!(fixture.published[3..], [(4, Ok(4)), (5, Ok(5))]);
 }
 
-/// While the group key is replaced on one director after the other, none replaces the pointer of the others.
+/// The operator replaces the group key on one director after the other.
 #[test]
-fn pointer_of_another_group_key_stays_until_the_next_publication() {
+fn pointer_of_another_group_key_is_kept_until_next_publication() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
     let new_key = GroupKey::new(b"the next key of the group").expect("a key");
-    let mut fixture = Fixture::with(Some(&key));
+    let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
     fixture.wait(TTL);
@@ -254,12 +257,12 @@ fn pointer_of_another_group_key_stays_until_the_next_publication() {
     assert_eq!(fixture.machine.status(fixture.now).version, 2);
 }
 
-/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others
-/// apply it then.
+/// An earlier version of Weir writes pointers without a code. A director that has the configuration adds the code, and
+/// then other directors apply the configuration.
 #[test]
-fn pointer_of_an_earlier_version_gets_a_code() {
+fn pointer_of_earlier_version_gets_code() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
-    let mut fixture = Fixture::with(Some(&key));
+    let mut fixture = Fixture::with_key(Some(&key));
     fixture.publish(1, "# first\n");
     fixture.run(|_| true);
     fixture.wait(TTL);
@@ -272,7 +275,7 @@ fn pointer_of_an_earlier_version_gets_a_code() {
     assert_ne!(signed, unsigned);
     let stored = fixture.keys.clone();
     fixture.put(CURRENT, &unsigned);
-    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.machine.handle(fixture.watch_report(), fixture.now);
     fixture.run(|_| true);
     assert_eq!(fixture.keys[CURRENT].0, stored[CURRENT].0);
 
@@ -283,11 +286,12 @@ fn pointer_of_an_earlier_version_gets_a_code() {
     fixture.run(|_| true);
     assert_eq!(fixture.machine.status(fixture.now).version, 0);
     fixture.put(CURRENT, &signed);
-    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.machine.handle(fixture.watch_report(), fixture.now);
     fixture.run(|_| true);
     assert_eq!(fixture.machine.status(fixture.now).version, 1);
 }
 
+/// Asserts that etcd accepts the size of a transaction.
 fn assert_within_limits(txn: &Txn) {
     let bytes = |write: &Write| match write {
         // The gateway's JSON contains base64 and some bytes around each key.
@@ -304,6 +308,7 @@ fn assert_within_limits(txn: &Txn) {
     assert!(total <= REQUEST_BYTES_MAX, "{total} bytes");
 }
 
+/// Returns whether a transaction writes a key with this prefix.
 fn writes(txn: &Txn, prefix: &str) -> bool {
     let is_put = |write: &Write| matches!(write, Write::Put(put) if put.key.starts_with(prefix));
     txn.writes.iter().any(is_put)
@@ -325,30 +330,30 @@ fn text(chunks: usize) -> String {
 #[test]
 fn publication_continues_after_every_lost_request() {
     let requests = 4;
-    for lost in 0..requests {
+    for lost_index in 0..requests {
         let mut fixture = Fixture::new();
         fixture.publish(1, &text(requests - 1));
         let mut number = 0;
         fixture.run(|txn| {
             let is_config = writes(txn, CHUNKS) || writes(txn, CURRENT);
             number += usize::from(is_config);
-            !(is_config && number == lost + 1)
+            !(is_config && number == lost_index + 1)
         });
         // Readers see no part of the configuration, because the pointer is written last.
-        assert!(!fixture.keys.contains_key(CURRENT), "request {lost}");
-        assert_eq!(fixture.published, [], "request {lost}");
+        assert!(!fixture.keys.contains_key(CURRENT), "request {lost_index}");
+        assert_eq!(fixture.published, [], "request {lost_index}");
         fixture.wait(Duration::from_secs(1));
         let mut repeated = 0;
         fixture.run(|txn| {
             repeated += usize::from(writes(txn, CHUNKS));
             true
         });
-        assert_eq!(fixture.published, [(1, Ok(1))], "request {lost}");
-        // Chunks that had arrived are not sent again.
+        assert_eq!(fixture.published, [(1, Ok(1))], "request {lost_index}");
+        // Chunks that were written are not sent again.
         assert_eq!(
             repeated,
-            (requests - 1).saturating_sub(lost),
-            "request {lost}"
+            (requests - 1).saturating_sub(lost_index),
+            "request {lost_index}"
         );
     }
 }
@@ -364,7 +369,7 @@ fn executed_publication_with_lost_response_is_recognized() {
         }
         pointer.is_none()
     });
-    // The transaction arrives after the director has given up waiting.
+    // The transaction is executed after the director has abandoned it.
     fixture.execute(&pointer.expect("a pointer is written"));
     fixture.wait(Duration::from_secs(1));
     fixture.run(|txn| !writes(txn, CURRENT));
@@ -372,7 +377,7 @@ fn executed_publication_with_lost_response_is_recognized() {
 }
 
 #[test]
-fn publication_does_not_replace_earlier_one_of_another_director() {
+fn publication_does_not_replace_concurrent_publication_of_other_director() {
     let mut fixture = Fixture::new();
     fixture.publish(1, &text(2));
     fixture.run(|txn| !writes(txn, CURRENT));
@@ -382,16 +387,16 @@ fn publication_does_not_replace_earlier_one_of_another_director() {
     let [(1, Err(error))] = fixture.published.as_slice() else {
         panic!("{:?}", fixture.published);
     };
-    assert!(error.contains("published meanwhile"), "{error}");
+    assert!(error.contains("published in the meantime"), "{error}");
 }
 
 #[test]
-fn publication_fails_after_a_limit_if_etcd_does_not_return() {
+fn publication_fails_after_60_seconds_without_etcd() {
     let mut fixture = Fixture::new();
-    let begin = fixture.now;
+    let started = fixture.now;
     fixture.publish(1, &text(2));
     fixture.run(|txn| !writes(txn, CHUNKS));
-    while fixture.published.is_empty() && fixture.now < begin + Duration::from_secs(120) {
+    while fixture.published.is_empty() && fixture.now < started + Duration::from_secs(120) {
         fixture.wait(Duration::from_millis(500));
         while let Some(output) = fixture.machine.poll_output() {
             match output {
@@ -411,8 +416,8 @@ fn publication_fails_after_a_limit_if_etcd_does_not_return() {
         panic!("{:?}", fixture.published);
     };
     assert!(error.contains("within 60 s: connection refused"), "{error}");
-    assert!((59..62).contains(&(fixture.now - begin).as_secs()));
-    // Another publication may begin.
+    assert!((59..62).contains(&(fixture.now - started).as_secs()));
+    // Another publication can start.
     fixture.wait(Duration::from_secs(10));
     fixture.run(|_| true);
     fixture.publish(2, &text(1));
@@ -420,13 +425,16 @@ fn publication_fails_after_a_limit_if_etcd_does_not_return() {
     assert_eq!(fixture.published.last(), Some(&(2, Ok(1))));
 }
 
-/// A request is abandoned because the lease cannot be renewed, and its result arrives while a later request is in
-/// flight.
+/// A request is abandoned because the lease cannot be renewed. Its result arrives while a later request is in flight.
 #[test]
-fn late_result_is_not_taken_for_result_of_later_request() {
+fn late_result_is_not_mistaken_for_result_of_later_request() {
     let mut fixture = Fixture::new();
     fixture.publish(1, &text(2));
-    let Some(Output::Txn { number: late, .. }) = fixture.machine.poll_output() else {
+    let Some(Output::Txn {
+        number: late_number,
+        ..
+    }) = fixture.machine.poll_output()
+    else {
         panic!("no chunk is written");
     };
     // The renewal is due, and fails.
@@ -448,18 +456,21 @@ fn late_result_is_not_taken_for_result_of_later_request() {
         _ => None,
     });
     let numbers: Vec<u64> = numbers.collect();
-    assert!(numbers.len() == 1 && numbers[0] != late, "{requests:?}");
+    assert!(
+        numbers.len() == 1 && numbers[0] != late_number,
+        "{requests:?}"
+    );
     for revision in [70, 71, 72] {
         let result = TxnResult::Done { revision };
         let input = Input::Txn {
-            number: late,
+            number: late_number,
             result,
         };
         fixture.machine.handle(input, fixture.now);
         let outputs: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
         assert_eq!(outputs, [], "the later request is still in flight");
     }
-    // Nothing has arrived yet, and the publication continues.
+    // No chunk was written yet, and the publication continues.
     fixture.machine.handle(
         Input::Txn {
             number: numbers[0],
@@ -489,23 +500,26 @@ fn watch_that_stops_reporting_is_replaced() {
         }
         fixture.machine.status(fixture.now).members.len()
     };
-    assert_eq!(members(&mut fixture, 9), 1, "the watch may only be slow");
-    assert_eq!(members(&mut fixture, 3), 2);
+    assert_eq!(
+        members(&mut fixture, 9),
+        1,
+        "the watch was replaced too early"
+    );
+    assert_eq!(members(&mut fixture, 3), 2, "the watch was not replaced");
 }
 
-/// A watch that reports in time is not replaced, regardless of the number of writes.
 #[test]
-fn watch_that_reports_is_kept() {
+fn watch_that_reports_in_time_is_kept() {
     let mut fixture = Fixture::new();
-    let mut lists = 0;
+    let mut disconnections = 0;
     for request in 1..=30 {
         fixture.publish(request, &text(1));
         fixture.run(|_| true);
         fixture.wait(Duration::from_secs(1));
         let link = fixture.machine.status(fixture.now).link;
-        lists += usize::from(link != weir_cluster::Link::Connected);
+        disconnections += usize::from(link != weir_cluster::Link::Connected);
     }
-    assert_eq!((fixture.published.len(), lists), (30, 0));
+    assert_eq!((fixture.published.len(), disconnections), (30, 0));
 }
 
 #[test]
@@ -520,10 +534,10 @@ fn largest_configuration_stays_within_etcd_limits() {
 
 /// Writes version 1 as another director would publish it.
 fn put_publication_of_other_director(fixture: &mut Fixture) {
-    let theirs = "# of another director\n";
-    let chunk = weir_cluster::digest(theirs.as_bytes());
+    let text = "# of another director\n";
+    let chunk = weir_cluster::digest(text.as_bytes());
     fixture.revision += 1;
-    let stored = (theirs.as_bytes().to_vec(), fixture.revision);
+    let stored = (text.as_bytes().to_vec(), fixture.revision);
     fixture.keys.insert(format!("{CHUNKS}{chunk}"), stored);
     let mut pointer = pointer(1);
     pointer["digest"] = chunk.clone().into();
@@ -545,7 +559,7 @@ fn director_waits_for_chunk_that_watch_has_not_reported() {
     assert!(!fixture.keys.contains_key("/weir/edge/config/stopped"));
     assert_eq!(fixture.machine.status(fixture.now).version, 0);
 
-    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.machine.handle(fixture.watch_report(), fixture.now);
     fixture.run(|_| true);
     assert_eq!(fixture.machine.status(fixture.now).version, 1);
     assert!(!fixture.keys.contains_key("/weir/edge/config/stopped"));
@@ -560,7 +574,7 @@ fn late_response_does_not_restore_deleted_key() {
     put_publication_of_other_director(&mut fixture);
     let lb2 = serde_json::json!({ "version": 0, "digest": "", "instance": 2, "identity": 2 });
     fixture.put("/weir/edge/member/lb2", &lb2);
-    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.machine.handle(fixture.watch_report(), fixture.now);
     let requests: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
     let takes_turn = |output: &Output| match output {
         Output::Txn { number, txn, .. } if writes(txn, TURN) => Some((*number, txn.clone())),
@@ -573,10 +587,13 @@ fn late_response_does_not_restore_deleted_key() {
 
     let turn = serde_json::json!({ "member": "lb2", "instance": 2, "version": 1 });
     fixture.put(TURN, &turn);
-    let taken = fixture.watched();
-    let late = fixture.execute(&txn);
-    assert!(matches!(late, TxnResult::Conflict { .. }), "{late:?}");
-    fixture.machine.handle(taken, fixture.now);
+    let report_of_taken_turn = fixture.watch_report();
+    let late_result = fixture.execute(&txn);
+    assert!(
+        matches!(late_result, TxnResult::Conflict { .. }),
+        "{late_result:?}"
+    );
+    fixture.machine.handle(report_of_taken_turn, fixture.now);
     fixture.keys.remove(TURN);
     fixture.revision += 1;
     let deleted = Event::Delete {
@@ -590,7 +607,7 @@ fn late_response_does_not_restore_deleted_key() {
     fixture.machine.handle(
         Input::Txn {
             number,
-            result: late,
+            result: late_result,
         },
         fixture.now,
     );

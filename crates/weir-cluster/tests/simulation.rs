@@ -1,6 +1,6 @@
 //! Runs seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow and
-//! lost responses, loss of data, and restarts of directors. Servers fail for all directors or for one of them, and
-//! services of directors become unable to serve. A failure prints its seed.
+//! lost responses, loss of data, and restarts of directors. Servers fail for all directors or for one director, and
+//! directors' services become unable to serve. A failed test prints its seed.
 
 #[path = "simulation/order.rs"]
 mod order;
@@ -21,11 +21,12 @@ use weir_cluster::{
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// Maximum time for which a director's old view may remain in use after it has changed: readers may have lost etcd in
-/// the meantime, and the writer's lease expires later.
+/// Maximum time for which other directors may use a director's former view: they may have lost the connection to etcd,
+/// and the lease of that director expires later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
-/// A server that is always up, and one that fails.
+/// A server that is always up.
 const GOOD: &str = "web/10.0.1.1";
+/// A server that sometimes fails.
 const BAD: &str = "web/10.0.1.2";
 
 fn vip() -> IpAddr {
@@ -51,23 +52,28 @@ impl Random {
     }
 }
 
+/// A simulated director.
 struct Director {
+    /// `None` = the director does not run.
     machine: Option<Machine>,
     saved: SharedState,
     applied: Option<(u64, String)>,
+    /// The configuration that is being applied: time of completion, version and text.
     applying: Option<(Duration, u64, String)>,
+    /// Values of overrides.
     values: BTreeMap<SharedKey, u64>,
-    /// The store's revision up to which the watch has reported.
+    /// The next revision that the watch reports.
     watch: Option<i64>,
     /// Whether the watch has stopped reporting, until it is replaced.
     is_watch_stuck: bool,
     /// Responses in transit, with the time of their arrival.
     responses: Vec<(Duration, Input)>,
+    /// Whether the director is partitioned from etcd.
     is_cut: bool,
     instance: u64,
-    /// Whether its service can serve.
+    /// Whether the director's service can serve.
     serves: bool,
-    /// Whether it announces the VIP although it cannot serve.
+    /// Whether the director announces the VIP although its service cannot serve.
     holds: bool,
     verdicts: BTreeSet<String>,
 }
@@ -77,19 +83,23 @@ struct Simulation {
     store: Store,
     directors: Vec<Director>,
     now: Duration,
-    wiped: bool,
+    /// Whether the store may lose its data.
+    loses_data: bool,
     /// Whether responses are no longer lost.
     is_healed: bool,
-    /// When each value was set by an operator, and when it was first written to the store.
+    /// Time at which an operator set each value.
     set_at: BTreeMap<u64, Duration>,
+    /// Time at which each value was first written to the store.
     written_at: BTreeMap<u64, Duration>,
     counter: u64,
+    /// Number of directors that failed to apply each version.
     failures: BTreeMap<u64, usize>,
+    /// Number of requests to publish.
     requests: u64,
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
-    /// The director that sees the good server down, if any, and since when this has been so.
+    /// The director that sees the good server down, if any, and the time of the last change.
     blind: (Option<usize>, Duration),
     key: Option<GroupKey>,
 }
@@ -127,7 +137,7 @@ impl Simulation {
             },
             directors: (0..DIRECTORS).map(director).collect(),
             now: Duration::ZERO,
-            wiped: false,
+            loses_data: false,
             is_healed: false,
             set_at: BTreeMap::new(),
             written_at: BTreeMap::new(),
@@ -168,7 +178,7 @@ impl Simulation {
         self.report(n);
     }
 
-    /// Reports what a director's own checks see.
+    /// Reports the results of a director's own checks.
     fn report(&mut self, n: usize) {
         let is_blind = self.blind.0 == Some(n);
         let views = [(GOOD, is_blind), (BAD, self.bad_is_down)];
@@ -183,7 +193,7 @@ impl Simulation {
                 reaches: down.len() < views.len(),
                 down,
             },
-            // The last one synchronizes flows.
+            // The last director synchronizes flows.
             applies_with_others: n + 1 < DIRECTORS,
         };
         if let Some(machine) = &mut director.machine {
@@ -191,7 +201,7 @@ impl Simulation {
         }
     }
 
-    fn health_fault(&mut self, n: usize) {
+    fn change_health(&mut self, n: usize) {
         match self.random.below(4) {
             0 => self.bad_is_down = !self.bad_is_down,
             1 => self.directors[n].serves = !self.directors[n].serves,
@@ -215,7 +225,7 @@ impl Simulation {
             let value = json!({ "weight": value });
             machine.handle(Input::Changed { key, value }, now);
         }
-        // A change that was accepted is on disk.
+        // The daemon saves an accepted change to disk.
         self.drain(n);
     }
 
@@ -235,7 +245,8 @@ impl Simulation {
         }
     }
 
-    fn fault(&mut self) {
+    /// Causes a random fault or action.
+    fn cause_event(&mut self) {
         let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("index fits");
         match self.random.below(19) {
             0 | 1 => self.directors[n].is_cut = true,
@@ -243,9 +254,11 @@ impl Simulation {
             4 => self.store.has_majority = false,
             5 | 6 => self.store.has_majority = true,
             7 => {
-                // Compact all revisions except the last view.
+                // Compact all revisions except the last.
                 let revision = self.store.revision;
-                self.store.history.retain(|(at, _)| *at >= revision);
+                self.store
+                    .history
+                    .retain(|(event_revision, _)| *event_revision >= revision);
                 self.store.compacted = revision;
             }
             8 => self.directors[n].machine = None,
@@ -254,10 +267,10 @@ impl Simulation {
                     self.start(n);
                 }
             }
-            10 if self.wiped => self.store.wipe(),
+            10 if self.loses_data => self.store.wipe(),
             11 => self.publish(n, true),
             12 => self.publish(n, false),
-            13..=15 => self.health_fault(n),
+            13..=15 => self.change_health(n),
             16 => self.directors[n].is_watch_stuck = true,
             _ => self.change_override(n),
         }
@@ -268,7 +281,7 @@ impl Simulation {
         self.store.expire(self.now);
         for n in 0..DIRECTORS {
             self.deliver(n);
-            self.watch(n);
+            self.report_changes(n);
             self.finish(n);
             let now = self.now;
             if let Some(machine) = &mut self.directors[n].machine
@@ -280,30 +293,32 @@ impl Simulation {
         }
     }
 
+    /// Delivers the responses that have arrived.
     fn deliver(&mut self, n: usize) {
         let now = self.now;
         let director = &mut self.directors[n];
         let Some(machine) = &mut director.machine else {
             return;
         };
-        let (due, later) = std::mem::take(&mut director.responses)
+        let (due, pending) = std::mem::take(&mut director.responses)
             .into_iter()
             .partition(|(at, _)| *at <= now);
-        director.responses = later;
+        director.responses = pending;
         let due: Vec<(Duration, Input)> = due;
         for (_, input) in due {
             machine.handle(input, now);
         }
     }
 
-    fn watch(&mut self, n: usize) {
+    /// Reports changes to a director through its watch.
+    fn report_changes(&mut self, n: usize) {
         let director = &mut self.directors[n];
-        let (Some(from), Some(machine)) = (director.watch, &mut director.machine) else {
+        let (Some(first_revision), Some(machine)) = (director.watch, &mut director.machine) else {
             return;
         };
         let now = self.now;
         let reason = "compacted".to_owned();
-        if from < self.store.compacted || from > self.store.revision + 1 {
+        if first_revision < self.store.compacted || first_revision > self.store.revision + 1 {
             director.watch = None;
             let ended = Input::WatchEnded {
                 is_compacted: true,
@@ -320,7 +335,11 @@ impl Simulation {
         {
             return;
         }
-        let events = self.store.history.iter().filter(|(at, _)| *at >= from);
+        let events = self
+            .store
+            .history
+            .iter()
+            .filter(|(event_revision, _)| *event_revision >= first_revision);
         let events: Vec<Event> = events.map(|(_, event)| event.clone()).collect();
         let revision = self.store.revision;
         director.watch = Some(revision + 1);
@@ -329,25 +348,25 @@ impl Simulation {
         }
     }
 
+    /// Completes the application of a configuration when it is due.
     fn finish(&mut self, n: usize) {
         let now = self.now;
         let director = &mut self.directors[n];
         let Some(machine) = &mut director.machine else {
             return;
         };
-        let Some((at, version, text)) = director.applying.take_if(|(at, ..)| *at <= now) else {
+        let Some((_, version, text)) = director.applying.take_if(|(time, ..)| *time <= now) else {
             return;
         };
-        let _ = at;
         let result = match text.starts_with("good") {
             true => {
                 let previous = director.applied.as_ref().map_or(0, |it| it.0);
                 assert!(version >= previous, "version {version} after {previous}");
                 // All directors with the same version have the same configuration, and so the same tables.
-                let known = self.texts.entry(version).or_insert_with(|| text.clone());
+                let first_text = self.texts.entry(version).or_insert_with(|| text.clone());
                 assert!(
-                    self.wiped || *known == text,
-                    "version {version}: {known} and {text}"
+                    self.loses_data || *first_text == text,
+                    "version {version}: {first_text} and {text}"
                 );
                 director.applied = Some((version, text));
                 Ok(())
@@ -403,11 +422,11 @@ impl Simulation {
         }
     }
 
-    /// Handles a request to etcd: the response is delayed or lost, or reports that etcd does not respond.
+    /// Handles a request to etcd. The response is delayed, or an error arrives instead.
     fn request(&mut self, n: usize, output: Output) {
-        let is_lost = self.directors[n].is_cut || !self.store.has_majority;
+        let is_unreachable = self.directors[n].is_cut || !self.store.has_majority;
         let loses_response = !self.is_healed && self.random.chance(2);
-        let response = match (is_lost, &output) {
+        let response = match (is_unreachable, &output) {
             (true, _) => None,
             (false, Output::List) => {
                 let keys = self.store.keys.keys();
@@ -423,8 +442,8 @@ impl Simulation {
                 Some(Input::Granted { lease, ttl: TTL })
             }
             (false, Output::Renew { lease }) => Some(match self.store.leases.get_mut(lease) {
-                Some(until) => {
-                    *until = self.now + TTL;
+                Some(expiry) => {
+                    *expiry = self.now + TTL;
                     Input::Renewed
                 }
                 None => Input::LeaseEnded,
@@ -448,10 +467,12 @@ impl Simulation {
             },
             _ => Input::LeaseFailed(reason),
         };
-        let (slow, limit) = (self.random.below(100), Duration::from_secs(1));
+        let (delay_ms, timeout) = (self.random.below(100), Duration::from_secs(1));
         let response = match response {
-            Some(response) if !loses_response => (self.now + Duration::from_millis(slow), response),
-            _ => (self.now + limit, failed),
+            Some(response) if !loses_response => {
+                (self.now + Duration::from_millis(delay_ms), response)
+            }
+            _ => (self.now + timeout, failed),
         };
         self.directors[n].responses.push(response);
     }
@@ -471,15 +492,15 @@ impl Simulation {
                 panic!("{txn:?}")
             };
             let history = self.store.history.iter();
-            let mut previous = history.filter(|(at, event)| {
-                at == base && matches!(event, Event::Put(entry) if entry.key == put.key)
+            let mut previous = history.filter(|(event_revision, event)| {
+                event_revision == base && matches!(event, Event::Put(entry) if entry.key == put.key)
             });
             if let Some((_, Event::Put(previous))) = previous.next() {
                 let previous: serde_json::Value =
                     serde_json::from_slice(&previous.value).expect("JSON");
                 let previous = previous["weight"].as_u64().expect("value has a weight");
                 assert!(
-                    self.wiped || self.written_at[&previous] <= self.set_at[&value],
+                    self.loses_data || self.written_at[&previous] <= self.set_at[&value],
                     "{previous} was written at {:?}, {value} was set at {:?}",
                     self.written_at[&previous],
                     self.set_at[&value]
@@ -500,12 +521,13 @@ impl Simulation {
     }
 
     fn run_for(&mut self, seconds: u64) {
-        let until = self.now + Duration::from_secs(seconds);
-        while self.now < until {
+        let end = self.now + Duration::from_secs(seconds);
+        while self.now < end {
             self.step();
         }
     }
 
+    /// Asserts that all directors are connected and have the same state.
     fn assert_agreed(&self) {
         let status: Vec<_> = self
             .directors
@@ -546,19 +568,20 @@ impl Simulation {
         let held = self.directors.iter().filter(|it| !it.serves && it.holds);
         assert!(
             held.count() == 0 || announcers == 1,
-            "{announcers} directors announce the VIP"
+            "a director holds the VIP although {announcers} directors announce it"
         );
     }
 }
 
-fn run_schedule(seed: u64, wiped: bool) {
+/// Runs a schedule of faults, and asserts that the directors agree after the faults are healed.
+fn run_schedule(seed: u64, loses_data: bool) {
     let mut simulation = Simulation::new(seed);
-    simulation.wiped = wiped;
+    simulation.loses_data = loses_data;
     simulation.run_for(3);
     simulation.publish(0, true);
     simulation.run_for(5);
     for _ in 0..40 {
-        simulation.fault();
+        simulation.cause_event();
         let pause = simulation.random.below(60);
         (0..pause).for_each(|_| simulation.step());
     }
@@ -572,7 +595,7 @@ fn run_schedule(seed: u64, wiped: bool) {
     // A director with nothing to write detects a stuck watch only after its next routine write.
     simulation.run_for(30);
     simulation.assert_agreed();
-    if !wiped {
+    if !loses_data {
         let max = simulation
             .failures
             .values()
@@ -583,10 +606,10 @@ fn run_schedule(seed: u64, wiped: bool) {
     }
 }
 
-fn run_schedules(wiped: bool, seeds: impl Iterator<Item = u64>) {
+fn run_schedules(loses_data: bool, seeds: impl Iterator<Item = u64>) {
     for seed in seeds {
-        let outcome = std::panic::catch_unwind(|| run_schedule(seed, wiped));
-        assert!(outcome.is_ok(), "seed {seed}, wiped {wiped}");
+        let outcome = std::panic::catch_unwind(|| run_schedule(seed, loses_data));
+        assert!(outcome.is_ok(), "seed {seed}, loses data: {loses_data}");
     }
 }
 
@@ -609,7 +632,7 @@ fn directors_agree_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
-    for wiped in [false, true] {
-        run_schedules(wiped, 1..=SCHEDULES / 2);
+    for loses_data in [false, true] {
+        run_schedules(loses_data, 1..=SCHEDULES / 2);
     }
 }

@@ -1,21 +1,21 @@
 //! Adds servers to a pool and removes them, on behalf of API clients.
 //!
-//! The servers are stored as a list in the JSON format of `servers_file`, with the same keys: address, weight, limits,
-//! and the name of a check.
+//! The servers are stored as a list in the JSON format of `servers_file`, with the same keys.
 
 use serde_json::{Map, Value};
 use weir_config::{MEMBER_KEYS, Member};
 use weir_model::{Desired, Pool, Server};
 
 use crate::list::{List, ListSource};
-use crate::{Lists, Membership, incompatibility};
+use crate::{Lists, Membership, find_incompatibility};
 
 impl Membership {
-    /// Returns the lists with a server added to a pool, or with other keys if the API has added it before. `keys` are
-    /// the keys of a list entry, except the address.
+    /// Returns the lists with a server added to a pool, or with other keys for a server that the API has already added.
+    /// `keys` are the keys of a list entry, except the address.
     ///
     /// # Errors
-    /// The keys or the address are invalid, or the server comes from another source. The message is one line.
+    /// Returns a message of one line if the keys or the address are invalid, or if the configuration or another source
+    /// contains the server.
     pub fn with(
         &self,
         configured: &Desired,
@@ -48,7 +48,7 @@ impl Membership {
     /// Returns the lists without a server that the API added.
     ///
     /// # Errors
-    /// The API has not added the server. The message is one line.
+    /// Returns a message of one line if the API has not added the server.
     pub fn without(
         &self,
         configured: &Desired,
@@ -57,12 +57,12 @@ impl Membership {
     ) -> Result<Lists, String> {
         let member = parse_entry(address, address.into())?;
         let mut entries = self.entries(&pool.name);
-        let before = entries.len();
+        let previous_count = entries.len();
         entries.retain(|entry| !is_for_server(entry, &member.server));
-        if entries.len() == before {
+        if entries.len() == previous_count {
             self.reject_other_source(pool, &member.server)?;
         }
-        if entries.len() == before {
+        if entries.len() == previous_count {
             return Err(format!("pool {} has no server {address}", pool.name));
         }
         self.with_entries(configured, pool, entries)
@@ -70,9 +70,9 @@ impl Membership {
 
     /// Returns an error if the configuration or another source contains the server.
     fn reject_other_source(&self, pool: &Pool, server: &Server) -> Result<(), String> {
-        let same = |other: &Server| (other.address, other.port) == (server.address, server.port);
+        let is_same = |other: &Server| (other.address, other.port) == (server.address, server.port);
         let name = &server.name;
-        if pool.servers.iter().any(same) {
+        if pool.servers.iter().any(is_same) {
             return Err(format!(
                 "{name} in pool {} is defined in the configuration; use `weir server` to change its state or weight",
                 pool.name
@@ -80,7 +80,7 @@ impl Membership {
         }
         for (source, list) in self.lists.of_pool(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
-            if source != ListSource::Api && servers.any(same) {
+            if source != ListSource::Api && servers.any(is_same) {
                 return Err(format!(
                     "{name} is already in another server list of pool {}",
                     pool.name
@@ -100,7 +100,7 @@ impl Membership {
         entries.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Returns the lists with other servers that the API has added.
+    /// Returns the lists with these entries for the servers that the API has added to a pool.
     fn with_entries(
         &self,
         configured: &Desired,
@@ -110,7 +110,7 @@ impl Membership {
         let text = Value::from(entries).to_string();
         let members = weir_config::members(&text).map_err(|error| error.reason.to_string())?;
         for member in &members {
-            if let Some(reason) = incompatibility(configured, pool, member) {
+            if let Some(reason) = find_incompatibility(configured, pool, member) {
                 return Err(format!("{}: {reason}", member.server.name));
             }
         }
@@ -127,7 +127,7 @@ impl Membership {
     }
 }
 
-/// Parses the list entry of the server with this address.
+/// Parses a list entry. `address` is the server's address for error messages.
 fn parse_entry(address: &str, entry: Value) -> Result<Member, String> {
     let members = weir_config::members(&Value::from(vec![entry]).to_string());
     let mut members = members.map_err(|error| format!("{address}: {}", error.reason))?;

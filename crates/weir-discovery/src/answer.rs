@@ -9,14 +9,14 @@ use std::time::Duration;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 
-/// The records of one response.
+/// The records in a response.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Records {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) services: Vec<Target>,
-    /// Addresses of targets from the additional section.
+    /// Addresses in the additional section, by name.
     pub(crate) additional: BTreeMap<String, Vec<IpAddr>>,
-    /// The minimum time to live of all records.
+    /// The minimum time to live of the records; `None` = there is no record.
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl From<io::Error> for QueryError {
 /// Builds a query; `id` is its identifier.
 ///
 /// # Errors
-/// The name is not a valid DNS name.
+/// Returns an error if the name is not a valid DNS name.
 pub(crate) fn build_query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, QueryError> {
     let build = || -> simple_dns::Result<Vec<u8>> {
         let mut packet = Packet::new_query(id);
@@ -61,8 +61,8 @@ pub(crate) fn build_query(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, Qu
     build().map_err(|error| QueryError::Final(format!("{name}: {error}")))
 }
 
-/// Parses a message. `None` = the message is not the response to this query; `Some(Ok(None))` = the response is
-/// truncated.
+/// Parses a message. Returns `None` if the message is not the response to this query, and `Some(Ok(None))` if the
+/// response is truncated.
 pub(crate) fn parse_response(
     message: &[u8],
     name: &str,
@@ -73,10 +73,10 @@ pub(crate) fn parse_response(
         return is_truncated(message, id).then_some(Ok(None));
     };
     let question = packet.questions.first()?;
-    let same_name = text_of(&question.qname).eq_ignore_ascii_case(name);
+    let has_same_name = escape_name(&question.qname).eq_ignore_ascii_case(name);
     if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
-        || !same_name
+        || !has_same_name
         || question.qtype != QTYPE::TYPE(kind)
     {
         return None;
@@ -87,12 +87,12 @@ pub(crate) fn parse_response(
             let problem = format!("{name} does not exist (NXDOMAIN)");
             return Some(Err(QueryError::Final(problem)));
         }
-        other => return Some(Err(QueryError::Retryable(rcode_message(other)))),
+        code => return Some(Err(QueryError::Retryable(rcode_message(code)))),
     }
     if packet.has_flags(PacketFlag::TRUNCATION) {
         return Some(Ok(None));
     }
-    Some(Ok(Some(records(&packet))))
+    Some(Ok(Some(collect_records(&packet))))
 }
 
 /// Describes a response code (RFC 1035 section 4.1.1).
@@ -107,16 +107,17 @@ fn rcode_message(code: RCODE) -> String {
     message.to_owned()
 }
 
-/// Returns whether a malformed message has the truncation flag (RFC 1035 section 4.1.1, QR and TC). Some servers
-/// truncate in the middle of a record.
+/// Returns whether a malformed message is a truncated response with this identifier (RFC 1035 section 4.1.1, QR and
+/// TC). Some servers truncate a response in the middle of a record.
 fn is_truncated(message: &[u8], id: u16) -> bool {
     const RESPONSE_TRUNCATED: u16 = 0x8200;
-    let [first @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
+    let [message_id @ .., high, low] = message.first_chunk::<4>().unwrap_or(&[0; 4]);
     let flags = u16::from_be_bytes([*high, *low]);
-    *first == id.to_be_bytes() && flags & RESPONSE_TRUNCATED == RESPONSE_TRUNCATED
+    *message_id == id.to_be_bytes() && flags & RESPONSE_TRUNCATED == RESPONSE_TRUNCATED
 }
 
-fn records(packet: &Packet<'_>) -> Records {
+/// Collects the records of a response.
+fn collect_records(packet: &Packet<'_>) -> Records {
     let mut records = Records::default();
     for record in &packet.answers {
         let ttl = Duration::from_secs(record.ttl.into());
@@ -126,28 +127,31 @@ fn records(packet: &Packet<'_>) -> Records {
                 priority: target.priority,
                 weight: target.weight,
                 port: target.port,
-                name: text_of(&target.target),
+                name: escape_name(&target.target),
             }),
-            other => records.addresses.extend(address(other)),
+            other => records.addresses.extend(parse_address(other)),
         }
     }
     for record in &packet.additional_records {
-        if let Some(address) = address(&record.rdata) {
+        if let Some(address) = parse_address(&record.rdata) {
             let ttl = Duration::from_secs(record.ttl.into());
             records.ttl = records.ttl.into_iter().chain([ttl]).min();
-            let addresses = records.additional.entry(text_of(&record.name)).or_default();
+            let addresses = records
+                .additional
+                .entry(escape_name(&record.name))
+                .or_default();
             addresses.push(address);
         }
     }
     records
 }
 
-/// Returns a name of a response for messages and queries: bytes without a visible character are escaped as in a zone
-/// file (RFC 1035 section 5.1), because the writer of a zone must not control terminals.
-fn text_of(name: &Name<'_>) -> String {
+/// Returns a name in a response as text for messages and queries. Escapes bytes without a visible character as in a
+/// zone file (RFC 1035 section 5.1), so that the writer of a zone cannot control terminals.
+fn escape_name(name: &Name<'_>) -> String {
     let mut text = String::new();
-    for (at, label) in name.get_labels().iter().enumerate() {
-        if at > 0 {
+    for (index, label) in name.get_labels().iter().enumerate() {
+        if index > 0 {
             text.push('.');
         }
         for byte in label.as_ref() {
@@ -164,7 +168,7 @@ fn text_of(name: &Name<'_>) -> String {
 }
 
 /// Returns the address in an A or AAAA record.
-fn address(data: &RData<'_>) -> Option<IpAddr> {
+fn parse_address(data: &RData<'_>) -> Option<IpAddr> {
     match data {
         RData::A(a) => Some(Ipv4Addr::from_bits(a.address).into()),
         RData::AAAA(aaaa) => Some(Ipv6Addr::from_bits(aaaa.address).into()),
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_targets_have_no_control_characters() {
+    fn control_characters_in_names_of_targets_are_escaped() {
         let target = Name::new_unchecked("\u{1b}]0;x\u{7}\u{9b}\r\nok.example");
         let message = reply(|packet| {
             let data = SRV {
@@ -261,7 +265,7 @@ mod tests {
         let name = &records.services[0].name;
         assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
         assert!(records.additional.contains_key(name));
-        // A query with this text is for the same name.
+        // A query for the escaped name contains the original name.
         let mut message = build_query(name, TYPE::A, 7).expect("a query");
         message[2] |= 0x80;
         let label = b"\x1b]0;x\x07\xc2\x9b\r\nok\x07example\0";
@@ -280,23 +284,23 @@ mod tests {
         for end in 0..message.len() {
             assert!(
                 parse_response(&message[..end], NAME, TYPE::SRV, 7).is_none(),
-                "{end}"
+                "a message of {end} bytes"
             );
         }
     }
 
     #[test]
     fn errors_and_truncated_responses_are_distinguished() {
-        let code = |code| reply(|packet| *packet.rcode_mut() = code);
+        let reply_with_code = |code| reply(|packet| *packet.rcode_mut() = code);
         let parse = |message: &[u8]| {
             parse_response(message, NAME, TYPE::SRV, 7).expect("matches the query")
         };
         assert!(matches!(
-            parse(&code(RCODE::NameError)),
+            parse(&reply_with_code(RCODE::NameError)),
             Err(QueryError::Final(_))
         ));
         assert!(matches!(
-            parse(&code(RCODE::ServerFailure)),
+            parse(&reply_with_code(RCODE::ServerFailure)),
             Err(QueryError::Retryable(_))
         ));
         let truncated = reply(|packet| packet.set_flags(PacketFlag::TRUNCATION));
@@ -309,8 +313,8 @@ mod tests {
                 .answers
                 .push(record(NAME, 30, RData::A(A { address })));
         });
-        let half = &full[..full.len() - 2];
-        assert_eq!(parse(half), Ok(None));
-        assert!(parse_response(half, NAME, TYPE::SRV, 8).is_none());
+        let cut = &full[..full.len() - 2];
+        assert_eq!(parse(cut), Ok(None));
+        assert!(parse_response(cut, NAME, TYPE::SRV, 8).is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! Resolves names of servers. A task for each name repeats the query when the time to live expires.
+//! Resolves names of servers. For each name, a task repeats the query when the time to live expires.
 //!
-//! A task returns the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
+//! A task provides the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
 //! order of records changes between responses. The caller validates the list.
 //!
 //! After a failed query, a name keeps its last servers, so that changes to the other names of a pool are still applied.
@@ -20,8 +20,8 @@ pub(crate) type ServerList = Result<String, String>;
 
 /// Maximum time that a configuration waits for the first responses.
 const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Range to which times to live are limited: 0 would cause a busy loop, and with a day a removed server would be used
-/// for too long.
+/// Minimum and maximum delay before the next query. With a time to live of 0, the query would be repeated without a
+/// pause; with one of a day, a removed server would be used for too long.
 const TTL_RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 /// Delay after a failed query.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -64,9 +64,10 @@ impl Names {
         }
     }
 
-    /// Starts to resolve new names, and waits for their first responses. Must be called inside a tokio runtime.
+    /// Starts resolving new names, and waits for their first responses, but at most [`FIRST_RESPONSE_TIMEOUT`]. Must be
+    /// called inside a tokio runtime.
     pub(crate) async fn resolve_new(&mut self, names: impl Iterator<Item = &ServersDns>) {
-        let mut first = Vec::new();
+        let mut new_resolutions = Vec::new();
         for name in names {
             if self.resolutions.contains_key(name) {
                 continue;
@@ -77,17 +78,17 @@ impl Names {
                 sender,
                 Arc::clone(&self.changed),
             ));
-            first.push(latest.clone());
+            new_resolutions.push(latest.clone());
             self.resolutions
                 .insert(name.clone(), Resolution { latest, task });
         }
-        let all = async {
-            for mut latest in first {
+        let first_responses = async {
+            for mut latest in new_resolutions {
                 // The task runs as long as its name is configured.
                 let _ = latest.wait_for(Option::is_some).await;
             }
         };
-        if tokio::time::timeout(FIRST_RESPONSE_TIMEOUT, all)
+        if tokio::time::timeout(FIRST_RESPONSE_TIMEOUT, first_responses)
             .await
             .is_err()
         {
@@ -102,34 +103,34 @@ impl Names {
         self.resolutions.retain(|name, _| is_wanted(name));
     }
 
-    /// Returns the servers of a pool's names as one list, and why a name cannot be resolved at present; `None` = no
-    /// response yet. A name that can no longer be resolved keeps its last servers. If a name has no servers yet, the
-    /// list is an error, unless `partial` accepts the servers of the other names.
+    /// Returns the servers of a pool's names as one list, and why the last query of a name failed. Returns `None` if no
+    /// name has a response yet. A name that can no longer be resolved keeps its last servers. If a name has no servers
+    /// yet, the list is an error, unless `is_partial_accepted` accepts the servers of the other names.
     pub(crate) fn list(
         &self,
         names: &[ServersDns],
-        partial: bool,
+        is_partial_accepted: bool,
     ) -> Option<(ServerList, Option<String>)> {
-        let latest = |name| self.resolutions.get(name)?.latest.borrow().clone();
-        let all: Vec<Option<Responses>> = names.iter().map(latest).collect();
-        let responses = || all.iter().flatten();
+        let latest_of = |name| self.resolutions.get(name)?.latest.borrow().clone();
+        let responses_by_name: Vec<Option<Responses>> = names.iter().map(latest_of).collect();
+        let responses = || responses_by_name.iter().flatten();
         responses().next()?;
         let problem = responses().find_map(|it| it.problem.clone());
         let lists: Vec<&str> = responses().filter_map(|it| it.servers.as_deref()).collect();
-        if lists.is_empty() || (lists.len() < all.len() && !partial) {
-            let why = problem.unwrap_or_else(|| "a name has no response yet".to_owned());
-            return Some((Err(why), None));
+        if lists.is_empty() || (lists.len() < responses_by_name.len() && !is_partial_accepted) {
+            let reason = problem.unwrap_or_else(|| "a name has no response yet".to_owned());
+            return Some((Err(reason), None));
         }
-        Some((Ok(without_duplicates(&lists)), problem))
+        Some((Ok(join_lists(&lists)), problem))
     }
 }
 
 /// Joins lists. A server in several lists is listed once, because a list must not repeat an address.
-fn without_duplicates(lists: &[&str]) -> String {
-    let mut known = BTreeSet::new();
+fn join_lists(lists: &[&str]) -> String {
+    let mut listed_addresses = BTreeSet::new();
     let lines = lists.iter().flat_map(|list| list.lines());
     lines
-        .filter(|line| known.insert(line.split(' ').next()))
+        .filter(|line| listed_addresses.insert(line.split(' ').next()))
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
@@ -140,18 +141,18 @@ async fn query_repeatedly(
     changed: Arc<Notify>,
 ) {
     loop {
-        let before = sender.borrow().clone().unwrap_or_default();
+        let previous = sender.borrow().clone().unwrap_or_default();
         let (servers, problem, delay) = match resolve(&name).await {
             Ok((list, ttl)) => (Some(list), None, ttl.clamp(TTL_RANGE.0, TTL_RANGE.1)),
-            Err(problem) => (before.servers, Some(problem), RETRY_DELAY),
+            Err(problem) => (previous.servers, Some(problem), RETRY_DELAY),
         };
         let latest = Some(Responses { servers, problem });
-        let differs = sender.send_if_modified(|known| {
-            let differs = *known != latest;
-            *known = latest;
-            differs
+        let has_changed = sender.send_if_modified(|current| {
+            let has_changed = *current != latest;
+            *current = latest;
+            has_changed
         });
-        if differs {
+        if has_changed {
             changed.notify_one();
         }
         tokio::time::sleep(delay).await;

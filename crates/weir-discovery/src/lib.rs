@@ -1,8 +1,8 @@
-//! Reads servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
+//! Obtains servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
-//! The active configuration is the configuration file plus these servers. A list is rejected if it cannot be read, was
-//! removed, or lost more than half of its servers at once. The last good list is then kept, even across restarts, and
-//! the status reports the problem. A reload of the configuration accepts a shorter list.
+//! The active configuration is the configuration file plus these servers. A list is rejected if it is missing or
+//! invalid, or has lost more than half of its servers at once. The last good list is then kept, even across restarts,
+//! and the status reports the problem. A reload of the configuration accepts a shorter list.
 
 mod added;
 mod answer;
@@ -30,7 +30,7 @@ use crate::watch::Watch;
 
 pub use crate::list::ListSource;
 
-/// Parses a message from a resolver, for weir-fuzz.
+/// Parses a message of a resolver, for weir-fuzz.
 #[doc(hidden)]
 pub fn read_answer(message: &[u8]) {
     answer::parse_as_each_type(message);
@@ -46,7 +46,7 @@ pub struct Source {
     pub pool: String,
     /// The kind of source.
     pub kind: ListSource,
-    /// The file, the DNS name and record type, or the API.
+    /// The file, the DNS names and record types, or the API.
     pub from: String,
     /// Number of servers in the list.
     pub servers: usize,
@@ -71,7 +71,8 @@ pub struct Membership {
 }
 
 impl Lists {
-    /// Reads the lists of a configuration's pools. `force` accepts lists that lost more than half of their servers.
+    /// Reads the lists of a configuration's pools. `force` accepts lists that have lost more than half of their
+    /// servers.
     fn read(&self, configured: &Desired, names: &Names, force: bool) -> Self {
         let mut read = BTreeMap::new();
         for pool in &configured.pools {
@@ -92,9 +93,9 @@ impl Lists {
             }
             if !pool.servers_dns.is_empty() {
                 let key = (pool.name.clone(), ListSource::Dns);
-                let known = self.by_source.get(&key);
-                let partial = known.is_none_or(|list| list.members.is_empty());
-                let (list, problem) = names.list(&pool.servers_dns, partial).unzip();
+                let previous = self.by_source.get(&key);
+                let is_partial_accepted = previous.is_none_or(|list| list.members.is_empty());
+                let (list, problem) = names.list(&pool.servers_dns, is_partial_accepted).unzip();
                 update(ListSource::Dns, list, problem.flatten());
             }
             let added = self.by_source.get(&(pool.name.clone(), ListSource::Api));
@@ -111,16 +112,16 @@ impl Lists {
         sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
 
-    /// Returns the configuration plus the servers of the lists. If a server occurs more than once, the configuration
-    /// has precedence, then the first list.
+    /// Returns the configuration plus the servers of the lists. A server that occurs more than once is used as in the
+    /// configuration, otherwise as in the first list.
     pub fn added_to(&self, configured: &Desired) -> Desired {
         let mut desired = configured.clone();
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
-            let mut known: BTreeSet<_> = pool.servers.iter().map(key).collect();
+            let mut listed: BTreeSet<_> = pool.servers.iter().map(key).collect();
             for (_, list) in self.of_pool(&pool.name) {
                 let added = list.members.iter();
-                let added = added.filter(|member| known.insert(key(&member.server)));
+                let added = added.filter(|member| listed.insert(key(&member.server)));
                 let added = added.map(|member| with_checks(configured, member));
                 pool.servers.extend(added);
             }
@@ -128,11 +129,16 @@ impl Lists {
         desired
     }
 
-    /// Returns the lists for a rollback to `configured` and these lists, from the configuration `between` with the
-    /// lists `now`. For a source that both configurations use, the list in `now` is kept.
-    pub fn rolled_back(&self, configured: &Desired, now: &Self, between: &Desired) -> Self {
-        let same = |(name, source): &Key| {
-            let pools = (configured.pool(name), between.pool(name));
+    /// Returns the lists for a rollback to `configured`, which used these lists, from `replaced`, which uses
+    /// `current_lists`. A source that both configurations use keeps its list in `current_lists`.
+    pub fn rolled_back(
+        &self,
+        configured: &Desired,
+        current_lists: &Self,
+        replaced: &Desired,
+    ) -> Self {
+        let is_common = |(name, source): &Key| {
+            let pools = (configured.pool(name), replaced.pool(name));
             let (Some(pool), Some(other)) = pools else {
                 return false;
             };
@@ -142,11 +148,14 @@ impl Lists {
                 ListSource::Api => true,
             }
         };
-        let previous = self.by_source.iter().filter(|(key, _)| !same(key));
-        let latest = now.by_source.iter().filter(|(key, _)| same(key));
-        let both = previous.chain(latest);
+        let restored = self.by_source.iter().filter(|(key, _)| !is_common(key));
+        let kept = current_lists
+            .by_source
+            .iter()
+            .filter(|(key, _)| is_common(key));
         Self {
-            by_source: both
+            by_source: restored
+                .chain(kept)
                 .map(|(key, list)| (key.clone(), list.clone()))
                 .collect(),
         }
@@ -155,7 +164,7 @@ impl Lists {
     /// Returns the content of each list, without positions.
     fn servers(&self) -> BTreeMap<&Key, Vec<Content<'_>>> {
         let lists = self.by_source.iter();
-        let servers = lists.map(|(key, list)| (key, list.members.iter().map(content).collect()));
+        let servers = lists.map(|(key, list)| (key, list.members.iter().map(content_of).collect()));
         servers.collect()
     }
 }
@@ -163,12 +172,12 @@ impl Lists {
 /// A list entry without its position in the list, which has no effect on the pool.
 type Content<'a> = (&'a Server, Option<&'a [String]>);
 
-fn content(member: &Member) -> Content<'_> {
+fn content_of(member: &Member) -> Content<'_> {
     (&member.server, member.checks.as_deref())
 }
 
-/// Returns a server with the checks that its list entry names. If one of them is no longer configured, the server uses
-/// the pool's checks, so that it always has checks.
+/// Returns a server with the checks in its list entry. If one of these is no longer configured, the server uses the
+/// pool's checks instead.
 fn with_checks(configured: &Desired, member: &Member) -> Server {
     let checks = member.checks.as_ref().and_then(|names| {
         let checks = names.iter().map(|name| configured.check(name).cloned());
@@ -180,7 +189,7 @@ fn with_checks(configured: &Desired, member: &Member) -> Server {
     }
 }
 
-/// Returns the new list, or the previous one with the reason why the new one is rejected.
+/// Returns the new list, or the previous list with the reason for which the new list is rejected.
 fn validate_update(
     configured: &Desired,
     pool: &Pool,
@@ -191,11 +200,11 @@ fn validate_update(
     let list = new.and_then(|text| {
         let members = weir_config::members(&text).map_err(|error| error.to_string())?;
         check_members(configured, pool, &members)?;
-        let before = previous.members.len();
-        if !force && members.len() * 2 < before {
-            let now = members.len();
+        let previous_count = previous.members.len();
+        if !force && members.len() * 2 < previous_count {
+            let count = members.len();
             return Err(format!(
-                "it shrank from {before} to {now} servers at once; `weir reload` accepts it"
+                "the list shrank from {previous_count} to {count} servers at once; `weir reload` accepts it"
             ));
         }
         Ok(List {
@@ -210,11 +219,10 @@ fn validate_update(
     })
 }
 
-/// Checks that layer 4 services can use these servers, and that their checks exist. The error contains a position in
-/// the list, but none of its content.
+/// Checks that the servers can be in a pool. The error contains a position in the list, but none of its content.
 fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Result<(), String> {
     for member in members {
-        incompatibility(configured, pool, member).map_or(Ok(()), |reason| {
+        find_incompatibility(configured, pool, member).map_or(Ok(()), |reason| {
             let (line, column) = (member.at.line, member.at.column);
             Err(format!("line {line}, column {column}: {reason}"))
         })?;
@@ -222,8 +230,9 @@ fn check_members(configured: &Desired, pool: &Pool, members: &[Member]) -> Resul
     Ok(())
 }
 
-/// Returns why a server cannot be in a pool; `None` = it can.
-fn incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
+/// Returns why a server cannot be in a pool, or `None` if it can: a check is not configured, the group may not publish
+/// the address, or a layer 4 service cannot use the address family.
+fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option<String> {
     let server = &member.server;
     let names = member.checks.iter().flatten();
     if names
@@ -239,9 +248,10 @@ fn incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> Option
     services.find_map(|service| {
         let forward = service.forward;
         let family = Family::of(server.address);
-        let other = |listener: &weir_model::Listener| listener.family() != family;
-        let compatible = !forward.needs_same_family() || !service.listen.iter().any(other);
-        (!compatible).then(|| {
+        let has_other_family = |listener: &weir_model::Listener| listener.family() != family;
+        let is_compatible =
+            !forward.needs_same_family() || !service.listen.iter().any(has_other_family);
+        (!is_compatible).then(|| {
             let name = &service.name;
             format!(
                 "service {name} (`{forward}`) cannot forward to a server of this address family"
@@ -265,7 +275,7 @@ impl Membership {
         }
     }
 
-    /// Starts to resolve the new names of a configuration, and waits at most 3 seconds for the first responses.
+    /// Starts resolving the new names of a configuration, and waits at most 3 seconds for their first responses.
     pub async fn resolve_new(&mut self, configured: &Desired) {
         let names = configured.pools.iter();
         let names = names.flat_map(|pool| &pool.servers_dns);
@@ -277,7 +287,7 @@ impl Membership {
         self.lists.read(configured, &self.names, true)
     }
 
-    /// Reads the lists for the start of the daemon, which rejects lists that lost more than half of their servers.
+    /// Reads the lists for the start of the daemon. Rejects lists that have lost more than half of their servers.
     pub fn first_lists(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
@@ -287,17 +297,17 @@ impl Membership {
         self.lists.clone()
     }
 
-    /// Reads the lists again, and logs newly rejected ones. Returns the lists if their servers have changed.
-    pub fn news(&mut self, configured: &Desired) -> Option<Lists> {
-        let now = self.lists.read(configured, &self.names, false);
-        for (key, list) in &now.by_source {
+    /// Reads the lists again, and logs newly rejected lists. Returns the lists if their servers have changed.
+    pub fn read_changes(&mut self, configured: &Desired) -> Option<Lists> {
+        let lists = self.lists.read(configured, &self.names, false);
+        for (key, list) in &lists.by_source {
             let previous = self.lists.by_source.get(key);
             let (pool, source) = key;
-            let known = previous.and_then(|previous| previous.problem.as_ref());
+            let previous_problem = previous.and_then(|previous| previous.problem.as_ref());
             if let Some(problem) = list
                 .problem
                 .as_ref()
-                .filter(|problem| Some(*problem) != known)
+                .filter(|problem| Some(*problem) != previous_problem)
             {
                 tracing::warn!(
                     pool,
@@ -307,13 +317,12 @@ impl Membership {
                 );
             }
         }
-        let changed = now.servers() != self.lists.servers();
-        if !changed {
+        if lists.servers() == self.lists.servers() {
             // Only the problems may have changed.
-            self.lists = now;
+            self.lists = lists;
             return None;
         }
-        Some(now)
+        Some(lists)
     }
 
     /// Activates these lists and persists them.
@@ -333,24 +342,24 @@ impl Membership {
         if texts.is_empty() && !self.file.exists() {
             return;
         }
-        let written = serde_json::to_vec(&texts).map_err(std::io::Error::from);
-        let written = written.and_then(|text| replace_file(&self.file, &text));
-        if let Err(error) = written {
+        let result = serde_json::to_vec(&texts).map_err(std::io::Error::from);
+        let result = result.and_then(|text| replace_file(&self.file, &text));
+        if let Err(error) = result {
             tracing::warn!(%error, "failed to persist the server lists");
         }
     }
 
-    /// Records the reason why these lists could not be applied. The previous lists are kept.
+    /// Records the reason for which these lists could not be applied, for each list that differs from the active list.
     pub fn reject(&mut self, lists: &Lists, problem: &str) {
         for (key, list) in &mut self.lists.by_source {
             let rejected = lists.by_source.get(key);
-            let same = |new: &List| {
+            let is_active = |new: &List| {
                 new.members
                     .iter()
-                    .map(content)
-                    .eq(list.members.iter().map(content))
+                    .map(content_of)
+                    .eq(list.members.iter().map(content_of))
             };
-            if !rejected.is_some_and(same) {
+            if !rejected.is_some_and(is_active) {
                 list.problem = Some(problem.to_owned());
             }
         }
@@ -361,7 +370,7 @@ impl Membership {
         self.watch.changed().await;
     }
 
-    /// Updates the watched directories. Must be called once a second. Returns whether a directory was replaced.
+    /// Updates the watched directories. Must be called once a second. Returns whether a watched directory has changed.
     pub fn check_directories(&mut self) -> bool {
         self.watch.check_directories()
     }
@@ -374,7 +383,7 @@ impl Membership {
                 kind: source,
                 from: match (source, &pool.servers_file) {
                     (ListSource::File, Some(file)) => file.clone(),
-                    (ListSource::Dns, _) => names(&pool.servers_dns),
+                    (ListSource::Dns, _) => describe_names(&pool.servers_dns),
                     (ListSource::File | ListSource::Api, _) => "the API".to_owned(),
                 },
                 servers: list.members.len(),
@@ -389,8 +398,8 @@ impl Membership {
     }
 }
 
-/// Returns names and record types for the status.
-fn names(all: &[weir_model::ServersDns]) -> String {
-    let text = |dns: &weir_model::ServersDns| format!("{} {}", dns.name, dns.record.as_str());
-    all.iter().map(text).collect::<Vec<_>>().join(", ")
+/// Describes names and record types for the status.
+fn describe_names(names: &[weir_model::ServersDns]) -> String {
+    let describe = |dns: &weir_model::ServersDns| format!("{} {}", dns.name, dns.record.as_str());
+    names.iter().map(describe).collect::<Vec<_>>().join(", ")
 }

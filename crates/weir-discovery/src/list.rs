@@ -1,4 +1,4 @@
-//! Defines a server list of a pool from one source.
+//! The server list of a pool from one source.
 
 use serde::{Deserialize, Serialize};
 use weir_config::Member;
@@ -26,7 +26,7 @@ impl ListSource {
     }
 }
 
-/// The last good content of a source, and why its current content is rejected.
+/// The last good content of a source, and why the current content is rejected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     pub(crate) text: String,
@@ -34,5 +34,5 @@ pub(crate) struct List {
     pub(crate) problem: Option<String>,
 }
 
-/// A pool and a source. The order of sources determines precedence: file, DNS, API.
+/// Name of a pool, and the source of its list.
 pub(crate) type Key = (String, ListSource);

@@ -18,21 +18,21 @@ use crate::answer::{QueryError, Records, build_query, parse_response};
 /// File with the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// Time limit for one resolver.
+/// Time limit for the response of a resolver.
 const RESOLVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of times that all resolvers are tried.
 const ROUNDS: usize = 2;
-/// Maximum size of a response: the length field over TCP has 16 bits.
-const MAX_MESSAGE_BYTES: usize = 65_535;
-/// Maximum number of servers of one name.
-const MAX_SERVERS: usize = 4096;
+/// Maximum size of a response. Over TCP, the length field has 16 bits.
+const MESSAGE_MAX_BYTES: usize = 65_535;
+/// Maximum number of servers for one name.
+const SERVERS_MAX: usize = 4096;
 
 /// Resolves a name to a list of servers, one per line. Returns the list and its time to live.
 ///
 /// # Errors
-/// The name cannot be resolved. The message is one line.
-pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), String> {
-    let resolvers = match wanted.resolvers.as_slice() {
+/// Returns a message of one line if the name cannot be resolved.
+pub(crate) async fn resolve(query: &ServersDns) -> Result<(String, Duration), String> {
+    let resolvers = match query.resolvers.as_slice() {
         [] => system_resolvers()?,
         configured => configured.to_vec(),
     };
@@ -41,12 +41,12 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
         ttl: None,
     };
     let mut lines: Vec<(IpAddr, Option<u16>, u32)> = Vec::new();
-    if wanted.record == ServersRecord::Srv {
-        for (address, port, weight) in resolver.services(&wanted.name).await? {
+    if query.record == ServersRecord::Srv {
+        for (address, port, weight) in resolver.query_services(&query.name).await? {
             lines.push((address, Some(port), weight));
         }
     } else {
-        let addresses = resolver.addresses(&wanted.name, wanted.record).await;
+        let addresses = resolver.query_addresses(&query.name, query.record).await;
         let addresses = addresses.map_err(|problem| {
             if problem.starts_with(AAAA_FAILED) {
                 format!("{problem}; there are A records: to query only these, set `record = \"A\"`")
@@ -57,7 +57,7 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
         lines.extend(
             addresses
                 .into_iter()
-                .map(|address| (address, wanted.port, wanted.weight)),
+                .map(|address| (address, query.port, query.weight)),
         );
     }
     lines.sort_unstable();
@@ -65,17 +65,17 @@ pub(crate) async fn resolve(wanted: &ServersDns) -> Result<(String, Duration), S
     if lines.is_empty() {
         return Err(format!(
             "no {} records for {}",
-            wanted.record.as_str(),
-            wanted.name
+            query.record.as_str(),
+            query.name
         ));
     }
-    if lines.len() > MAX_SERVERS {
+    if lines.len() > SERVERS_MAX {
         return Err(format!(
-            "{} has more than {MAX_SERVERS} servers",
-            wanted.name
+            "{} has more than {SERVERS_MAX} servers",
+            query.name
         ));
     }
-    let max = wanted.max_connections;
+    let max = query.max_connections;
     let text = lines
         .into_iter()
         .map(|line| format_line(line, max))
@@ -106,14 +106,14 @@ fn format_line(
 /// Reads the resolvers from `/etc/resolv.conf`.
 fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(RESOLV_CONF).map_err(|e| format!("{RESOLV_CONF}: {e}"))?;
-    let address = |line: &str| {
+    let parse_address = |line: &str| {
         let mut words = line.split_whitespace();
         (words.next() == Some("nameserver")).then(|| words.next()?.parse::<IpAddr>().ok())?
     };
     let resolvers: Vec<SocketAddr> = text
         .lines()
-        .filter_map(address)
-        .map(|address| SocketAddr::new(address, PORT))
+        .filter_map(parse_address)
+        .map(|parse_address| SocketAddr::new(parse_address, PORT))
         .collect();
     if resolvers.is_empty() {
         return Err(format!("{RESOLV_CONF} contains no name server"));
@@ -124,6 +124,7 @@ fn system_resolvers() -> Result<Vec<SocketAddr>, String> {
 /// Prefix of the error of a failed AAAA query, if the A query returned addresses.
 const AAAA_FAILED: &str = "query for AAAA: ";
 
+/// The state of resolving one name.
 struct Resolver {
     resolvers: Vec<SocketAddr>,
     /// The minimum time to live of all responses.
@@ -132,7 +133,7 @@ struct Resolver {
 
 impl Resolver {
     /// Returns the addresses of a name.
-    async fn addresses(
+    async fn query_addresses(
         &mut self,
         name: &str,
         record: ServersRecord,
@@ -147,7 +148,8 @@ impl Resolver {
                 if addresses.is_empty() {
                     problem
                 } else {
-                    // Some servers, such as dnsmasq without an upstream, refuse queries for data that they do not have.
+                    // Some resolvers, such as dnsmasq without an upstream, refuse queries for data that they do not
+                    // have.
                     format!("{AAAA_FAILED}{problem}")
                 }
             })?;
@@ -156,34 +158,37 @@ impl Resolver {
         Ok(addresses)
     }
 
-    /// Returns the address, port and weight of each server.
-    async fn services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
+    /// Returns the address, port and weight of each server in the SRV records with the best priority.
+    async fn query_services(&mut self, name: &str) -> Result<Vec<(IpAddr, u16, u32)>, String> {
         let records = self.query(name, TYPE::SRV).await?;
-        let best = records.services.iter().map(|target| target.priority).min();
-        let mut all = Vec::new();
+        let best_priority = records.services.iter().map(|target| target.priority).min();
+        let mut servers = Vec::new();
         for target in &records.services {
             // "." means that there is no service (RFC 2782).
-            if Some(target.priority) != best || target.name.is_empty() {
+            if Some(target.priority) != best_priority || target.name.is_empty() {
                 continue;
             }
             let addresses = match records.additional.get(&target.name) {
                 Some(addresses) => addresses.clone(),
-                None => self.addresses(&target.name, ServersRecord::Address).await?,
+                None => {
+                    self.query_addresses(&target.name, ServersRecord::Address)
+                        .await?
+                }
             };
             let weight = u32::from(target.weight).clamp(1, MAX_WEIGHT);
-            all.extend(
+            servers.extend(
                 addresses
                     .into_iter()
                     .map(|address| (address, target.port, weight)),
             );
-            if all.len() > MAX_SERVERS {
+            if servers.len() > SERVERS_MAX {
                 break;
             }
         }
-        Ok(all)
+        Ok(servers)
     }
 
-    /// Returns the response of the first resolver that responds.
+    /// Returns the records in the first usable response of a resolver.
     async fn query(&mut self, name: &str, kind: TYPE) -> Result<Records, String> {
         let mut last_error = String::new();
         for _ in 0..ROUNDS {
@@ -212,7 +217,7 @@ fn random_id() -> u16 {
     (random & u64::from(u16::MAX)) as u16
 }
 
-/// Sends a query to a resolver and returns its response.
+/// Sends a query to a resolver, and returns the records of its response.
 async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Records, QueryError> {
     let id = random_id();
     let query = build_query(name, kind, id)?;
@@ -223,11 +228,11 @@ async fn exchange(resolver: SocketAddr, name: &str, kind: TYPE) -> Result<Record
     let socket = UdpSocket::bind(unspecified).await?;
     socket.connect(resolver).await?;
     socket.send(&query).await?;
-    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
+    let mut buffer = vec![0; MESSAGE_MAX_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await?;
         match parse_response(&buffer[..length], name, kind, id) {
-            // Ignore other messages: the response may still arrive.
+            // Another message is ignored, because the response may still arrive.
             None => {}
             Some(Ok(None)) => break,
             Some(Ok(Some(records))) => return Ok(records),

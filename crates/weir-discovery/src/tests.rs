@@ -25,31 +25,34 @@ async fn last_good_list_is_kept() {
     let file = directory.join("list");
     let configured = desired(&file);
     let mut membership = Membership::new(&directory);
-    let none = membership.lists_of(&configured);
-    assert_eq!(names(&none.added_to(&configured)), ["10.0.0.1"]);
-    membership.commit(&configured, none);
+    let empty_lists = membership.lists_of(&configured);
+    assert_eq!(names(&empty_lists.added_to(&configured)), ["10.0.0.1"]);
+    membership.commit(&configured, empty_lists);
     assert!(membership.sources(&configured)[0].problem.is_some());
 
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4\n10.0.0.1 weight=7\n").unwrap();
     membership.changed().await;
-    let four = membership.news(&configured).unwrap();
+    let four_servers = membership.read_changes(&configured).unwrap();
     let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
-    assert_eq!(names(&four.added_to(&configured)), all);
-    assert_eq!(four.added_to(&configured).pools[0].servers[0].weight, 1);
-    membership.commit(&configured, four);
+    assert_eq!(names(&four_servers.added_to(&configured)), all);
+    assert_eq!(
+        four_servers.added_to(&configured).pools[0].servers[0].weight,
+        1
+    );
+    membership.commit(&configured, four_servers);
 
-    for bad in [
+    for invalid in [
         "10.0.0.2",
         "",
         "not a list",
         "2001:db8::1\n10.0.0.2\n10.0.0.3",
     ] {
-        fs::write(&file, bad).unwrap();
-        assert!(membership.news(&configured).is_none(), "{bad}");
+        fs::write(&file, invalid).unwrap();
+        assert!(membership.read_changes(&configured).is_none(), "{invalid}");
         let sources = membership.sources(&configured);
         assert!(
             sources[0].problem.is_some() && sources[0].servers == 4,
-            "{bad}: {sources:?}"
+            "{invalid}: {sources:?}"
         );
     }
     fs::remove_file(&file).unwrap();
@@ -59,7 +62,7 @@ async fn last_good_list_is_kept() {
     restarted.commit(&configured, persisted);
 
     fs::write(&file, "10.0.0.9").unwrap();
-    assert!(restarted.news(&configured).is_none());
+    assert!(restarted.read_changes(&configured).is_none());
     let reloaded = restarted.lists_of(&configured);
     assert_eq!(
         names(&reloaded.added_to(&configured)),
@@ -68,14 +71,14 @@ async fn last_good_list_is_kept() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Applies changed lists until `done`, like the daemon: after an event of the watch, or after `check_directories`.
+/// Applies changed lists like the daemon, after an event of the watch or a change of directories, until `is_done`.
 async fn apply_changes_until(
     membership: &mut Membership,
     configured: &Desired,
-    done: impl Fn(&Membership) -> bool,
+    is_done: impl Fn(&Membership) -> bool,
 ) {
     let started = std::time::Instant::now();
-    while !done(membership) {
+    while !is_done(membership) {
         assert!(started.elapsed().as_secs() < 10, "{membership:?}");
         let interval = std::time::Duration::from_millis(100);
         if tokio::time::timeout(interval, membership.changed())
@@ -85,7 +88,7 @@ async fn apply_changes_until(
         {
             continue;
         }
-        if let Some(lists) = membership.news(configured) {
+        if let Some(lists) = membership.read_changes(configured) {
             membership.commit(configured, lists);
         }
     }
@@ -117,7 +120,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     fs::create_dir_all(&watched).unwrap();
     fs::create_dir_all(&other).unwrap();
     let file = watched.join("list");
-    // As in Kubernetes volumes: the file is a link through a second link to a directory that is replaced.
+    // As in Kubernetes volumes, the file is a link through a second link to a directory that is replaced.
     fs::create_dir(watched.join("..one")).unwrap();
     fs::write(watched.join("..one/list"), "10.0.0.2").unwrap();
     std::os::unix::fs::symlink("..one", watched.join("..data")).unwrap();
@@ -128,7 +131,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     membership.commit(&configured, lists);
     assert!(has_servers(1)(&membership));
 
-    // The link's target changes, then the directory of the target is replaced.
+    // The link's target changes. Then the directory of the target is replaced.
     fs::write(watched.join("..one/list"), "10.0.0.2\n10.0.0.3").unwrap();
     apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     fs::create_dir(watched.join("..two")).unwrap();
@@ -156,7 +159,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
     apply_changes_until(&mut membership, &configured, has_servers(3)).await;
     assert!(!has_problem("")(&membership));
-    // The directory is replaced, and the new one is watched.
+    // The directory is replaced, and the new directory is watched.
     fs::remove_dir_all(&watched).unwrap();
     apply_changes_until(&mut membership, &configured, has_problem("No such file")).await;
     fs::create_dir(&watched).unwrap();
@@ -164,7 +167,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     apply_changes_until(&mut membership, &configured, has_servers(2)).await;
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
     apply_changes_until(&mut membership, &configured, has_servers(3)).await;
-    // The directory becomes a link, as in some deployments.
+    // The directory becomes a link.
     fs::rename(&watched, root.join("away")).unwrap();
     std::os::unix::fs::symlink(&other, &watched).unwrap();
     apply_changes_until(&mut membership, &configured, has_servers(2)).await;
@@ -186,7 +189,7 @@ async fn list_that_shrank_is_rejected_after_restart() {
     let mut restarted = Membership::new(&root);
     let lists = restarted.first_lists(&configured);
     restarted.commit(&configured, lists);
-    assert!(has_servers(3)(&restarted) && has_problem("it shrank")(&restarted));
+    assert!(has_servers(3)(&restarted) && has_problem("the list shrank")(&restarted));
     fs::remove_dir_all(&root).unwrap();
 }
 
@@ -228,7 +231,7 @@ async fn persisted_check_of_earlier_version_is_removed() {
 }
 
 #[tokio::test]
-async fn list_entry_uses_the_named_check() {
+async fn list_entry_uses_its_check_while_configured() {
     let root = std::env::temp_dir().join(format!("weir-names-check-{}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(&root).unwrap();
@@ -243,7 +246,7 @@ async fn list_entry_uses_the_named_check() {
     assert_eq!(servers[1].checks.as_deref(), Some(&[site][..]));
     assert_eq!(servers[2].checks, None);
     membership.commit(&configured, lists);
-    // The check is removed from the configuration: the last good list is kept, with the pool's checks.
+    // The check is removed from the configuration. The last good list is kept, with the pool's checks.
     configured.checks.clear();
     let lists = membership.lists_of(&configured);
     assert!(

@@ -1,7 +1,7 @@
 //! Waits for changes to files with inotify(7). Watches the directories, because a replaced file has a new inode.
 //!
-//! A directory can be replaced too, and a file can be a link into a subdirectory. Therefore the watched directories are
-//! compared with the files' current directories once a second.
+//! A directory can also be replaced, and a file can be a link into a subdirectory. Once a second, the caller therefore
+//! compares the watched directories with the files' current directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// The watched events: a file was created, replaced or removed, or its mode was changed.
+/// The watched events: a file was written, replaced or removed, or its attributes were changed.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -24,13 +24,13 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-/// Watches files; see the module. Its thread runs until the process exits.
+/// The watches on files. The thread that reads events runs until the process exits.
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<Arc<OwnedFd>>,
     changed: Arc<Notify>,
     files: BTreeSet<PathBuf>,
-    /// The watch descriptor of each directory; two paths to one directory have the same descriptor.
+    /// The watch descriptor of each directory. Two paths to the same directory have the same descriptor.
     watched: BTreeMap<PathBuf, i32>,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    /// Returns the notification for changed lists, which the DNS source shares.
+    /// Returns the notification for changed lists, which the DNS source also uses.
     pub(crate) fn notify(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
@@ -58,8 +58,8 @@ impl Watch {
         }
     }
 
-    /// Watches the current directories of the files. Returns whether one of them was replaced, so that an event may
-    /// have been missed.
+    /// Watches the current directories of the files. Returns whether the watched directories have changed, so that an
+    /// event may have been missed.
     pub(crate) fn check_directories(&mut self) -> bool {
         if self.files.is_empty() && self.watched.is_empty() {
             return false;
@@ -79,18 +79,18 @@ impl Watch {
                 watched.insert(directory, number);
             }
         }
-        let wanted: BTreeSet<i32> = watched.values().copied().collect();
+        let current: BTreeSet<i32> = watched.values().copied().collect();
         for number in self
             .watched
             .values()
-            .filter(|number| !wanted.contains(number))
+            .filter(|number| !current.contains(number))
         {
             // The kernel has already removed the watches of deleted directories.
             let _ = remove_watch(&*descriptor, *number);
         }
-        let changed = self.watched != watched;
+        let has_changed = self.watched != watched;
         self.watched = watched;
-        changed
+        has_changed
     }
 
     /// Returns the number of watched directories.
@@ -99,7 +99,7 @@ impl Watch {
         self.watched.len()
     }
 
-    /// Returns the inotify descriptor. The first call creates it and starts the thread that reads events.
+    /// Returns the inotify descriptor. The first call creates the descriptor and starts the thread that reads events.
     fn descriptor(&mut self) -> Option<Arc<OwnedFd>> {
         if self.descriptor.is_none() {
             let descriptor = match init(CreateFlags::CLOEXEC) {
@@ -128,16 +128,18 @@ impl Watch {
     }
 }
 
-/// Returns the directory of a file. If the file is a link into a subdirectory, also returns the target's directory;
-/// files outside the directory are never read.
+/// Returns the directory of a file. If the file is a link into a subdirectory, also returns the target's directory.
+/// Files outside the directory are never read.
 fn directories_of(file: &Path) -> impl Iterator<Item = PathBuf> {
     let is_link = fs::symlink_metadata(file).is_ok_and(|metadata| metadata.is_symlink());
-    let directory = |path: &Path| path.parent().map(Path::to_owned);
-    let target = || {
-        let real = fs::canonicalize(file.parent()?).ok()?;
-        let target = directory(&fs::canonicalize(file).ok()?)?;
-        target.starts_with(real).then_some(target)
+    let parent_of = |path: &Path| path.parent().map(Path::to_owned);
+    let find_target = || {
+        let real_directory = fs::canonicalize(file.parent()?).ok()?;
+        let find_target = parent_of(&fs::canonicalize(file).ok()?)?;
+        find_target
+            .starts_with(real_directory)
+            .then_some(find_target)
     };
-    let of_target = is_link.then(target).flatten();
-    [directory(file), of_target].into_iter().flatten()
+    let target_directory = is_link.then(find_target).flatten();
+    [parent_of(file), target_directory].into_iter().flatten()
 }

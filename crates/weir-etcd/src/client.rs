@@ -1,8 +1,8 @@
 //! Requests to etcd.
 //!
-//! Requests of leases and all other requests have a connection each, with one request at a time; a listing and a watch
-//! open one of their own. A large configuration that is being written or read therefore never delays the renewal of
-//! the lease. The time limit of a request grows with its size and with the size of its answer.
+//! One connection is kept for transactions and one for requests about leases, each for one request at a time; every
+//! other request opens its own connection. A large configuration that is being written or read therefore never delays
+//! the renewal of the lease. The time limit of a request grows with its size and with the size of its response.
 
 use std::io;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ use crate::message;
 use weir_model::EtcdEndpoint as Endpoint;
 
 /// Maximum size of a response, in bytes.
-const ANSWER_MAX: usize = 128 << 20;
-/// The slowest transfer that is not a failure, bytes per second.
-const RATE_MIN: usize = 128 << 10;
+const RESPONSE_MAX_BYTES: usize = 128 << 20;
+/// The slowest transfer rate that is not a failure.
+const MIN_BYTES_PER_SECOND: usize = 128 << 10;
 
-/// The time that this number of bytes may take.
-fn transfer(bytes: usize) -> Duration {
-    Duration::from_secs(bytes as u64) / u32::try_from(RATE_MIN).unwrap_or(u32::MAX)
+/// Returns the time that the transfer of this number of bytes may take.
+fn transfer_time(bytes: usize) -> Duration {
+    Duration::from_secs(bytes as u64) / u32::try_from(MIN_BYTES_PER_SECOND).unwrap_or(u32::MAX)
 }
 
-/// A watch has nothing to send for a long time: the kernel finds out whether the host of etcd is still there.
+/// TCP keepalive: a watch may be silent for a long time, so the kernel checks whether etcd's host is still reachable.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
-/// The metadata `hasleader` of gRPC: etcd ends the watch when its member has no leader for some time (etcd's
-/// `rpctypes.MetadataRequireLeaderKey`). Without it, the watch of a member that is cut off stays and reports nothing.
+/// gRPC metadata `hasleader` (etcd's `rpctypes.MetadataRequireLeaderKey`): a member without a leader ends the watch.
+/// Without this metadata, the watch at a member that is cut off would stay open and report nothing.
 const REQUIRE_LEADER: &str = "grpc-metadata-hasleader";
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection.
+    /// The connection failed.
     #[error("{endpoint}: {source}")]
     Connect {
         /// The member of etcd.
@@ -56,48 +56,48 @@ pub enum Error {
         /// The error.
         source: io::Error,
     },
-    /// No answer in time.
+    /// The response did not arrive within the time limit.
     #[error("{endpoint}: no answer within {} ms", limit.as_millis())]
     Timeout {
         /// The member of etcd.
         endpoint: String,
-        /// The limit.
+        /// The time limit.
         limit: Duration,
     },
-    /// etcd rejects the request.
+    /// etcd rejected the request.
     #[error("{endpoint}: {message}")]
     Refused {
         /// The member of etcd.
         endpoint: String,
-        /// Its message.
+        /// The error message of etcd.
         message: String,
-        /// The status of gRPC; 16 = the token is invalid.
+        /// The gRPC status; 16 = the token is invalid.
         code: i64,
     },
-    /// The answer is invalid.
+    /// The response is invalid, or the connection broke.
     #[error("{endpoint}: {reason}")]
     Protocol {
         /// The member of etcd.
         endpoint: String,
-        /// What is wrong.
+        /// A description of the error.
         reason: String,
     },
 }
 
-/// gRPC's UNAUTHENTICATED.
+/// The gRPC status UNAUTHENTICATED.
 const UNAUTHENTICATED: i64 = 16;
 
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
-/// A connection with the index of its endpoint.
+/// A kept connection and the index of its endpoint; `None` = not connected.
 type Connection = Option<(usize, Sender)>;
 
-/// What a kept connection is for.
+/// The purpose of a kept connection.
 #[derive(Clone, Copy, Debug)]
-enum Use {
-    /// Reads and writes of keys.
+enum Purpose {
+    /// Transactions.
     Keys,
-    /// Leases: never behind a large write.
+    /// Requests about leases, which must not wait for a large write.
     Leases,
 }
 
@@ -105,17 +105,18 @@ enum Use {
 pub struct Client {
     endpoints: Vec<Endpoint>,
     tls: Option<Arc<ClientConfig>>,
-    /// User and password.
+    /// User name and password.
     user: Option<(String, String)>,
     limit: Duration,
-    /// Index of the endpoint in use; grows with each failure.
+    /// Number of failures; modulo the number of endpoints, the index of the endpoint in use.
     active: AtomicUsize,
-    /// By [`Use`].
+    /// Kept connections, by [`Purpose`].
     connections: [Mutex<Connection>; 2],
+    /// Authentication token; `None` = not requested yet.
     token: Mutex<Option<String>>,
 }
 
-/// Never shows the password.
+/// Shows only the endpoints, because the other fields contain the password and the token.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
@@ -125,7 +126,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// `endpoints` are not empty; `limit` is for each request, in addition to the time that its bytes may take.
+    /// Creates a client. `endpoints` must not be empty. `limit` is the time limit of each request, in addition to the
+    /// transfer time of its bytes.
     pub fn new(
         endpoints: Vec<Endpoint>,
         tls: Option<Arc<ClientConfig>>,
@@ -143,59 +145,69 @@ impl Client {
         }
     }
 
-    /// The endpoint in use.
+    /// Returns the endpoint in use.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoints[self.active.load(Ordering::Relaxed) % self.endpoints.len()]
     }
 
-    /// Uses the next endpoint from now on.
+    /// Selects the next endpoint for further requests.
     pub fn rotate(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All keys of a range, with the store's revision.
+    /// Reads all keys of a range. Returns the store's revision and the entries.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn range(&self, key: &str, end: &str) -> Result<(i64, Vec<Entry>), Error> {
-        let request = message::range(key, end);
-        let answer = self.call(None, "/v3/kv/range", &request).await?;
-        Ok((message::revision(&answer), message::entries(&answer)))
+        let request = message::range_request(key, end);
+        let response = self.call(None, "/v3/kv/range", &request).await?;
+        Ok((
+            message::parse_revision(&response),
+            message::parse_entries(&response),
+        ))
     }
 
     /// Executes a transaction.
     ///
     /// # Errors
-    /// See [`Error`]; it may have been executed.
+    /// See [`Error`]. The transaction may have been executed in spite of the error.
     pub async fn txn(&self, txn: &Txn, lease: Option<i64>) -> Result<TxnResult, Error> {
-        let answer = self
-            .call(Some(Use::Keys), "/v3/kv/txn", &message::txn(txn, lease))
+        let response = self
+            .call(
+                Some(Purpose::Keys),
+                "/v3/kv/txn",
+                &message::txn_request(txn, lease),
+            )
             .await?;
-        let revision = message::revision(&answer);
-        if answer["succeeded"] == true {
+        let revision = message::parse_revision(&response);
+        if response["succeeded"] == true {
             return Ok(TxnResult::Done { revision });
         }
-        let responses = answer["responses"].as_array();
-        let found = responses.into_iter().flatten();
+        let responses = response["responses"].as_array();
+        let ranges = responses.into_iter().flatten();
         Ok(TxnResult::Conflict {
-            found: found
-                .flat_map(|it| message::entries(&it["response_range"]))
+            found: ranges
+                .flat_map(|it| message::parse_entries(&it["response_range"]))
                 .collect(),
             revision,
         })
     }
 
-    /// Grants a lease. Returns its number and time to live.
+    /// Requests a lease. Returns its number and time to live.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), Error> {
         let request = json!({ "TTL": ttl.as_secs().to_string(), "ID": "0" });
-        let answer = self
-            .call(Some(Use::Leases), "/v3/lease/grant", &request)
+        let response = self
+            .call(Some(Purpose::Leases), "/v3/lease/grant", &request)
             .await?;
-        let ttl = u64::try_from(message::integer(&answer["TTL"])).unwrap_or_default();
-        Ok((message::integer(&answer["ID"]), Duration::from_secs(ttl)))
+        let ttl = u64::try_from(message::parse_integer(&response["TTL"])).unwrap_or_default();
+        Ok((
+            message::parse_integer(&response["ID"]),
+            Duration::from_secs(ttl),
+        ))
     }
 
     /// Renews a lease. Returns whether it still exists.
@@ -204,19 +216,19 @@ impl Client {
     /// See [`Error`].
     pub async fn renew(&self, lease: i64) -> Result<bool, Error> {
         let request = json!({ "ID": lease.to_string() });
-        let answer = self
-            .call(Some(Use::Leases), "/v3/lease/keepalive", &request)
+        let response = self
+            .call(Some(Purpose::Leases), "/v3/lease/keepalive", &request)
             .await?;
-        Ok(message::integer(&answer["result"]["TTL"]) > 0)
+        Ok(message::parse_integer(&response["result"]["TTL"]) > 0)
     }
 
-    /// Ends a lease, and removes its keys.
+    /// Ends a lease, which removes its keys.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn revoke(&self, lease: i64) -> Result<(), Error> {
         let request = json!({ "ID": lease.to_string() });
-        self.call(Some(Use::Leases), "/v3/lease/revoke", &request)
+        self.call(Some(Purpose::Leases), "/v3/lease/revoke", &request)
             .await
             .map(drop)
     }
@@ -229,28 +241,29 @@ impl Client {
         &self,
         key: &str,
         end: &str,
-        from: i64,
+        start_revision: i64,
     ) -> Result<Response<Incoming>, Error> {
         let open = async {
             let mut sender = self.connect().await?;
             let token = self.token().await?;
-            let body = Bytes::from(message::watch(key, end, from).to_string());
+            let body = Bytes::from(message::watch_request(key, end, start_revision).to_string());
             let mut request = self.request("/v3/watch", body, token)?;
             let value = header::HeaderValue::from_static("true");
             request.headers_mut().insert(REQUIRE_LEADER, value);
             self.send(&mut sender, request).await
         };
-        self.within(self.limit, open).await
+        self.with_limit(self.limit, open).await
     }
 
-    pub(crate) fn protocol(&self, reason: impl ToString) -> Error {
+    pub(crate) fn protocol_error(&self, reason: impl ToString) -> Error {
         Error::Protocol {
             endpoint: self.endpoint().to_string(),
             reason: reason.to_string(),
         }
     }
 
-    async fn within<T>(
+    /// Runs a future with a time limit.
+    async fn with_limit<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = Result<T, Error>>,
@@ -263,23 +276,30 @@ impl Client {
         })
     }
 
-    /// Sends a request on a kept connection; `None` = on a separate one.
-    async fn call(&self, used: Option<Use>, path: &str, body: &Value) -> Result<Value, Error> {
+    /// Sends a request on the kept connection for a purpose; `None` = on a separate connection. If the token has
+    /// expired, requests another token and repeats the request.
+    async fn call(
+        &self,
+        purpose: Option<Purpose>,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let token = self.token().await?;
-        let answer = self.once(used, path, body.clone(), token).await;
-        if let Err(Error::Refused { code, .. }) = &answer
+        let result = self.call_once(purpose, path, body.clone(), token).await;
+        if let Err(Error::Refused { code, .. }) = &result
             && *code == UNAUTHENTICATED
             && self.user.is_some()
         {
             // Tokens expire.
             *self.token.lock().await = None;
             let token = self.token().await?;
-            return self.once(used, path, body, token).await;
+            return self.call_once(purpose, path, body, token).await;
         }
-        answer
+        result
     }
 
+    /// Returns the token, which is requested on first use; `None` = no user is configured.
     async fn token(&self) -> Result<Option<String>, Error> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
@@ -288,41 +308,42 @@ impl Client {
         if token.is_none() {
             let request = json!({ "name": name, "password": password });
             let request = Bytes::from(request.to_string());
-            let answer = self
-                .once(None, "/v3/auth/authenticate", request, None)
+            let response = self
+                .call_once(None, "/v3/auth/authenticate", request, None)
                 .await?;
-            let new = answer["token"].as_str().unwrap_or_default();
-            *token = Some(new.to_owned());
+            let value = response["token"].as_str().unwrap_or_default();
+            *token = Some(value.to_owned());
         }
         Ok(token.clone())
     }
 
-    async fn once(
+    /// Sends a request once, on the connection for its purpose.
+    async fn call_once(
         &self,
-        used: Option<Use>,
+        purpose: Option<Purpose>,
         path: &str,
         body: Bytes,
         token: Option<String>,
     ) -> Result<Value, Error> {
-        let Some(used) = used else {
-            let sender = self.within(self.limit, self.connect()).await?;
+        let Some(purpose) = purpose else {
+            let sender = self.with_limit(self.limit, self.connect()).await?;
             return Ok(self.exchange(sender, path, body, token).await?.0);
         };
-        // Each request that is ahead has its own time limit. A cancelled call leaves no connection behind whose
-        // answer belongs to another request.
-        let mut held = self.connections[used as usize].lock().await;
+        // Waiting requests need no time limit, because the request before them has one. The connection is taken out,
+        // so that a cancelled call leaves no connection that would deliver its response to another request.
+        let mut guard = self.connections[purpose as usize].lock().await;
         let active = self.active.load(Ordering::Relaxed) % self.endpoints.len();
-        let kept = held.take().filter(|(index, _)| *index == active);
-        let sender = match kept {
+        let existing = guard.take().filter(|(index, _)| *index == active);
+        let sender = match existing {
             Some((_, sender)) if !sender.is_closed() => sender,
-            _ => self.within(self.limit, self.connect()).await?,
+            _ => self.with_limit(self.limit, self.connect()).await?,
         };
-        let (answer, sender) = self.exchange(sender, path, body, token).await?;
-        *held = Some((active, sender));
-        Ok(answer)
+        let (response, sender) = self.exchange(sender, path, body, token).await?;
+        *guard = Some((active, sender));
+        Ok(response)
     }
 
-    /// Sends a request and reads its answer. Returns the connection as well.
+    /// Sends a request and reads its response. Returns the connection as well.
     async fn exchange(
         &self,
         mut sender: Sender,
@@ -330,56 +351,60 @@ impl Client {
         body: Bytes,
         token: Option<String>,
     ) -> Result<(Value, Sender), Error> {
-        let limit = self.limit + transfer(body.len());
-        let begin = Instant::now();
+        let limit = self.limit + transfer_time(body.len());
+        let started = Instant::now();
         let request = self.request(path, body, token)?;
         let sent = self.send(&mut sender, request);
-        let response = self.within(limit, sent).await?;
-        let status = response.status();
-        let bytes = self.read(response.into_body(), begin + limit).await?;
-        let answer = serde_json::from_slice::<Value>(&bytes);
-        let answer = answer.map_err(|_| {
+        let head = self.with_limit(limit, sent).await?;
+        let status = head.status();
+        let bytes = self.read(head.into_body(), started + limit).await?;
+        let response = serde_json::from_slice::<Value>(&bytes);
+        let response = response.map_err(|_| {
             let text = String::from_utf8_lossy(&bytes);
-            self.protocol(format!("{status}: {:.200}", text.trim()))
+            self.protocol_error(format!("{status}: {:.200}", text.trim()))
         })?;
-        let error = match answer.get("error") {
-            // In a stream.
+        let error = match response.get("error") {
+            // Streaming requests wrap the error in an object.
             Some(Value::Object(error)) => Some(Value::Object(error.clone())),
-            Some(_) => Some(answer.clone()),
+            Some(_) => Some(response.clone()),
             None => None,
         };
         match error {
-            None if status == StatusCode::OK => Ok((answer, sender)),
-            None => Err(self.protocol(status)),
+            None if status == StatusCode::OK => Ok((response, sender)),
+            None => Err(self.protocol_error(status)),
             Some(error) => Err(Error::Refused {
                 endpoint: self.endpoint().to_string(),
-                message: error["message"].as_str().unwrap_or("an error").to_owned(),
-                code: message::integer(&error["code"]).max(message::integer(&error["grpc_code"])),
+                message: error["message"]
+                    .as_str()
+                    .unwrap_or("etcd returned an error without a message")
+                    .to_owned(),
+                code: message::parse_integer(&error["code"])
+                    .max(message::parse_integer(&error["grpc_code"])),
             }),
         }
     }
 
-    /// Reads an answer. The deadline moves with each byte.
+    /// Reads a response body. Each byte extends the deadline.
     async fn read(&self, mut body: Incoming, mut deadline: Instant) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         loop {
             let Ok(frame) = timeout_at(deadline, body.frame()).await else {
                 return Err(Error::Timeout {
                     endpoint: self.endpoint().to_string(),
-                    limit: self.limit + transfer(bytes.len()),
+                    limit: self.limit + transfer_time(bytes.len()),
                 });
             };
             let Some(frame) = frame else {
                 return Ok(bytes);
             };
-            let frame = frame.map_err(|error| self.protocol(error))?;
+            let frame = frame.map_err(|error| self.protocol_error(error))?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if bytes.len() + data.len() > ANSWER_MAX {
-                return Err(self.protocol("the answer is too large"));
+            if bytes.len() + data.len() > RESPONSE_MAX_BYTES {
+                return Err(self.protocol_error("the response is too large"));
             }
-            deadline += transfer(data.len());
+            deadline += transfer_time(data.len());
             bytes.extend_from_slice(&data);
         }
     }
@@ -399,7 +424,7 @@ impl Client {
             request = request.header(header::AUTHORIZATION, token);
         }
         let request = request.body(Full::new(body));
-        request.map_err(|error| self.protocol(error))
+        request.map_err(|error| self.protocol_error(error))
     }
 
     async fn send(
@@ -407,9 +432,12 @@ impl Client {
         sender: &mut Sender,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Error> {
-        sender.ready().await.map_err(|error| self.protocol(error))?;
+        sender
+            .ready()
+            .await
+            .map_err(|error| self.protocol_error(error))?;
         let sent = sender.send_request(request).await;
-        sent.map_err(|error| self.protocol(error))
+        sent.map_err(|error| self.protocol_error(error))
     }
 
     async fn connect(&self) -> Result<Sender, Error> {
@@ -421,15 +449,15 @@ impl Client {
         let address = (endpoint.host.as_str(), endpoint.port);
         let stream = TcpStream::connect(address).await.map_err(failed)?;
         let _ = stream.set_nodelay(true);
-        keep_alive(&stream).map_err(|error| failed(error.into()))?;
+        enable_keepalive(&stream).map_err(|error| failed(error.into()))?;
         if !endpoint.tls {
             return self.handshake(stream).await;
         }
         let Some(tls) = &self.tls else {
-            return Err(self.protocol("TLS is not configured"));
+            return Err(self.protocol_error("TLS is not configured"));
         };
         let name = ServerName::try_from(endpoint.host.clone());
-        let name = name.map_err(|error| self.protocol(error))?;
+        let name = name.map_err(|error| self.protocol_error(error))?;
         let connector = TlsConnector::from(Arc::clone(tls));
         let stream = connector.connect(name, stream).await.map_err(failed)?;
         self.handshake(stream).await
@@ -440,14 +468,15 @@ impl Client {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = connected.map_err(|error| self.protocol(error))?;
-        // The request reports errors as well.
+        let (sender, connection) = connected.map_err(|error| self.protocol_error(error))?;
+        // Errors are also reported to the requests.
         tokio::spawn(connection);
         Ok(sender)
     }
 }
 
-fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+/// Enables TCP keepalive.
+fn enable_keepalive(stream: &TcpStream) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;

@@ -1,5 +1,5 @@
-//! The thread that runs a state machine: it provides the time, sends requests to etcd, runs the watch, and exchanges
-//! messages with the daemon.
+//! The thread that runs a state machine. It provides the time, sends requests to etcd, watches the group's keys, and
+//! exchanges messages with the daemon.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use weir_cluster::{Input, Machine, Output, SharedState, Status, TxnResult};
 
 use crate::client::Client;
 
-/// Maximum time that a stopping daemon waits for etcd.
+/// Maximum time that a stopping daemon waits for etcd to revoke the lease.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings of a driver.
@@ -21,7 +21,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Settings {
     /// Settings of the state machine.
     pub machine: weir_cluster::Settings,
-    /// The group's last configuration from disk: version and text.
+    /// Version and text of the group's last configuration, from disk.
     pub applied: Option<(u64, String)>,
     /// Shared entries from disk.
     pub shared: SharedState,
@@ -34,7 +34,7 @@ pub struct Settings {
 pub enum ToGroup {
     /// An event for the state machine.
     Input(Box<Input>),
-    /// The daemon is stopping: leave the group at once instead of waiting until the lease expires.
+    /// The daemon is stopping: the director leaves the group immediately instead of when the lease expires.
     Leave,
 }
 
@@ -44,9 +44,11 @@ pub type FromGroup = Output;
 /// A running state machine. Its thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Driver {
-    to: UnboundedSender<ToGroup>,
+    inputs: UnboundedSender<ToGroup>,
+    /// The last status, its time, and the endpoint in use.
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
-    since: Instant,
+    /// Zero of the state machine's clock.
+    started: Instant,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -56,10 +58,10 @@ impl Driver {
     /// # Errors
     /// Returns an error if the runtime or the thread cannot be started.
     pub fn start(settings: Settings) -> io::Result<(Self, UnboundedReceiver<FromGroup>)> {
-        let (to, inputs) = unbounded_channel();
-        let (outputs, from) = unbounded_channel();
+        let (input_sender, inputs) = unbounded_channel();
+        let (outputs, output_receiver) = unbounded_channel();
         let status = Arc::default();
-        let since = Instant::now();
+        let started = Instant::now();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -67,22 +69,22 @@ impl Driver {
         let thread = std::thread::Builder::new()
             .name("cluster".to_owned())
             .spawn(move || {
-                let running = Running::new(settings, outputs, published, since);
-                runtime.block_on(running.run(inputs));
+                let runner = Runner::new(settings, outputs, published, started);
+                runtime.block_on(runner.run(inputs));
                 runtime.shutdown_background();
             })?;
         let driver = Self {
-            to,
+            inputs: input_sender,
             status,
-            since,
+            started,
             thread: Some(thread),
         };
-        Ok((driver, from))
+        Ok((driver, output_receiver))
     }
 
     /// Sends an event to the state machine.
     pub fn send(&self, input: Input) {
-        let _ = self.to.send(ToGroup::Input(Box::new(input)));
+        let _ = self.inputs.send(ToGroup::Input(Box::new(input)));
     }
 
     /// Returns the last status of the group and the endpoint in use; `None` if there is no status yet.
@@ -93,50 +95,53 @@ impl Driver {
             .map(|(status, _, endpoint)| (status.clone(), endpoint.clone()))
     }
 
-    /// Returns how long ago a time of the state machine's clock was.
-    pub fn age(&self, moment: Duration) -> Duration {
-        self.since.elapsed().saturating_sub(moment)
+    /// Returns the time that has passed since `time` on the state machine's clock.
+    pub fn age(&self, time: Duration) -> Duration {
+        self.started.elapsed().saturating_sub(time)
     }
 
-    /// Leaves the group. Waits at most half a second for etcd.
+    /// Leaves the group, and waits for the thread to end. Waits at most half a second for etcd.
     pub fn leave(mut self) {
-        let _ = self.to.send(ToGroup::Leave);
+        let _ = self.inputs.send(ToGroup::Leave);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// A response from etcd, with the number of the watch that it belongs to; 0 = none.
+/// A response from etcd, and the number of its watch; 0 = the response to another request.
 type Response = (u64, Input);
 
-struct Running {
+/// The state machine, and its requests that are in progress.
+struct Runner {
     machine: Machine,
     client: Arc<Client>,
+    /// First key and end of the range of the group's keys.
     range: (String, String),
     outputs: UnboundedSender<FromGroup>,
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
-    since: Instant,
+    started: Instant,
     responses: (UnboundedSender<Response>, UnboundedReceiver<Response>),
     /// The number of the current watch, and its task.
     watch: Option<(u64, AbortHandle)>,
-    /// The number of the last watch.
-    watches: u64,
+    /// The number of the last watch that was started.
+    last_watch_number: u64,
     /// The task that reads all keys.
     listing: Option<AbortHandle>,
+    /// The lease to revoke when leaving the group.
     lease: Option<i64>,
-    /// The state machine's number of failures, when last read.
+    /// The state machine's number of failures when it was last read.
     failures: u64,
 }
 
-impl Running {
+impl Runner {
     fn new(
         settings: Settings,
         outputs: UnboundedSender<FromGroup>,
         status: Arc<Mutex<Option<(Status, Duration, String)>>>,
-        since: Instant,
+        started: Instant,
     ) -> Self {
-        let now = since.elapsed();
+        let now = started.elapsed();
         let machine = Machine::new(settings.machine, settings.applied, settings.shared, now);
         Self {
             range: machine.range(),
@@ -144,26 +149,27 @@ impl Running {
             client: Arc::new(settings.client),
             outputs,
             status,
-            since,
+            started,
             responses: unbounded_channel(),
             watch: None,
-            watches: 0,
+            last_watch_number: 0,
             listing: None,
             lease: None,
             failures: 0,
         }
     }
 
+    /// Runs until the daemon stops or the driver is dropped.
     async fn run(mut self, mut inputs: UnboundedReceiver<ToGroup>) {
-        self.machine.handle_time(self.since.elapsed());
+        self.machine.handle_time(self.started.elapsed());
         loop {
-            self.drain();
-            let now = self.since.elapsed();
+            self.drain_outputs();
+            let now = self.started.elapsed();
             let pause = self.machine.next_deadline(now).saturating_sub(now);
             tokio::select! {
                 input = inputs.recv() => match input {
                     Some(ToGroup::Input(input)) => {
-                        self.machine.handle(*input, self.since.elapsed());
+                        self.machine.handle(*input, self.started.elapsed());
                     }
                     Some(ToGroup::Leave) => {
                         self.leave().await;
@@ -175,15 +181,15 @@ impl Running {
                     let is_current = self.watch.as_ref().is_some_and(|(number, _)| *number == watch);
                     if watch == 0 || is_current {
                         self.record_lease(&input);
-                        self.machine.handle(input, self.since.elapsed());
+                        self.machine.handle(input, self.started.elapsed());
                     }
                 }
-                () = sleep(pause) => self.machine.handle_time(self.since.elapsed()),
+                () = sleep(pause) => self.machine.handle_time(self.started.elapsed()),
             }
         }
     }
 
-    /// Records the lease, which must be revoked when the member leaves the group.
+    /// Records the lease that must be revoked when the director leaves the group.
     fn record_lease(&mut self, input: &Input) {
         match input {
             Input::Granted { lease, .. } => self.lease = Some(*lease),
@@ -203,7 +209,8 @@ impl Running {
         }
     }
 
-    fn drain(&mut self) {
+    /// Executes the machine's outputs, and updates the status. After a failure, the next endpoint is used.
+    fn drain_outputs(&mut self) {
         if self.machine.failures() != self.failures {
             self.failures = self.machine.failures();
             self.client.rotate();
@@ -211,16 +218,17 @@ impl Running {
         while let Some(output) = self.machine.poll_output() {
             self.execute(output);
         }
-        let now = self.since.elapsed();
-        let new = self.machine.status(now);
+        let now = self.started.elapsed();
+        let current = self.machine.status(now);
         let endpoint = self.client.endpoint().to_string();
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((previous, _, _)) = &*status {
-            log_changes(previous, &new, &endpoint);
+            log_changes(previous, &current, &endpoint);
         }
-        *status = Some((new, now, endpoint));
+        *status = Some((current, now, endpoint));
     }
 
+    /// Starts a request to etcd, or passes an output to the daemon.
     fn execute(&mut self, output: Output) {
         let client = Arc::clone(&self.client);
         let responses = self.responses.0.clone();
@@ -242,7 +250,9 @@ impl Running {
                 });
                 self.listing = Some(task.abort_handle());
             }
-            Output::Watch { from } => self.start_watch(from),
+            Output::Watch {
+                from: start_revision,
+            } => self.start_watch(start_revision),
             Output::Grant { ttl } => {
                 tokio::spawn(async move {
                     reply(match client.grant(ttl).await {
@@ -281,21 +291,22 @@ impl Running {
         }
     }
 
-    fn start_watch(&mut self, from: i64) {
+    fn start_watch(&mut self, start_revision: i64) {
         if let Some((_, watch)) = self.watch.take() {
             watch.abort();
         }
-        self.watches += 1;
-        let number = self.watches;
+        self.last_watch_number += 1;
+        let number = self.last_watch_number;
         let (client, responses) = (Arc::clone(&self.client), self.responses.0.clone());
         let (key, end) = self.range.clone();
         let task = tokio::spawn(async move {
             let report = |input| drop(responses.send((number, input)));
-            crate::watch::run(&client, (&key, &end), from, report).await;
+            crate::watch::run(&client, (&key, &end), start_revision, report).await;
         });
         self.watch = Some((number, task.abort_handle()));
     }
 
+    /// Revokes the lease, so that the group does not wait until it expires.
     async fn leave(&self) {
         if let Some(lease) = self.lease {
             let _ = timeout(LEAVE_TIMEOUT, self.client.revoke(lease)).await;
@@ -303,6 +314,7 @@ impl Running {
     }
 }
 
+/// Logs changes of the connection, and the reason for which this director is not a member.
 fn log_changes(previous: &Status, current: &Status, endpoint: &str) {
     use weir_cluster::Link;
     match (&previous.link, &current.link) {

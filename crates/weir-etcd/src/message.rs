@@ -1,47 +1,47 @@
-//! Encodes and decodes the gateway's JSON: 64-bit integers are strings, and keys and values are base64.
+//! Encodes and decodes the gateway's JSON: 64-bit integers are strings, and keys and values are encoded as base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use weir_cluster::{Compare, Entry, Event, Txn, Write};
 
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode_bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-fn decode(value: &Value) -> Option<Vec<u8>> {
-    // The gateway omits empty values.
+/// Decodes base64. A missing value is empty, because the gateway omits empty values.
+fn decode_bytes(value: &Value) -> Option<Vec<u8>> {
     STANDARD.decode(value.as_str().unwrap_or_default()).ok()
 }
 
-/// Decodes a 64-bit integer; the gateway omits 0.
-pub(crate) fn integer(value: &Value) -> i64 {
+/// Parses a 64-bit integer, which is usually a string. Returns 0 if it is missing (the gateway omits 0) or invalid.
+pub(crate) fn parse_integer(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.parse().unwrap_or_default(),
         other => other.as_i64().unwrap_or_default(),
     }
 }
 
-pub(crate) fn revision(response: &Value) -> i64 {
-    integer(&response["header"]["revision"])
+pub(crate) fn parse_revision(response: &Value) -> i64 {
+    parse_integer(&response["header"]["revision"])
 }
 
-pub(crate) fn entry(kv: &Value) -> Option<Entry> {
+pub(crate) fn parse_entry(kv: &Value) -> Option<Entry> {
     Some(Entry {
-        key: String::from_utf8(decode(&kv["key"])?).ok()?,
-        value: decode(&kv["value"])?,
-        revision: integer(&kv["mod_revision"]),
+        key: String::from_utf8(decode_bytes(&kv["key"])?).ok()?,
+        value: decode_bytes(&kv["value"])?,
+        revision: parse_integer(&kv["mod_revision"]),
     })
 }
 
-/// Returns the entries in the response to a range request. Skips keys that are not UTF-8: other programs wrote them.
-pub(crate) fn entries(response: &Value) -> Vec<Entry> {
+/// Returns the entries in the response to a range request. Skips keys that are not UTF-8, which other programs wrote.
+pub(crate) fn parse_entries(response: &Value) -> Vec<Entry> {
     let kvs = response["kvs"].as_array();
-    kvs.into_iter().flatten().filter_map(entry).collect()
+    kvs.into_iter().flatten().filter_map(parse_entry).collect()
 }
 
-pub(crate) fn event(event: &Value) -> Option<Event> {
-    let entry = entry(&event["kv"])?;
+pub(crate) fn parse_event(event: &Value) -> Option<Event> {
+    let entry = parse_entry(&event["kv"])?;
     Some(match event["type"].as_str() {
         Some("DELETE") => Event::Delete {
             key: entry.key,
@@ -51,30 +51,30 @@ pub(crate) fn event(event: &Value) -> Option<Event> {
     })
 }
 
-pub(crate) fn range(key: &str, end: &str) -> Value {
-    json!({ "key": encode(key.as_bytes()), "range_end": encode(end.as_bytes()) })
+pub(crate) fn range_request(key: &str, end: &str) -> Value {
+    json!({ "key": encode_bytes(key.as_bytes()), "range_end": encode_bytes(end.as_bytes()) })
 }
 
-pub(crate) fn watch(key: &str, end: &str, from: i64) -> Value {
+pub(crate) fn watch_request(key: &str, end: &str, start_revision: i64) -> Value {
     json!({ "create_request": {
-        "key": encode(key.as_bytes()),
-        "range_end": encode(end.as_bytes()),
-        "start_revision": from.to_string(),
+        "key": encode_bytes(key.as_bytes()),
+        "range_end": encode_bytes(end.as_bytes()),
+        "start_revision": start_revision.to_string(),
     } })
 }
 
-/// Encodes a transaction. If a condition fails, etcd reads the compared keys; without the value if the condition is
-/// that the key exists.
-pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
+/// Encodes a transaction. If a condition fails, etcd returns the compared keys: only the key if the condition is that
+/// it exists, otherwise also its value.
+pub(crate) fn txn_request(txn: &Txn, lease: Option<i64>) -> Value {
     let compares = txn.compares.iter().map(|compare| match compare {
         Compare::Revision(key, revision) => json!({
-            "key": encode(key.as_bytes()),
+            "key": encode_bytes(key.as_bytes()),
             "target": "MOD",
             "result": "EQUAL",
             "mod_revision": revision.to_string(),
         }),
         Compare::Exists(key) => json!({
-            "key": encode(key.as_bytes()),
+            "key": encode_bytes(key.as_bytes()),
             "target": "CREATE",
             "result": "GREATER",
             "create_revision": "0",
@@ -83,8 +83,8 @@ pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
     let writes = txn.writes.iter().map(|write| match write {
         Write::Put(put) => {
             let mut request = json!({
-                "key": encode(put.key.as_bytes()),
-                "value": encode(&put.value),
+                "key": encode_bytes(put.key.as_bytes()),
+                "value": encode_bytes(&put.value),
             });
             if let Some(lease) = lease.filter(|_| put.leased) {
                 request["lease"] = json!(lease.to_string());
@@ -92,12 +92,12 @@ pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
             json!({ "request_put": request })
         }
         Write::Delete(key) => {
-            json!({ "request_delete_range": { "key": encode(key.as_bytes()) } })
+            json!({ "request_delete_range": { "key": encode_bytes(key.as_bytes()) } })
         }
     });
     let reads = txn.compares.iter().map(|compare| {
         let keys_only = matches!(compare, Compare::Exists(_));
-        json!({ "request_range": { "key": encode(compare.key().as_bytes()), "keys_only": keys_only } })
+        json!({ "request_range": { "key": encode_bytes(compare.key().as_bytes()), "keys_only": keys_only } })
     });
     json!({
         "compare": compares.collect::<Vec<_>>(),
@@ -118,15 +118,15 @@ mod tests {
             value: b"b".to_vec(),
             revision: 7,
         };
-        assert_eq!(event(&put), Some(Event::Put(expected)));
+        assert_eq!(parse_event(&put), Some(Event::Put(expected)));
         let delete = json!({ "type": "DELETE", "kv": { "key": "YQ==", "mod_revision": "8" } });
         let expected = Event::Delete {
             key: "a".to_owned(),
             revision: 8,
         };
-        assert_eq!(event(&delete), Some(expected));
-        for bad in [json!({}), json!(1), json!({ "kv": { "key": "%" } })] {
-            let decoded = event(&bad);
+        assert_eq!(parse_event(&delete), Some(expected));
+        for invalid in [json!({}), json!(1), json!({ "kv": { "key": "%" } })] {
+            let decoded = parse_event(&invalid);
             assert!(decoded.is_none_or(|it| matches!(it, Event::Put(it) if it.key.is_empty())));
         }
     }

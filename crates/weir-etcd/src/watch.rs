@@ -1,4 +1,4 @@
-//! A watch: lines of JSON on a long-lived connection.
+//! A watch, which is a long-lived HTTP response with a JSON object per line.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -12,27 +12,29 @@ use crate::message;
 /// Maximum length of a line, in bytes.
 const LINE_MAX_BYTES: usize = 64 << 20;
 
-/// Watches a range until the watch ends. Passes the changes and the end to `report`.
+/// Watches a range until the watch ends. Passes the changes and the end of the watch to `report`.
 pub(crate) async fn run(
     client: &Client,
     (key, end): (&str, &str),
-    from: i64,
+    start_revision: i64,
     report: impl Fn(Input),
 ) {
-    let ended = match client.watch(key, end, from).await {
+    let last_event = match client.watch(key, end, start_revision).await {
         Ok(response) => read_lines(client, response, &report).await,
-        Err(error) => ended(error),
+        Err(error) => watch_ended(error),
     };
-    report(ended);
+    report(last_event);
 }
 
-fn ended(error: Error) -> Input {
+/// Returns the event for a watch that ended with an error.
+fn watch_ended(error: Error) -> Input {
     Input::WatchEnded {
         is_compacted: false,
         reason: error.to_string(),
     }
 }
 
+/// Reads lines until the watch ends. Returns the last event.
 async fn read_lines(
     client: &Client,
     response: Response<Incoming>,
@@ -43,18 +45,18 @@ async fn read_lines(
     loop {
         let frame = match body.frame().await {
             Some(Ok(frame)) => frame,
-            Some(Err(error)) => return ended(client.protocol(error)),
-            None => return ended(client.protocol("etcd closed the watch")),
+            Some(Err(error)) => return watch_ended(client.protocol_error(error)),
+            None => return watch_ended(client.protocol_error("etcd closed the watch")),
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        let searched = buffer.len();
+        let searched_length = buffer.len();
         buffer.extend_from_slice(&data);
         if buffer.len() > LINE_MAX_BYTES {
-            return ended(client.protocol("a watch response is too large"));
+            return watch_ended(client.protocol_error("a watch response is too large"));
         }
-        if !buffer[searched..].contains(&b'\n') {
+        if !buffer[searched_length..].contains(&b'\n') {
             continue;
         }
         let mut start = 0;
@@ -72,18 +74,22 @@ async fn read_lines(
     }
 }
 
-/// Passes the changes in a line to `report`. Returns an event if the watch has ended.
+/// Passes the changes in a line to `report`. Returns the last event if the line ends the watch.
 fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
-        return Some(ended(client.protocol("a watch response is not JSON")));
+        return Some(watch_ended(
+            client.protocol_error("a watch response is not JSON"),
+        ));
     };
     let result = &line["result"];
     if let Some(error) = line.get("error") {
-        let message = error["message"].as_str().unwrap_or("an error");
-        return Some(ended(client.protocol(message)));
+        let message = error["message"]
+            .as_str()
+            .unwrap_or("etcd returned an error without a message");
+        return Some(watch_ended(client.protocol_error(message)));
     }
     if result["canceled"] == true {
-        let is_compacted = message::integer(&result["compact_revision"]) > 0;
+        let is_compacted = message::parse_integer(&result["compact_revision"]) > 0;
         let reason = result["cancel_reason"].as_str();
         return Some(Input::WatchEnded {
             is_compacted,
@@ -94,7 +100,7 @@ fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<
     let events: Vec<_> = events
         .into_iter()
         .flatten()
-        .filter_map(message::event)
+        .filter_map(message::parse_event)
         .collect();
     report(Input::Watched { events });
     None

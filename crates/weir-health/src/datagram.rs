@@ -1,4 +1,4 @@
-//! Probes of one datagram: the request, and the evaluation of responses.
+//! Probes with datagrams: the request, and the evaluation of responses.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,17 @@ use crate::outcome::Outcome;
 pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { payload, .. }) => Some(payload.to_vec()),
-        Medium::Datagram(DatagramProbe::Dns { name, record, .. }) => Some(query(name, record, id)),
+        Medium::Datagram(DatagramProbe::Dns { name, record, .. }) => {
+            Some(build_query(name, record, id))
+        }
         Medium::Datagram(DatagramProbe::Ping) | Medium::Stream | Medium::Director(_) => None,
     }
 }
 
-/// Evaluates a response. Returns `None` if it belongs to another request: more responses may follow.
+/// Evaluates a response. Returns `None` if the response belongs to another request: more responses may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe.medium() {
-        Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(matches(bytes, datagram)),
+        Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(compare_bytes(bytes, datagram)),
         Medium::Datagram(DatagramProbe::Dns { record, answer, .. }) => {
             evaluate_dns(record, answer, id, datagram)
         }
@@ -27,22 +29,24 @@ pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     }
 }
 
-fn matches(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
+fn compare_bytes(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
     let length = datagram.len();
     let mut expected = expected.unwrap_or_default().iter().enumerate();
-    let differs = expected.find(|(at, byte)| match (byte, datagram.get(*at)) {
+    let differs = expected.find(|(index, byte)| match (byte, datagram.get(*index)) {
         (_, None) => true,
         (Some(byte), Some(found)) => byte != found,
         (None, Some(_)) => false,
     });
     match differs {
         None => Outcome::passed(format!("udp {length} bytes")),
-        Some((at, _)) => Outcome::failed(format!("udp {length} bytes, mismatch at byte {at}")),
+        Some((index, _)) => {
+            Outcome::failed(format!("udp {length} bytes, mismatch at byte {index}"))
+        }
     }
 }
 
 /// Builds a query (RFC 1035 section 4.1): a header with "recursion desired", and one question.
-fn query(name: &str, record: DnsRecord, id: u16) -> Vec<u8> {
+fn build_query(name: &str, record: DnsRecord, id: u16) -> Vec<u8> {
     let mut message = id.to_be_bytes().to_vec();
     message.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.split('.').filter(|label| !label.is_empty()) {
@@ -56,14 +60,14 @@ fn query(name: &str, record: DnsRecord, id: u16) -> Vec<u8> {
     message
 }
 
-fn read_u16(message: &[u8], at: usize) -> Option<u16> {
-    let pair = message.get(at..at + 2)?;
+fn read_u16(message: &[u8], offset: usize) -> Option<u16> {
+    let pair = message.get(offset..offset + 2)?;
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
 fn evaluate_dns(
     record: DnsRecord,
-    wanted: Option<IpAddr>,
+    expected: Option<IpAddr>,
     id: u16,
     message: &[u8],
 ) -> Option<Outcome> {
@@ -78,61 +82,61 @@ fn evaluate_dns(
         let name = name.map_or_else(|| code.to_string(), str::to_owned);
         return Some(Outcome::failed(format!("dns {name}")));
     }
-    Some(match records(message, record) {
+    Some(match record_data(message, record) {
         None => Outcome::failed("dns: malformed response"),
         Some(answers) if answers.is_empty() => {
             Outcome::failed(format!("dns: no {} record", record.as_str()))
         }
-        Some(answers) => compare(record, wanted, &answers),
+        Some(answers) => compare_addresses(record, expected, &answers),
     })
 }
 
-fn compare(record: DnsRecord, wanted: Option<IpAddr>, answers: &[Vec<u8>]) -> Outcome {
+fn compare_addresses(record: DnsRecord, expected: Option<IpAddr>, answers: &[Vec<u8>]) -> Outcome {
     let count = answers.len();
-    let Some(wanted) = wanted else {
+    let Some(expected) = expected else {
         return Outcome::passed(format!("dns {count} {}", record.as_str()));
     };
-    let bytes = match wanted {
+    let bytes = match expected {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
     if answers.contains(&bytes) {
-        Outcome::passed(format!("dns {wanted}"))
+        Outcome::passed(format!("dns {expected}"))
     } else {
-        Outcome::failed(format!("dns: {wanted} is not among {count} answers"))
+        Outcome::failed(format!("dns: {expected} is not among {count} answers"))
     }
 }
 
 /// Returns the data of all answer records of this type, or `None` if the message is truncated.
-fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
+fn record_data(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
     let (questions, answers) = (read_u16(message, 4)?, read_u16(message, 6)?);
-    let mut at = 12;
+    let mut offset = 12;
     for _ in 0..questions {
-        at = skip_name(message, at)? + 4;
+        offset = skip_name(message, offset)? + 4;
     }
     let mut data_of_records = Vec::new();
     for _ in 0..answers {
-        at = skip_name(message, at)?;
+        offset = skip_name(message, offset)?;
         let (kind, length) = (
-            read_u16(message, at)?,
-            usize::from(read_u16(message, at + 8)?),
+            read_u16(message, offset)?,
+            usize::from(read_u16(message, offset + 8)?),
         );
-        let data = message.get(at + 10..at + 10 + length)?;
+        let data = message.get(offset + 10..offset + 10 + length)?;
         if kind == record.number() {
             data_of_records.push(data.to_vec());
         }
-        at += 10 + length;
+        offset += 10 + length;
     }
     Some(data_of_records)
 }
 
 /// Returns the offset after a name, which ends with its root label or a compression pointer.
-fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+fn skip_name(message: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        match *message.get(at)? {
-            0 => return Some(at + 1),
-            pointer if pointer & 0xc0 == 0xc0 => return Some(at + 2),
-            length => at += 1 + usize::from(length),
+        match *message.get(offset)? {
+            0 => return Some(offset + 1),
+            pointer if pointer & 0xc0 == 0xc0 => return Some(offset + 2),
+            length => offset += 1 + usize::from(length),
         }
     }
 }
@@ -142,7 +146,7 @@ mod tests {
     use super::*;
     use crate::outcome::Verdict;
 
-    fn dns(answer: Option<&str>) -> Probe {
+    fn dns_probe(answer: Option<&str>) -> Probe {
         Probe::Dns {
             name: "www.example".to_owned(),
             record: DnsRecord::A,
@@ -151,8 +155,8 @@ mod tests {
     }
 
     /// Returns a server's response to the query: a compressed name and one address.
-    fn answer(id: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
-        let mut message = query("www.example", DnsRecord::A, id);
+    fn response(id: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
+        let mut message = build_query("www.example", DnsRecord::A, id);
         message[2] = 0x81;
         message[3] = 0x80 | code;
         message[7] = 1;
@@ -163,50 +167,56 @@ mod tests {
 
     #[test]
     fn dns_response_must_match_id_code_and_address() {
-        let note =
+        let note_of =
             |probe: &Probe, message: &[u8]| evaluate(probe, 7, message).map(|outcome| outcome.note);
-        let valid = answer(7, 0, [10, 0, 0, 5]);
-        assert_eq!(note(&dns(None), &valid).as_deref(), Some("dns 1 A"));
+        let valid = response(7, 0, [10, 0, 0, 5]);
         assert_eq!(
-            note(&dns(Some("10.0.0.5")), &valid).as_deref(),
+            note_of(&dns_probe(None), &valid).as_deref(),
+            Some("dns 1 A")
+        );
+        assert_eq!(
+            note_of(&dns_probe(Some("10.0.0.5")), &valid).as_deref(),
             Some("dns 10.0.0.5")
         );
         assert_eq!(
-            note(&dns(Some("10.0.0.6")), &valid).as_deref(),
+            note_of(&dns_probe(Some("10.0.0.6")), &valid).as_deref(),
             Some("dns: 10.0.0.6 is not among 1 answers")
         );
         assert_eq!(
-            note(&dns(None), &answer(7, 3, [0; 4])).as_deref(),
+            note_of(&dns_probe(None), &response(7, 3, [0; 4])).as_deref(),
             Some("dns NXDOMAIN")
         );
         assert_eq!(
-            note(&dns(None), &answer(8, 0, [0; 4])),
+            note_of(&dns_probe(None), &response(8, 0, [0; 4])),
             None,
             "id of another query"
         );
         assert_eq!(
-            note(&dns(None), &query("www.example", DnsRecord::A, 7)),
+            note_of(
+                &dns_probe(None),
+                &build_query("www.example", DnsRecord::A, 7)
+            ),
             None,
             "a query is not a response"
         );
         assert_eq!(
-            note(&dns(None), &answer(7, 11, [0; 4])).as_deref(),
+            note_of(&dns_probe(None), &response(7, 11, [0; 4])).as_deref(),
             Some("dns 11")
         );
         let mut empty = valid.clone();
         empty[7] = 0;
         assert_eq!(
-            note(&dns(None), &empty).as_deref(),
+            note_of(&dns_probe(None), &empty).as_deref(),
             Some("dns: no A record")
         );
         for end in 12..valid.len() {
-            let cut = evaluate(&dns(None), 7, &valid[..end]).unwrap();
+            let cut = evaluate(&dns_probe(None), 7, &valid[..end]).unwrap();
             assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
         }
     }
 
     #[test]
-    fn dns_query_has_one_question_and_desires_recursion() {
+    fn dns_query_has_one_question_and_requests_recursion() {
         let probe = |name: &str, record| Probe::Dns {
             name: name.to_owned(),
             record,
@@ -233,18 +243,18 @@ mod tests {
 
     #[test]
     fn dns_answers_of_other_types_are_skipped() {
-        // An alias whose target is not a compression pointer, then the address.
-        let mut message = query("www.example", DnsRecord::A, 7);
+        // A CNAME record whose target is not a compression pointer, then the address.
+        let mut message = build_query("www.example", DnsRecord::A, 7);
         (message[2], message[7]) = (0x81, 2);
         message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 3, 1, b'a', 0]);
         message.extend([1, b'a', 0, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 5]);
-        let note = |wanted| evaluate(&dns(wanted), 7, &message).unwrap().note;
-        assert_eq!(note(None), "dns 1 A");
-        assert_eq!(note(Some("10.0.0.5")), "dns 10.0.0.5");
+        let note_of = |expected| evaluate(&dns_probe(expected), 7, &message).unwrap().note;
+        assert_eq!(note_of(None), "dns 1 A");
+        assert_eq!(note_of(Some("10.0.0.5")), "dns 10.0.0.5");
     }
 
     #[test]
-    fn udp_patterns_may_have_wildcards() {
+    fn udp_patterns_match_prefixes_and_wildcards() {
         let udp = |bytes: Option<&[Option<u8>]>| Probe::Udp {
             payload: vec![1, 2],
             bytes: bytes.map(<[_]>::to_vec),

@@ -14,7 +14,7 @@ impl History {
     /// Maximum number of results that are stored.
     pub const CAPACITY: u8 = 32;
 
-    /// Adds a result. Drops the oldest if there are more than [`Self::CAPACITY`].
+    /// Adds a result, and drops the oldest if there are more than [`Self::CAPACITY`].
     pub const fn push(&mut self, passed: bool) {
         self.bits = self.bits << 1 | passed as u32;
         if self.len < Self::CAPACITY {
@@ -27,7 +27,7 @@ impl History {
         self.len
     }
 
-    /// Whether there is no result yet.
+    /// Returns whether there is no result yet.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -35,8 +35,8 @@ impl History {
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for at in (0..self.len).rev() {
-            f.write_str(if self.bits >> at & 1 == 1 { "+" } else { "-" })?;
+        for bit in (0..self.len).rev() {
+            f.write_str(if self.bits >> bit & 1 == 1 { "+" } else { "-" })?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub enum State {
     Down,
 }
 
-/// State of one check, its consecutive contrary results and its last results.
+/// State of one check of one target, and its last results.
 #[derive(Clone, Debug)]
 pub struct Machine {
     timing: Timing,
@@ -26,7 +26,9 @@ pub struct Machine {
     /// Consecutive results that contradict the state.
     contrary: u32,
     history: History,
+    /// Description of the last result.
     note: String,
+    /// Weight that the last passed probe reported.
     weight: Option<ReportedWeight>,
 }
 
@@ -49,7 +51,7 @@ impl Machine {
     }
 
     /// Creates a state machine in a known state: after a restart, or after the check's settings changed.
-    pub(crate) fn resuming(timing: Timing, state: State) -> Self {
+    pub(crate) fn in_known_state(timing: Timing, state: State) -> Self {
         Self {
             state,
             note: "no result yet; keeping the previous state".to_owned(),
@@ -57,7 +59,8 @@ impl Machine {
         }
     }
 
-    /// Applies a result. Returns whether the state or the reported weight changed.
+    /// Applies a result. Returns whether the state or the reported weight changed. Unknown results change only the
+    /// note.
     pub fn handle(&mut self, outcome: Outcome) -> bool {
         let before = (self.state, self.weight);
         let passed = match outcome.verdict {
@@ -79,12 +82,12 @@ impl Machine {
             Some(false) => self.contrary.saturating_add(1),
             None => 0,
         };
-        let needed = match self.state {
+        let threshold = match self.state {
             State::Up => self.timing.fall,
             State::Down => self.timing.rise,
             State::Starting => 0,
         };
-        if confirms.is_none() || self.contrary >= needed {
+        if confirms.is_none() || self.contrary >= threshold {
             self.state = if passed { State::Up } else { State::Down };
             self.contrary = 0;
         }
@@ -129,14 +132,14 @@ impl Machine {
 
     /// Returns a description of the last result, with the progress towards a state change.
     pub fn reason(&self) -> String {
-        let (what, needed) = match self.state {
+        let (result, threshold) = match self.state {
             State::Up => ("failed", self.timing.fall),
             State::Starting | State::Down => ("passed", self.timing.rise),
         };
         if self.contrary == 0 {
             self.note.clone()
         } else {
-            format!("{} ({what} {} of {needed})", self.note, self.contrary)
+            format!("{} ({result} {} of {threshold})", self.note, self.contrary)
         }
     }
 
@@ -161,7 +164,7 @@ mod tests {
         Machine::new(timing, start)
     }
 
-    fn results(machine: &mut Machine, results: &str) -> Vec<State> {
+    fn handle_results(machine: &mut Machine, results: &str) -> Vec<State> {
         let outcome = |result| match result {
             '+' => Outcome::passed("ok"),
             '-' => Outcome::failed("refused"),
@@ -180,7 +183,7 @@ mod tests {
         use State::{Down, Up};
         let mut machine = machine(Start::Up);
         assert_eq!(
-            results(&mut machine, "--+---+-++"),
+            handle_results(&mut machine, "--+---+-++"),
             [Up, Up, Up, Up, Up, Down, Down, Down, Down, Up]
         );
         assert_eq!(machine.history().to_string(), "--+---+-++");
@@ -188,46 +191,55 @@ mod tests {
 
     #[test]
     fn first_result_sets_the_state() {
-        assert_eq!(results(&mut machine(Start::Checking), "-"), [State::Down]);
-        assert_eq!(results(&mut machine(Start::Checking), "+"), [State::Up]);
-        assert_eq!(results(&mut machine(Start::Down), "+"), [State::Down]);
+        assert_eq!(
+            handle_results(&mut machine(Start::Checking), "-"),
+            [State::Down]
+        );
+        assert_eq!(
+            handle_results(&mut machine(Start::Checking), "+"),
+            [State::Up]
+        );
+        assert_eq!(
+            handle_results(&mut machine(Start::Down), "+"),
+            [State::Down]
+        );
     }
 
     #[test]
     fn unknown_results_do_not_change_the_state() {
         let mut machine = machine(Start::Up);
-        assert_eq!(results(&mut machine, "--???"), [State::Up; 5]);
+        assert_eq!(handle_results(&mut machine, "--???"), [State::Up; 5]);
         assert_eq!(machine.history().to_string(), "--");
-        assert_eq!(results(&mut machine, "-"), [State::Down]);
+        assert_eq!(handle_results(&mut machine, "-"), [State::Down]);
         let mut starting = self::machine(Start::Checking);
-        assert_eq!(results(&mut starting, "?"), [State::Starting]);
+        assert_eq!(handle_results(&mut starting, "?"), [State::Starting]);
     }
 
     #[test]
     fn pause_depends_on_the_state() {
         let mut machine = machine(Start::Up);
         assert_eq!(machine.pause(), Duration::from_secs(2));
-        results(&mut machine, "--");
+        handle_results(&mut machine, "--");
         assert_eq!(machine.pause(), Duration::from_millis(500));
-        results(&mut machine, "-");
+        handle_results(&mut machine, "-");
         assert_eq!(machine.pause(), Duration::from_secs(10));
-        results(&mut machine, "+");
+        handle_results(&mut machine, "+");
         assert_eq!(machine.pause(), Duration::from_secs(1));
         assert_eq!(machine.reason(), "ok (passed 1 of 2)");
-        results(&mut machine, "+");
+        handle_results(&mut machine, "+");
         assert_eq!(machine.pause(), Duration::from_secs(2));
         assert_eq!(machine.reason(), "ok");
     }
 
     #[test]
     fn restored_state_changes_only_after_rise_or_fall() {
-        let mut machine = Machine::resuming(Timing::default(), State::Down);
+        let mut machine = Machine::in_known_state(Timing::default(), State::Down);
         assert_eq!(
             machine.reason(),
             "no result yet; keeping the previous state"
         );
         assert_eq!(
-            results(&mut machine, "+-++"),
+            handle_results(&mut machine, "+-++"),
             [State::Down, State::Down, State::Down, State::Up]
         );
     }

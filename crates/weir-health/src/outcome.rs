@@ -1,6 +1,6 @@
-//! The result of one probe.
+//! Results of probes.
 
-/// Whether a probe passed.
+/// Verdict of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The server responded as expected.
@@ -42,7 +42,7 @@ pub(crate) fn scale(base: u32, part: u32, whole: u32) -> u32 {
     u32::try_from(rounded.clamp(1, max_weight)).unwrap_or(weir_model::MAX_WEIGHT)
 }
 
-/// The result of one probe.
+/// Result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Passed, failed or unknown.
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_weights_apply_to_the_base() {
+    fn reported_weights_replace_or_scale_the_base() {
         assert_eq!(ReportedWeight::Percent(50).apply(3), 2);
         assert_eq!(
             ReportedWeight::Percent(1).apply(3),

@@ -20,8 +20,9 @@ const SILENCE_MIN: Duration = Duration::from_millis(1500);
 /// Time for which an answer from another server proves that clients complete handshakes.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
-/// Duration of the first ejection, and of the longest.
+/// Duration of the first ejection.
 const EJECTION_TIME: Duration = Duration::from_secs(10);
+/// Duration of the longest ejection.
 const EJECTION_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Counters of a server since its map rows were created.
@@ -55,12 +56,15 @@ pub struct EjectionChange {
 
 #[derive(Clone, Debug, Default)]
 struct Watch {
-    last: Sample,
-    /// SYNs since the last answer, and the time at which the first of them was observed.
+    last_sample: Sample,
+    /// SYNs since the last answer.
     unanswered: u64,
+    /// When the first of these SYNs was observed.
     unanswered_since: Option<Duration>,
-    answered: Option<Duration>,
-    ejected: Option<Duration>,
+    /// When an answer was last observed.
+    answered_at: Option<Duration>,
+    /// When the ejection ends; `None` = not ejected.
+    ejected_until: Option<Duration>,
     /// Number of consecutive ejections.
     consecutive_ejections: u32,
 }
@@ -73,8 +77,8 @@ pub struct Outliers {
 
 impl Outliers {
     /// Applies the counters of those servers of a group that should accept connections. At most `share` percent of them
-    /// may be ejected. The ejection of a server that is no longer in `samples`, because its check failed, ends: the
-    /// next result of its check takes effect immediately.
+    /// may be ejected. If a server is no longer in `samples`, because its check failed, its ejection ends, so that the
+    /// next result of the check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
@@ -87,7 +91,7 @@ impl Outliers {
         let eligible: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
             let is_eligible = eligible.contains(server.as_str());
-            if !is_eligible && watch.ejected.is_some() {
+            if !is_eligible && watch.ejected_until.is_some() {
                 changes.push(EjectionChange {
                     server: server.clone(),
                     ejection: None,
@@ -98,13 +102,13 @@ impl Outliers {
         for (server, sample) in samples {
             let Some(watch) = watches.get_mut(*server) else {
                 let watch = Watch {
-                    last: *sample,
+                    last_sample: *sample,
                     ..Watch::default()
                 };
                 watches.insert((*server).to_owned(), watch);
                 continue;
             };
-            watch.count(*sample, now);
+            watch.apply_sample(*sample, now);
             if watch.end_ejection(now) {
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
@@ -113,9 +117,11 @@ impl Outliers {
             }
         }
         let max_ejected = samples.len() as u64 * u64::from(share) / 100;
-        let ejected_count = watches.values().filter(|watch| watch.ejected.is_some());
+        let ejected_count = watches
+            .values()
+            .filter(|watch| watch.ejected_until.is_some());
         let mut ejected_count = ejected_count.count() as u64;
-        let mut answers = Answers::of(watches);
+        let mut answers = Answers::from_watches(watches);
         for (server, _) in samples {
             if ejected_count >= max_ejected {
                 break;
@@ -128,7 +134,7 @@ impl Outliers {
             }
             if let Some(ejection) = watch.eject(now) {
                 ejected_count += 1;
-                answers = Answers::of(watches);
+                answers = Answers::from_watches(watches);
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
                     ejection: Some(ejection),
@@ -151,7 +157,7 @@ impl Outliers {
     }
 }
 
-/// When servers that are not ejected last answered: the latest time, and the second latest, of another server.
+/// Latest times at which servers that are not ejected answered: of the last server, and of the last other server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
     latest: Option<Duration>,
@@ -159,23 +165,26 @@ struct Answers {
 }
 
 impl Answers {
-    fn of(watches: &BTreeMap<String, Watch>) -> Self {
+    fn from_watches(watches: &BTreeMap<String, Watch>) -> Self {
         let mut answers = Self::default();
-        for watch in watches.values().filter(|watch| watch.ejected.is_none()) {
-            if watch.answered > answers.latest {
-                answers.second = std::mem::replace(&mut answers.latest, watch.answered);
+        for watch in watches
+            .values()
+            .filter(|watch| watch.ejected_until.is_none())
+        {
+            if watch.answered_at > answers.latest {
+                answers.second = std::mem::replace(&mut answers.latest, watch.answered_at);
             } else {
-                answers.second = answers.second.max(watch.answered);
+                answers.second = answers.second.max(watch.answered_at);
             }
         }
         answers
     }
 
-    /// Whether clients completed handshakes with other servers while this server did not answer: recently, or since the
-    /// first unanswered SYN. The second condition can be met even if observations are late or all clients are waiting
-    /// for this server.
+    /// Returns whether clients completed handshakes with other servers while this server did not answer: recently, or
+    /// since the first unanswered SYN. The second condition can be met even if observations are late or all clients are
+    /// waiting for this server.
     fn others_answered(self, watch: &Watch, now: Duration) -> bool {
-        let is_latest = watch.ejected.is_none() && watch.answered == self.latest;
+        let is_latest = watch.ejected_until.is_none() && watch.answered_at == self.latest;
         let Some(last_answer) = (if is_latest { self.second } else { self.latest }) else {
             return false;
         };
@@ -187,19 +196,21 @@ impl Answers {
 }
 
 impl Watch {
-    fn count(&mut self, sample: Sample, now: Duration) {
+    /// Updates the number of unanswered SYNs from the server's counters.
+    fn apply_sample(&mut self, sample: Sample, now: Duration) {
         // Counters restart at zero when rows are reallocated.
-        let grown = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
-        let syns = grown(sample.syns, self.last.syns);
-        let answered = grown(sample.answered, self.last.answered);
-        self.last = sample;
+        let increase =
+            |current: u64, previous: u64| current.checked_sub(previous).unwrap_or(current);
+        let syns = increase(sample.syns, self.last_sample.syns);
+        let answered = increase(sample.answered, self.last_sample.answered);
+        self.last_sample = sample;
         if answered > 0 {
             (
                 self.unanswered,
                 self.unanswered_since,
                 self.consecutive_ejections,
             ) = (0, None, 0);
-            self.answered = Some(now);
+            self.answered_at = Some(now);
         }
         // If a sample has both SYNs and answers, only the excess SYNs are unanswered.
         let syns = syns.saturating_sub(answered);
@@ -209,25 +220,26 @@ impl Watch {
         }
     }
 
-    /// Ends the ejection if it expired: the server is then on trial. Returns whether it ended.
+    /// Ends the ejection if it expired: the server is then on trial. Returns whether the ejection ended.
     fn end_ejection(&mut self, now: Duration) -> bool {
-        let has_expired = self.ejected.is_some_and(|until| now >= until);
+        let has_expired = self.ejected_until.is_some_and(|until| now >= until);
         if has_expired {
-            (self.ejected, self.unanswered, self.unanswered_since) = (None, 0, None);
+            (self.ejected_until, self.unanswered, self.unanswered_since) = (None, 0, None);
         }
         has_expired
     }
 
+    /// Ejects the server if it answered none of enough SYNs for long enough. Returns the ejection.
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
         let waited = now.saturating_sub(self.unanswered_since?);
-        if self.ejected.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {
+        if self.ejected_until.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {
             return None;
         }
         let duration = EJECTION_TIME
             .saturating_mul(1 << self.consecutive_ejections.min(8))
             .min(EJECTION_TIME_MAX);
         self.consecutive_ejections += 1;
-        self.ejected = Some(now + duration);
+        self.ejected_until = Some(now + duration);
         Some(Ejection {
             since: now,
             until: now + duration,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_model::SplitMix64;
 
-/// A generator of random durations.
+/// Generator of random durations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Minimum number of unanswered SYNs for a warning, and of clients that sent them.
+/// Minimum number of unanswered SYNs for a warning.
 const SYNS_MIN: u64 = 5;
+/// Minimum number of clients that sent them, for a warning.
 const CLIENTS_MIN: usize = 3;
 
 /// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
@@ -21,7 +22,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(1500);
 /// Maximum number of clients stored per server.
 const CLIENTS_MAX: usize = 256;
 
-/// How long a server has sent no reply through the director.
+/// Period in which a server has sent no reply through the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The server never sent a reply.
@@ -31,8 +32,8 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// Whether the server is alive although it sends no replies: it never sent one but its check passes, or a probe
-    /// passed after the first unanswered SYN. `passed` is the time at which a probe last passed.
+    /// Returns whether the server is alive although it sends no replies: it never sent a reply but its check passes, or
+    /// a probe passed after the first unanswered SYN. `passed` is the time at which a probe last passed.
     pub fn is_alive(self, passed: Option<Duration>) -> bool {
         match self {
             Self::Always => true,
@@ -64,7 +65,7 @@ pub type Client = (IpAddr, u16);
 pub struct NoReplyWarning {
     /// SYNs since the last reply.
     pub syns: u64,
-    /// Number of clients that sent them.
+    /// Number of client addresses that sent them.
     pub clients: usize,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
@@ -99,14 +100,14 @@ struct Watch {
 #[derive(Clone, Debug, Default)]
 pub struct ReplyWatch {
     watches: BTreeMap<Key, Watch>,
-    /// False during the first round, in which earlier counts are included, because servers may have been silent for a
-    /// long time.
+    /// Whether the first round has ended. In the first round, earlier SYNs to servers that never replied are included,
+    /// because such servers may have been silent for a long time.
     first_round_done: bool,
 }
 
 impl ReplyWatch {
-    /// Whether the counter of a server's replies must be read: SYNs were sent to the server since its last reply, and
-    /// no flow became established.
+    /// Returns whether the counter of a server's replies must be read: there is a warning, or SYNs were sent to the
+    /// server since its last reply and no flow became established.
     pub fn needs_replies(&self, key: Key, counted: ReplyCounters) -> bool {
         self.watches.get(&key).is_some_and(|watch| {
             watch.warning.is_some()
@@ -114,12 +115,12 @@ impl ReplyWatch {
         })
     }
 
-    /// Returns how long a server has sent no reply, or `None` if no client is waiting for one.
+    /// Returns the period in which a server has sent no reply, or `None` if no client is waiting for a reply.
     pub fn silence(&self, key: Key) -> Option<Silence> {
         let watch = self.watches.get(&key)?;
         let since = watch.silent_since?;
-        let never = watch.replies == 0 && watch.answered == 0;
-        Some(if never {
+        let has_never_replied = watch.replies == 0 && watch.answered == 0;
+        Some(if has_never_replied {
             Silence::Always
         } else {
             Silence::Since(since)
@@ -128,10 +129,10 @@ impl ReplyWatch {
 
     /// Applies the counters of a server that is up according to its check.
     pub fn observe(&mut self, key: Key, counted: ReplyCounters, now: Duration) -> Finding {
-        let never = counted.answered == 0 && counted.replies.unwrap_or(0) == 0;
-        let from_start = never && !self.first_round_done;
+        let has_never_replied = counted.answered == 0 && counted.replies.unwrap_or(0) == 0;
+        let counts_from_zero = has_never_replied && !self.first_round_done;
         let watch = self.watches.entry(key).or_insert_with(|| Watch {
-            syns: if from_start { 0 } else { counted.syns },
+            syns: if counts_from_zero { 0 } else { counted.syns },
             answered: counted.answered,
             replies: counted.replies.unwrap_or(0),
             ..Watch::default()
@@ -139,14 +140,14 @@ impl ReplyWatch {
         let replies = counted.replies.unwrap_or(watch.replies);
         let replied = (replies, counted.answered) != (watch.replies, watch.answered);
         if replied || counted.syns < watch.syns {
-            let warned = watch.warning.is_some();
+            let had_warning = watch.warning.is_some();
             *watch = Watch {
                 syns: counted.syns,
                 answered: counted.answered,
                 replies,
                 ..Watch::default()
             };
-            return if warned {
+            return if had_warning {
                 Finding::Replied
             } else {
                 Finding::Same
@@ -167,7 +168,7 @@ impl ReplyWatch {
         Finding::Same
     }
 
-    /// Adds the clients that are currently waiting for a suspect. Returns the resulting warning, if any.
+    /// Adds clients that are waiting for a reply from a suspect server. Returns the resulting warning, if any.
     pub fn add_clients(
         &mut self,
         key: Key,
@@ -202,7 +203,7 @@ impl ReplyWatch {
         self.watches.retain(|key, _| stays(*key));
     }
 
-    /// Returns the warning about a server, if there is one.
+    /// Returns the warning about a server, if any.
     pub fn warning(&self, key: Key) -> Option<&NoReplyWarning> {
         self.watches.get(&key)?.warning.as_ref()
     }
@@ -213,13 +214,13 @@ mod tests {
     use super::*;
 
     const KEY: Key = 7;
-    const LONG: Duration = Duration::from_secs(60);
+    const START: Duration = Duration::from_secs(60);
 
-    fn at(millis: u64) -> Duration {
-        LONG + Duration::from_millis(millis)
+    fn after_ms(millis: u64) -> Duration {
+        START + Duration::from_millis(millis)
     }
 
-    fn counted(syns: u64, answered: u64, replies: u64) -> ReplyCounters {
+    fn counters(syns: u64, answered: u64, replies: u64) -> ReplyCounters {
         ReplyCounters {
             syns,
             answered,
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    fn clients(count: u8) -> Vec<Client> {
+    fn client_list(count: u8) -> Vec<Client> {
         (1..=count)
             .map(|n| (IpAddr::from([198, 51, 100, n]), 4000))
             .collect()
@@ -237,7 +238,7 @@ mod tests {
     fn watch(replies: u64) -> ReplyWatch {
         let mut watch = ReplyWatch::default();
         watch.retain(|_| true);
-        watch.observe(KEY, counted(0, replies, replies), LONG);
+        watch.observe(KEY, counters(0, replies, replies), START);
         watch
     }
 
@@ -245,17 +246,22 @@ mod tests {
     fn five_unanswered_syns_of_three_clients_raise_a_warning() {
         let mut watch = watch(9);
         let observe = |watch: &mut ReplyWatch, syns, millis| {
-            watch.observe(KEY, counted(syns, 9, 9), at(millis))
+            watch.observe(KEY, counters(syns, 9, 9), after_ms(millis))
         };
         assert_eq!(observe(&mut watch, 4, 0), Finding::Same);
         assert_eq!(observe(&mut watch, 5, 9_000), Finding::Same, "just now");
         assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
-        assert_eq!(watch.add_clients(KEY, 5, clients(2), at(10_500)), None);
-        let warning = watch.add_clients(KEY, 6, clients(3), at(11_000)).cloned();
+        assert_eq!(
+            watch.add_clients(KEY, 5, client_list(2), after_ms(10_500)),
+            None
+        );
+        let warning = watch
+            .add_clients(KEY, 6, client_list(3), after_ms(11_000))
+            .cloned();
         let expected = NoReplyWarning {
             syns: 6,
             clients: 3,
-            since: at(11_000),
+            since: after_ms(11_000),
         };
         assert_eq!(warning, Some(expected));
         observe(&mut watch, 8, 12_000);
@@ -265,82 +271,98 @@ mod tests {
     #[test]
     fn reply_clears_the_warning_and_resets_counters() {
         let mut watch = watch(9);
-        watch.observe(KEY, counted(5, 9, 9), at(0));
-        watch.observe(KEY, counted(5, 9, 9), at(2_000));
-        assert!(watch.add_clients(KEY, 5, clients(3), at(2_000)).is_some());
-        let replied = watch.observe(KEY, counted(5, 9, 10), at(3_000));
+        watch.observe(KEY, counters(5, 9, 9), after_ms(0));
+        watch.observe(KEY, counters(5, 9, 9), after_ms(2_000));
+        assert!(
+            watch
+                .add_clients(KEY, 5, client_list(3), after_ms(2_000))
+                .is_some()
+        );
+        let replied = watch.observe(KEY, counters(5, 9, 10), after_ms(3_000));
         assert_eq!(replied, Finding::Replied);
         assert_eq!(watch.warning(KEY), None);
         for millis in [60_000, 62_000] {
-            let later = watch.observe(KEY, counted(9, 9, 10), at(millis));
-            assert_eq!(later, Finding::Same, "four since then");
+            let finding = watch.observe(KEY, counters(9, 9, 10), after_ms(millis));
+            assert_eq!(finding, Finding::Same, "four since then");
         }
         for (millis, finding) in [(70_000, Finding::Same), (72_000, Finding::Suspect)] {
-            let silent_since = watch.observe(KEY, counted(10, 9, 10), at(millis));
+            let silent_since = watch.observe(KEY, counters(10, 9, 10), after_ms(millis));
             assert_eq!(silent_since, finding, "five since then, at {millis}");
         }
     }
 
     #[test]
     fn one_client_is_sufficient_if_the_server_never_replied() {
-        let one = |ports: u16| (0..ports).map(|port| (IpAddr::from([198, 51, 100, 1]), port));
-        for (replies, warns) in [(0, true), (9, false)] {
+        let ports_of_one_client =
+            |ports: u16| (0..ports).map(|port| (IpAddr::from([198, 51, 100, 1]), port));
+        for (replies, expected) in [(0, true), (9, false)] {
             let mut watch = watch(replies);
-            watch.observe(KEY, counted(5, replies, replies), at(0));
-            let met = watch.add_clients(KEY, 5, one(3), at(2_000)).is_some();
-            assert_eq!(met, warns, "{replies} replies before");
+            watch.observe(KEY, counters(5, replies, replies), after_ms(0));
+            let has_warning = watch
+                .add_clients(KEY, 5, ports_of_one_client(3), after_ms(2_000))
+                .is_some();
+            assert_eq!(has_warning, expected, "{replies} replies before");
         }
     }
 
     #[test]
     fn earlier_counts_are_used_if_the_server_never_replied() {
-        let find = |first| {
+        let finding_after_two_rounds = |first| {
             let mut watch = ReplyWatch::default();
-            watch.observe(KEY, first, at(0));
-            watch.observe(KEY, first, at(2_000))
+            watch.observe(KEY, first, after_ms(0));
+            watch.observe(KEY, first, after_ms(2_000))
         };
-        assert_eq!(find(counted(7, 0, 0)), Finding::Suspect);
-        assert_eq!(find(counted(7, 0, 1)), Finding::Same);
+        assert_eq!(
+            finding_after_two_rounds(counters(7, 0, 0)),
+            Finding::Suspect
+        );
+        assert_eq!(finding_after_two_rounds(counters(7, 0, 1)), Finding::Same);
     }
 
     #[test]
     fn silent_server_is_alive_if_it_never_replied_or_a_later_probe_passed() {
-        let alive = |watch: &ReplyWatch, passed: Option<Duration>| {
+        let is_alive = |watch: &ReplyWatch, passed: Option<Duration>| {
             let silence = watch.silence(KEY);
             silence.is_some_and(|silence| silence.is_alive(passed))
         };
-        let mut never = watch(0);
-        assert!(!alive(&never, Some(at(0))), "no client waits");
-        never.observe(KEY, counted(1, 0, 0), at(500));
-        assert!(alive(&never, None));
+        let mut never_replied = watch(0);
+        assert!(
+            !is_alive(&never_replied, Some(after_ms(0))),
+            "no client waits"
+        );
+        never_replied.observe(KEY, counters(1, 0, 0), after_ms(500));
+        assert!(is_alive(&never_replied, None));
 
-        let mut once = watch(9);
-        once.observe(KEY, counted(1, 9, 9), at(500));
-        assert!(!alive(&once, None));
-        assert!(!alive(&once, Some(at(400))), "before it was silent");
-        assert!(alive(&once, Some(at(600))));
+        let mut replied_once = watch(9);
+        replied_once.observe(KEY, counters(1, 9, 9), after_ms(500));
+        assert!(!is_alive(&replied_once, None));
+        assert!(
+            !is_alive(&replied_once, Some(after_ms(400))),
+            "before it was silent"
+        );
+        assert!(is_alive(&replied_once, Some(after_ms(600))));
         // A reset is a reply: the server itself rejects the connection.
-        once.observe(KEY, counted(2, 9, 10), at(700));
-        assert!(!alive(&once, Some(at(800))));
+        replied_once.observe(KEY, counters(2, 9, 10), after_ms(700));
+        assert!(!is_alive(&replied_once, Some(after_ms(800))));
     }
 
     #[test]
     fn replies_are_read_after_the_first_unanswered_syn() {
         let watch = watch(9);
-        assert!(!watch.needs_replies(KEY, counted(0, 9, 9)));
-        assert!(watch.needs_replies(KEY, counted(1, 9, 9)));
-        assert!(!watch.needs_replies(KEY, counted(1, 10, 9)));
+        assert!(!watch.needs_replies(KEY, counters(0, 9, 9)));
+        assert!(watch.needs_replies(KEY, counters(1, 9, 9)));
+        assert!(!watch.needs_replies(KEY, counters(1, 10, 9)));
     }
 
     #[test]
     fn state_is_reset_after_a_server_was_down() {
         let mut watch = watch(0);
-        watch.observe(KEY, counted(9, 0, 0), at(0));
+        watch.observe(KEY, counters(9, 0, 0), after_ms(0));
         watch.retain(|_| false);
-        let back = watch.observe(KEY, counted(20, 0, 0), at(60_000));
-        assert_eq!(back, Finding::Same, "those went to a dead server");
+        let finding = watch.observe(KEY, counters(20, 0, 0), after_ms(60_000));
+        assert_eq!(finding, Finding::Same, "earlier SYNs went to a dead server");
         assert_eq!(
-            watch.observe(KEY, counted(24, 0, 0), at(70_000)),
+            watch.observe(KEY, counters(24, 0, 0), after_ms(70_000)),
             Finding::Same
         );
     }

@@ -42,7 +42,7 @@ impl Standing {
         }
     }
 
-    /// Returns the standing in a service, or the server's own if the service has no separate path.
+    /// Returns the standing in a service, or that of the server if the service has no separate path.
     pub fn in_service(&self, service: &str) -> &Self {
         self.paths.get(service).unwrap_or(self)
     }
@@ -56,14 +56,14 @@ impl Standing {
     }
 
     /// Returns the services that were added to [`Self::broken_paths`], and those that were removed because their path
-    /// works again, each with the former state. Empty if the server itself went down.
+    /// works again, each with its former state. Services that are down together with the server are not included.
     pub(crate) fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
         let is_broken =
             |standing: &Self, service: &str| standing.broken_paths().any(|it| it == service);
         let paths = self.paths.iter().filter(|(service, path)| {
-            let broken = is_broken(self, service);
+            let is_now_broken = is_broken(self, service);
             let was_broken = is_broken(before, service);
-            broken != was_broken && (broken || path.state != State::Down)
+            is_now_broken != was_broken && (is_now_broken || path.state != State::Down)
         });
         paths
             .map(|(service, _)| (service.clone(), before.in_service(service).state))
@@ -79,9 +79,9 @@ impl Standing {
         };
         match services {
             [] => without_paths(&self),
-            [one] => without_paths(self.in_service(one)),
-            several => Self {
-                paths: several
+            [service] => without_paths(self.in_service(service)),
+            services => Self {
+                paths: services
                     .iter()
                     .map(|it| ((*it).to_owned(), without_paths(self.in_service(it))))
                     .collect(),
@@ -90,9 +90,9 @@ impl Standing {
         }
     }
 
-    /// Whether slow start is active in at least one service.
-    pub(crate) fn in_slow_start(&self) -> bool {
-        self.ramp < 1000 || self.paths.values().any(Self::in_slow_start)
+    /// Returns whether slow start is active, for the server or in at least one service.
+    pub(crate) fn is_in_slow_start(&self) -> bool {
+        self.ramp < 1000 || self.paths.values().any(Self::is_in_slow_start)
     }
 
     /// Updates the ramp of slow start.
@@ -132,7 +132,7 @@ pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> 
 }
 
 /// Returns the check that explains a state: the first check in that state, otherwise the first check.
-pub(crate) fn deciding<'a, T>(
+pub(crate) fn find_deciding<'a, T>(
     state: State,
     checks: impl Iterator<Item = &'a T>,
     state_of: impl Fn(&T) -> State,
@@ -147,13 +147,14 @@ pub(crate) fn deciding<'a, T>(
     first
 }
 
-/// Whether a server that is down must be removed: a failed check has `on_failure = "remove"`.
-pub(crate) fn removes<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
-    uses.into_iter()
-        .any(|(machine, on)| machine.state() == State::Down && on == OnFailure::Remove)
+/// Returns whether a server that is down must be removed: a failed check has `on_failure = "remove"`.
+pub(crate) fn requires_removal<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
+    uses.into_iter().any(|(machine, on_failure)| {
+        machine.state() == State::Down && on_failure == OnFailure::Remove
+    })
 }
 
-/// Returns the share of its weight, in thousandths, that a server has `elapsed` after it came up.
+/// Returns the share of the weight, in thousandths, that a server gets after it has been up for `elapsed`.
 pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
     if slow_start.is_zero() || elapsed >= slow_start {
         return 1000;
@@ -168,7 +169,7 @@ mod tests {
     use State::{Down, Starting, Up};
 
     #[test]
-    fn all_needs_every_check_and_any_needs_one() {
+    fn all_requires_every_check_and_any_requires_one() {
         let all = |states: &[State]| combine(Require::All, states.iter().copied());
         let any = |states: &[State]| combine(Require::Any, states.iter().copied());
         assert_eq!(all(&[Up, Up]), Up);
@@ -186,8 +187,8 @@ mod tests {
         standing.paths.insert("a".to_owned(), broken.clone());
         assert_eq!(standing.clone().with_services(&["a"]), broken);
         for services in [&[][..], &["b"]] {
-            let rest = standing.clone().with_services(services);
-            assert_eq!((rest.state, rest.paths), (Up, BTreeMap::new()));
+            let remaining = standing.clone().with_services(services);
+            assert_eq!((remaining.state, remaining.paths), (Up, BTreeMap::new()));
         }
         // The path of a new service has no paths either.
         let both = standing.clone().with_services(&["a", "b"]);

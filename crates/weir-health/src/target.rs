@@ -1,4 +1,4 @@
-//! The identity of a probe: checks with equal targets share one probe.
+//! Identity of a probe: checks with equal targets share one probe.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Target {
     }
 
     /// Adds the probe's address and port to the note of a failure. The notes of scripts and files already contain their
-    /// names. For a probe through a path with `nat`, the VIP is added too.
+    /// names. For a probe through a path with `nat`, the VIP is added too; for other paths, the note is not changed.
     #[must_use]
     pub fn with_address(&self, outcome: Outcome) -> Outcome {
         let has_own_name = !self.probe.needs_port() && self.probe != Probe::Ping;
@@ -117,9 +117,9 @@ impl Target {
             vip, port, forward, ..
         }) = self.path
         {
-            let at = SocketAddr::new(vip, port);
+            let endpoint = SocketAddr::new(vip, port);
             let (kind, server) = (self.kind(), self.address);
-            return format!("{kind} {at} through {forward} to {server}");
+            return format!("{kind} {endpoint} through {forward} to {server}");
         }
         format!("{} {}", self.kind(), self.endpoint())
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_is_that_of_the_configuration() {
+    fn kind_is_the_name_in_the_configuration() {
         let http = || Probe::Http(Box::default());
         for (probe, tls, kind) in [
             (Probe::Tcp, false, "tcp"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_includes_address_and_port() {
+    fn note_of_failure_includes_address_and_port() {
         let note = |target: &Target, outcome| target.with_address(outcome).note;
         let refused = || Outcome::failed("connection refused");
         let tcp = target(Probe::Tcp, "10.0.0.5", Some(8000));

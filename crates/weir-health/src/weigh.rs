@@ -22,7 +22,7 @@ pub struct Candidate<'a> {
     pub ejected: bool,
 }
 
-/// The result for one server.
+/// Result of [`weigh()`] for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weighed {
     /// The weight that the scheduler uses.
@@ -43,14 +43,14 @@ pub enum Regime {
     BelowQuorum,
 }
 
-/// Returns the weights of a pool's servers and the pool's new regime.
+/// Returns the weights of a pool's servers and the pool's new regime; `previous` = the regime of the last call.
 pub fn weigh(
     health: &Health,
     has_sorry: bool,
     candidates: &[Candidate<'_>],
-    before: Regime,
+    previous: Regime,
 ) -> (Vec<Weighed>, Regime) {
-    if panics(health, candidates) {
+    if is_panic(health, candidates) {
         let all = candidates.iter().map(|candidate| Weighed {
             effective: candidate.base,
             remove: false,
@@ -65,11 +65,14 @@ pub fn weigh(
         .map(|candidate| candidate.weighed(any_is_up))
         .collect();
     zero_ejected(candidates, &mut weighed);
-    let sum: u64 = weighed.iter().map(|one| u64::from(one.effective)).sum();
-    if is_below_quorum(health, sum, before) {
+    let sum: u64 = weighed
+        .iter()
+        .map(|server| u64::from(server.effective))
+        .sum();
+    if is_below_quorum(health, sum, previous) {
         if has_sorry {
-            for one in &mut weighed {
-                one.effective = 0;
+            for server in &mut weighed {
+                server.effective = 0;
             }
         }
         return (weighed, Regime::BelowQuorum);
@@ -79,15 +82,17 @@ pub fn weigh(
 
 /// Sets the weight of ejected servers to 0, unless no other server has weight.
 fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
-    let mut both = candidates.iter().zip(weighed.iter());
-    let has_usable_server = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
-    let ejected = candidates.iter().zip(weighed).filter(|it| it.0.ejected);
-    for (_, one) in ejected.filter(|_| has_usable_server) {
-        one.effective = 0;
+    let mut pairs = candidates.iter().zip(weighed.iter());
+    let has_usable_server =
+        pairs.any(|(candidate, server)| !candidate.ejected && server.effective > 0);
+    let ejected = candidates.iter().zip(weighed).filter(|pair| pair.0.ejected);
+    for (_, server) in ejected.filter(|_| has_usable_server) {
+        server.effective = 0;
     }
 }
 
-fn panics(health: &Health, candidates: &[Candidate<'_>]) -> bool {
+/// Returns whether more than `panic_threshold` percent of the servers with a weight are down.
+fn is_panic(health: &Health, candidates: &[Candidate<'_>]) -> bool {
     let Some(percent) = health.panic_threshold else {
         return false;
     };
@@ -96,14 +101,14 @@ fn panics(health: &Health, candidates: &[Candidate<'_>]) -> bool {
     down.count() as u64 * 100 > used().count() as u64 * u64::from(percent)
 }
 
-fn is_below_quorum(health: &Health, sum: u64, before: Regime) -> bool {
+fn is_below_quorum(health: &Health, sum: u64, previous: Regime) -> bool {
     let (quorum, hysteresis) = (
         u64::from(health.quorum),
         u64::from(health.quorum_hysteresis),
     );
     if quorum == 0 {
         false
-    } else if before == Regime::BelowQuorum {
+    } else if previous == Regime::BelowQuorum {
         sum < quorum + hysteresis
     } else {
         sum < quorum.saturating_sub(hysteresis)
@@ -157,9 +162,9 @@ mod tests {
 
     fn effective(
         health: &Health,
-        sorry: bool,
+        has_sorry: bool,
         servers: &[(u32, &Standing)],
-        before: Regime,
+        previous: Regime,
     ) -> (Vec<u32>, Regime) {
         let candidates: Vec<Candidate<'_>> = servers
             .iter()
@@ -169,8 +174,11 @@ mod tests {
                 ejected: false,
             })
             .collect();
-        let (weighed, regime) = weigh(health, sorry, &candidates, before);
-        (weighed.iter().map(|one| one.effective).collect(), regime)
+        let (weighed, regime) = weigh(health, has_sorry, &candidates, previous);
+        (
+            weighed.iter().map(|server| server.effective).collect(),
+            regime,
+        )
     }
 
     #[test]
@@ -234,17 +242,20 @@ mod tests {
             quorum_hysteresis: 1,
             ..Health::default()
         };
-        let at = |ups: usize, before| {
+        let weights_with = |ups: usize, before| {
             let servers: Vec<(u32, &Standing)> = (0..5)
                 .map(|n| (1, if n < ups { &up } else { &down }))
                 .collect();
             effective(&health, true, &servers, before)
         };
-        assert_eq!(at(2, Regime::Normal).1, Regime::Normal);
-        assert_eq!(at(1, Regime::Normal), (vec![0; 5], Regime::BelowQuorum));
-        assert_eq!(at(3, Regime::BelowQuorum).1, Regime::BelowQuorum);
+        assert_eq!(weights_with(2, Regime::Normal).1, Regime::Normal);
         assert_eq!(
-            at(4, Regime::BelowQuorum),
+            weights_with(1, Regime::Normal),
+            (vec![0; 5], Regime::BelowQuorum)
+        );
+        assert_eq!(weights_with(3, Regime::BelowQuorum).1, Regime::BelowQuorum);
+        assert_eq!(
+            weights_with(4, Regime::BelowQuorum),
             (vec![1, 1, 1, 1, 0], Regime::Normal)
         );
         let without_sorry_server =
@@ -257,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn weight_layers_combine() {
+    fn reported_weights_and_slow_start_scale_the_configured_weight() {
         let health = Health::default();
         let half = Standing {
             weights: vec![ReportedWeight::Percent(50), ReportedWeight::Percent(80)],

@@ -1,4 +1,4 @@
-//! A server in one pool of two services, each with its own VIP: a broken path affects only its service.
+//! Tests a server in a pool of two services with different VIPs: a broken path affects only its service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -58,7 +58,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(desired: &Desired, known: Option<SavedState>) -> Self {
+    fn new(desired: &Desired, saved: Option<SavedState>) -> Self {
         let mut fixture = Self {
             monitor: Monitor::new(1),
             now: Duration::from_secs(1000),
@@ -66,19 +66,19 @@ impl Fixture {
             reported: None,
             changes: Vec::new(),
         };
-        fixture.configure(desired, known);
+        fixture.configure(desired, saved);
         fixture
     }
 
-    fn configure(&mut self, desired: &Desired, known: Option<SavedState>) {
-        let known = |_: &str, _: &str| known.clone();
+    fn configure(&mut self, desired: &Desired, saved: Option<SavedState>) {
+        let saved_state = |_: &str, _: &str| saved.clone();
         self.monitor
-            .configure(desired, &Suspended::default(), &known, self.now);
+            .configure(desired, &Suspended::default(), &saved_state, self.now);
         self.drain();
     }
 
-    /// Advances one minute.
-    fn run(&mut self) {
+    /// Advances by one minute.
+    fn run_one_minute(&mut self) {
         let end = self.now + Duration::from_secs(60);
         while let Some(next) = self.monitor.next_deadline().filter(|next| *next < end) {
             self.now = next.max(self.now);
@@ -93,11 +93,13 @@ impl Fixture {
             match output {
                 Output::Probe(request) => {
                     let path = request.target.path;
-                    let at = path.map_or(request.target.address, |path| path.vip);
-                    let is_silent = |at: IpAddr| self.silent.iter().any(|it| address(it) == at);
-                    let fails = is_silent(at) || is_silent(request.target.address);
+                    let destination = path.map_or(request.target.address, |path| path.vip);
+                    let is_silent = |destination: IpAddr| {
+                        self.silent.iter().any(|it| address(it) == destination)
+                    };
+                    let fails = is_silent(destination) || is_silent(request.target.address);
                     let outcome = if fails {
-                        Outcome::failed(format!("no answer from {at}"))
+                        Outcome::failed(format!("no answer from {destination}"))
                     } else {
                         Outcome::passed("ok")
                     };
@@ -141,12 +143,12 @@ use State::{Down, Up};
 fn broken_path_affects_only_its_service() {
     for via in [Via::Both, Via::Path] {
         let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], via), None);
-        fixture.run();
+        fixture.run_one_minute();
         assert_eq!(fixture.states(), [Up, Up, Up]);
         assert_eq!(fixture.changes(), ["Up"]);
 
         fixture.silent = vec![B];
-        fixture.run();
+        fixture.run_one_minute();
         assert_eq!(fixture.states(), [Up, Up, Down]);
         assert_eq!(fixture.changes(), ["b Down"]);
         let view = |service| fixture.monitor.view("p", SERVER, Some(service)).unwrap();
@@ -156,11 +158,11 @@ fn broken_path_affects_only_its_service() {
         assert_eq!(
             view("b").checks.len(),
             expected,
-            "not those of other services"
+            "checks of other services are not listed"
         );
 
         fixture.silent = Vec::new();
-        fixture.run();
+        fixture.run_one_minute();
         assert_eq!(fixture.states(), [Up, Up, Up]);
         assert_eq!(fixture.changes(), ["b Up"]);
     }
@@ -169,24 +171,24 @@ fn broken_path_affects_only_its_service() {
 #[test]
 fn server_is_down_if_all_paths_are_down() {
     let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
-    fixture.run();
+    fixture.run_one_minute();
     fixture.changes();
     fixture.silent = vec![A, B];
-    fixture.run();
+    fixture.run_one_minute();
     assert_eq!(fixture.states(), [Down, Down, Down]);
     assert_eq!(fixture.changes().last().unwrap(), "Down");
     // The path that is still broken is reported when the server comes up.
     fixture.silent = vec![B];
-    fixture.run();
+    fixture.run_one_minute();
     assert_eq!(fixture.states(), [Up, Up, Down]);
     assert_eq!(fixture.changes(), ["Up", "b Down"]);
 
-    // One report, not one for each service.
+    // The server is reported once, not once for each service.
     fixture.silent = Vec::new();
-    fixture.run();
+    fixture.run_one_minute();
     fixture.changes();
     fixture.silent = vec![SERVER];
-    fixture.run();
+    fixture.run_one_minute();
     assert_eq!(fixture.states(), [Down, Down, Down]);
     assert_eq!(fixture.changes().last().unwrap(), "Down");
 }
@@ -194,9 +196,9 @@ fn server_is_down_if_all_paths_are_down() {
 #[test]
 fn slow_start_begins_in_the_service_whose_path_recovered() {
     let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
-    fixture.run();
+    fixture.run_one_minute();
     fixture.silent = vec![B];
-    fixture.run();
+    fixture.run_one_minute();
     fixture.silent = Vec::new();
     while fixture.states() != [Up, Up, Up] {
         fixture.now = fixture.monitor.next_deadline().unwrap();
@@ -206,7 +208,7 @@ fn slow_start_begins_in_the_service_whose_path_recovered() {
     let reported = fixture.reported.clone().unwrap();
     assert_eq!((reported.ramp, reported.in_service("a").ramp), (1000, 1000));
     assert!(reported.in_service("b").ramp < 1000);
-    fixture.run();
+    fixture.run_one_minute();
     assert_eq!(fixture.reported.unwrap().in_service("b").ramp, 1000);
 }
 
@@ -214,46 +216,46 @@ fn slow_start_begins_in_the_service_whose_path_recovered() {
 fn broken_path_survives_reloads_and_restarts() {
     let both = desired(&[("a", A), ("b", B)], Via::Both);
     let mut fixture = Fixture::new(&both, None);
-    fixture.run();
+    fixture.run_one_minute();
     fixture.silent = vec![B];
-    fixture.run();
+    fixture.run_one_minute();
     let reported = fixture.reported.clone().unwrap();
 
-    let moved = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
-    fixture.configure(&moved, None);
+    let changed = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
+    fixture.configure(&changed, None);
     assert_eq!(
         fixture.reported.clone().unwrap(),
         reported,
         "order and VIP do not matter"
     );
 
-    let mut next = Fixture::new(&both, Some(SavedState::from(&reported)));
-    assert_eq!(next.states(), [Up, Up, Down]);
-    let saved = next.reported.clone().unwrap();
+    let mut restarted = Fixture::new(&both, Some(SavedState::from(&reported)));
+    assert_eq!(restarted.states(), [Up, Up, Down]);
+    let saved = restarted.reported.clone().unwrap();
     assert_eq!(
         saved.in_service("b").reason,
         reported.in_service("b").reason
     );
-    next.silent = vec![B];
-    next.run();
-    assert_eq!(next.states(), [Up, Up, Down]);
-    assert_eq!(next.changes(), [""; 0]);
+    restarted.silent = vec![B];
+    restarted.run_one_minute();
+    assert_eq!(restarted.states(), [Up, Up, Down]);
+    assert_eq!(restarted.changes(), [""; 0]);
 
     // Only the remaining service determines the state.
-    next.configure(&desired(&[("b", B)], Via::Both), None);
-    let reported = next.reported.clone().unwrap();
+    restarted.configure(&desired(&[("b", B)], Via::Both), None);
+    let reported = restarted.reported.clone().unwrap();
     assert_eq!((reported.state, reported.paths), (Down, BTreeMap::new()));
-    assert_eq!(next.changes(), [""; 0]);
+    assert_eq!(restarted.changes(), [""; 0]);
 }
 
 #[test]
-fn service_without_a_path_has_the_servers_state() {
+fn service_without_a_path_has_the_state_of_the_server() {
     let mut desired = desired(&[("a", A), ("b", B), ("c", A)], Via::Both);
     desired.services[2].listen[0].ports = Ports::Range(81, 90);
     let mut fixture = Fixture::new(&desired, None);
-    fixture.run();
+    fixture.run_one_minute();
     fixture.silent = vec![A];
-    fixture.run();
+    fixture.run_one_minute();
     assert_eq!(fixture.states(), [Up, Down, Up]);
     assert_eq!(fixture.reported.as_ref().unwrap().in_service("c").state, Up);
 }

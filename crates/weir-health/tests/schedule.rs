@@ -1,4 +1,4 @@
-//! Tests when probes are due, in virtual time.
+//! Tests the times at which probes are due, in virtual time.
 
 use std::time::Duration;
 
@@ -46,16 +46,16 @@ fn slow_results_do_not_delay_later_probes() {
     let mut monitor = monitor(Probe::Tcp);
     let (mut due, mut probe) = next_probe(&mut monitor);
     for _ in 0..20 {
-        let result = due + Duration::from_millis(1500);
-        monitor.handle_result(probe.id, Outcome::passed("ok"), result);
-        let (next, next_probe) = next_probe(&mut monitor);
-        let pause = next - due;
+        let result_time = due + Duration::from_millis(1500);
+        monitor.handle_result(probe.id, Outcome::passed("ok"), result_time);
+        let (next_due, next_probe) = next_probe(&mut monitor);
+        let interval = next_due - due;
         let jitter = INTERVAL / 20;
         assert!(
-            pause >= INTERVAL - jitter && pause <= INTERVAL + jitter,
-            "{pause:?}"
+            interval >= INTERVAL - jitter && interval <= INTERVAL + jitter,
+            "{interval:?}"
         );
-        (due, probe) = (next, next_probe);
+        (due, probe) = (next_due, next_probe);
     }
 }
 
@@ -63,9 +63,9 @@ fn slow_results_do_not_delay_later_probes() {
 fn result_later_than_the_interval_schedules_the_next_probe_immediately() {
     let mut monitor = monitor(Probe::Tcp);
     let (due, probe) = next_probe(&mut monitor);
-    let result = due + 3 * INTERVAL;
-    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
-    assert_eq!(monitor.next_deadline(), Some(result));
+    let result_time = due + 3 * INTERVAL;
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result_time);
+    assert_eq!(monitor.next_deadline(), Some(result_time));
 }
 
 #[test]
@@ -74,20 +74,23 @@ fn probe_now_reruns_a_running_probe_once() {
     let mut monitor = monitor(Probe::File { path });
     let is_file = |probe: &Probe| matches!(probe, Probe::File { .. });
     let (due, probe) = next_probe(&mut monitor);
-    let changed = due + Duration::from_millis(10);
-    monitor.probe_now(is_file, changed);
+    let change_time = due + Duration::from_millis(10);
+    monitor.probe_now(is_file, change_time);
     assert_eq!(monitor.next_deadline(), None, "the probe still runs");
 
-    let result = due + Duration::from_millis(20);
-    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
-    let (rerun, probe) = next_probe(&mut monitor);
-    assert_eq!(rerun, result, "the file changed while it was read");
-    monitor.handle_result(probe.id, Outcome::passed("ok"), result);
+    let result_time = due + Duration::from_millis(20);
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result_time);
+    let (rerun_due, probe) = next_probe(&mut monitor);
+    assert_eq!(rerun_due, result_time, "the file changed while it was read");
+    monitor.handle_result(probe.id, Outcome::passed("ok"), result_time);
     let next = monitor.next_deadline().unwrap();
-    assert!(next > result + INTERVAL / 2, "only one rerun: {next:?}");
+    assert!(
+        next > result_time + INTERVAL / 2,
+        "only one rerun: {next:?}"
+    );
 
-    monitor.probe_now(is_file, result + INTERVAL / 4);
-    assert_eq!(monitor.next_deadline(), Some(result + INTERVAL / 4));
+    monitor.probe_now(is_file, result_time + INTERVAL / 4);
+    assert_eq!(monitor.next_deadline(), Some(result_time + INTERVAL / 4));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! events, no server remains in a wrong state.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
-//! network that delays results. The default is 10,000 runs; `WEIR_SOAK=1` selects 1,000,000 and `WEIR_RUNS=N` N runs;
+//! network that delays results. The default is 10,000 runs; `WEIR_SOAK=1` selects 1,000,000 runs, `WEIR_RUNS=N` N runs;
 //! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Runs are not logged; a failed run is
 //! repeated with a log.
 
@@ -44,13 +44,13 @@ struct Simulation {
     now: Duration,
     alive: [bool; SERVERS as usize],
     desired: Desired,
-    /// Results in flight.
+    /// Results in flight: the time of their arrival, the probe, and whether it passes.
     in_flight: Vec<(Duration, ProbeRequest, bool)>,
     /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
-    seen: BTreeMap<(String, String), State>,
-    /// The states at the time at which the current configuration was applied.
-    before: BTreeMap<(String, String), State>,
+    reported: BTreeMap<(String, String), State>,
+    /// Reported states at the time at which the current configuration was applied.
+    states_before_reload: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
 }
@@ -60,7 +60,7 @@ struct Simulation {
 struct Log(Option<Vec<String>>);
 
 impl Log {
-    fn note(&mut self, line: impl FnOnce() -> String) {
+    fn add(&mut self, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.0 {
             lines.push(line());
         }
@@ -79,8 +79,8 @@ impl Simulation {
             desired: Desired::default(),
             in_flight: Vec::new(),
             probed: HashSet::new(),
-            seen: BTreeMap::new(),
-            before: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            states_before_reload: BTreeMap::new(),
             results: HashMap::new(),
             log,
         };
@@ -94,9 +94,9 @@ impl Simulation {
         for name in ["a", "b"] {
             let mut pool = Pool::new(name);
             let mut numbers: Vec<u8> = (0..SERVERS).filter(|_| !self.random.one_in(4)).collect();
-            for at in (1..numbers.len()).rev() {
-                let other = self.random.below(at as u64 + 1) as usize;
-                numbers.swap(at, other);
+            for index in (1..numbers.len()).rev() {
+                let other = self.random.below(index as u64 + 1) as usize;
+                numbers.swap(index, other);
             }
             let server = |n: &u8| Server::new(address(*n).to_string(), address(*n), Some(80));
             pool.servers = numbers.iter().map(server).collect();
@@ -122,11 +122,11 @@ impl Simulation {
                 .push(Service::new(name, Forward::Nat, name));
         }
         self.desired = desired;
-        self.before.clone_from(&self.seen);
-        self.log.note(|| format!("{:?} reload", self.now));
-        let nothing = |_: &str, _: &str| None::<SavedState>;
+        self.states_before_reload.clone_from(&self.reported);
+        self.log.add(|| format!("{:?} reload", self.now));
+        let no_saved_state = |_: &str, _: &str| None::<SavedState>;
         self.monitor
-            .configure(&self.desired, &Suspended::new(), &nothing, self.now);
+            .configure(&self.desired, &Suspended::new(), &no_saved_state, self.now);
         self.drain(None);
     }
 
@@ -142,7 +142,7 @@ impl Simulation {
     fn drain(&mut self, cause: Option<(IpAddr, bool)>) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
-                Output::Probe(order) => self.launch(order),
+                Output::Probe(order) => self.start_probe(order),
                 Output::Server {
                     pool,
                     server,
@@ -151,16 +151,16 @@ impl Simulation {
                     ..
                 } => {
                     let Some(standing) = standing else {
-                        self.seen.remove(&(pool, server));
+                        self.reported.remove(&(pool, server));
                         continue;
                     };
-                    self.log.note(|| {
+                    self.log.add(|| {
                         let state = standing.state;
                         format!("{:?} {pool}/{server} {from:?} {state:?}", self.now)
                     });
                     let key = (pool, server);
                     self.check_change(&key, standing.state, from, cause);
-                    self.seen.insert(key, standing.state);
+                    self.reported.insert(key, standing.state);
                 }
             }
         }
@@ -175,41 +175,41 @@ impl Simulation {
         cause: Option<(IpAddr, bool)>,
     ) {
         let (pool, server) = key;
-        let Some(before) = self.seen.get(key).filter(|_| from.is_some()) else {
+        let Some(before) = self.reported.get(key).filter(|_| from.is_some()) else {
             return;
         };
-        let (at, known) = self.server(pool, server);
+        let (pool_config, server_config) = self.server(pool, server);
         assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
             // This is allowed only for a check that another pool already has, with the state of that check.
             let mut others = self
-                .before
+                .states_before_reload
                 .iter()
-                .filter(|((at, name), _)| at != pool && name == server);
-            let known = others.any(|(_, state)| *state == to);
-            assert!(known, "a reload changed a state: {:#?}", self.log);
+                .filter(|((other_pool, name), _)| other_pool != pool && name == server);
+            let is_known = others.any(|(_, state)| *state == to);
+            assert!(is_known, "a reload changed a state: {:#?}", self.log);
             return;
         };
         assert_eq!(
-            address, known.address,
+            address, server_config.address,
             "another server's result: {:#?}",
             self.log
         );
         assert_eq!(passed, to == State::Up, "{:#?}", self.log);
-        let timing = at.checks[0].timing;
-        let needed = match before {
+        let timing = pool_config.checks[0].timing;
+        let threshold = match before {
             State::Starting => 1,
             State::Up => timing.fall,
             State::Down => timing.rise,
         } as usize;
         // Results of at most two checks of one server alternate.
-        let results = &self.results[&known.address];
-        let last = results.iter().rev().take(2 * needed + 2);
+        let results = &self.results[&server_config.address];
+        let last = results.iter().rev().take(2 * threshold + 2);
         let matching = last.filter(|result| **result == passed).count();
-        assert!(matching >= needed, "too early: {:#?}", self.log);
+        assert!(matching >= threshold, "too early: {:#?}", self.log);
     }
 
-    fn launch(&mut self, request: ProbeRequest) {
+    fn start_probe(&mut self, request: ProbeRequest) {
         let alive = self.alive[usize::from(match request.target.address {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(_) => unreachable!("all servers are IPv4"),
@@ -222,16 +222,18 @@ impl Simulation {
     /// Advances time to `until`, processing events in order.
     fn run(&mut self, until: Duration) {
         loop {
-            let deliver = self
+            let next_result = self
                 .in_flight
                 .iter()
                 .enumerate()
-                .min_by_key(|(_, (at, ..))| *at)
-                .map(|(index, (at, ..))| (*at, index));
+                .min_by_key(|(_, (due, ..))| *due)
+                .map(|(index, (due, ..))| (*due, index));
             let timer = self.monitor.next_deadline();
-            match (deliver, timer) {
-                (Some((at, index)), timer) if at <= until && timer.is_none_or(|due| at <= due) => {
-                    self.now = self.now.max(at);
+            match (next_result, timer) {
+                (Some((due, index)), timer)
+                    if due <= until && timer.is_none_or(|deadline| due <= deadline) =>
+                {
+                    self.now = self.now.max(due);
                     self.deliver(index);
                 }
                 (_, Some(due)) if due <= until => {
@@ -289,22 +291,26 @@ impl Simulation {
         let until = self.now + longest;
         self.run(until);
         for pool in &self.desired.pools {
-            for (server, n) in pool.servers.iter().map(|server| (server, server.address)) {
-                let IpAddr::V4(v4) = n else { continue };
+            for (server, server_address) in
+                pool.servers.iter().map(|server| (server, server.address))
+            {
+                let IpAddr::V4(v4) = server_address else {
+                    continue;
+                };
                 let alive = self.alive[usize::from(v4.octets()[3])];
                 let view = self.monitor.view(&pool.name, &server.name, None);
                 let state = view.map(|view| view.standing.state);
-                let wanted = if alive { State::Up } else { State::Down };
+                let expected = if alive { State::Up } else { State::Down };
                 assert_eq!(
                     state,
-                    Some(wanted),
+                    Some(expected),
                     "{}/{}: {:#?}",
                     pool.name,
                     server.name,
                     self.log
                 );
-                let seen = self.seen.get(&(pool.name.clone(), server.name.clone()));
-                assert_eq!(seen.copied(), state, "reported: {:#?}", self.log);
+                let reported = self.reported.get(&(pool.name.clone(), server.name.clone()));
+                assert_eq!(reported.copied(), state, "reported: {:#?}", self.log);
             }
         }
     }
@@ -325,7 +331,7 @@ fn run(seed: u64, log: Log) {
                 let (now, alive) = (simulation.now, simulation.alive[n]);
                 simulation
                     .log
-                    .note(|| format!("{now:?} server {n} alive: {alive}"));
+                    .add(|| format!("{now:?} server {n} alive: {alive}"));
             }
         }
     }
@@ -373,5 +379,5 @@ fn servers_reach_their_correct_state_in_any_order_at_length() {
         repeat(failed);
         panic!("WEIR_SEED={failed} failed once but not when repeated");
     }
-    assert!(next.into_inner() >= runs, "every seed had its run");
+    assert!(next.into_inner() >= runs, "not every seed was run");
 }

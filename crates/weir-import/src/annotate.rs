@@ -1,4 +1,4 @@
-//! Comments in the output: the comments of the input, and the lost lines, each before the table that it belongs to.
+//! Adds comments to the output: the comments of the input and the lost lines, each before the table that it belongs to.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,39 +7,39 @@ use crate::document::{Document, Text};
 use crate::note::{Notes, Position};
 
 /// Returns the text with comments before the tables that they belong to, and a summary at its end. A lost line is
-/// written before the table that the lines around it became.
+/// written before the last table whose source precedes it, or before the first table.
 pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> String {
     let starts: Vec<(usize, Position)> = text
         .spans
         .iter()
         .filter(|(_, path)| path.len() == 1)
-        .map(|(span, path)| (span.start, document.tables[path[0]].from.whole_line()))
+        .map(|(span, path)| (span.start, document.tables[path[0]].position.whole_line()))
         .collect();
-    let mut before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    // The first table of each line.
-    let mut first: BTreeMap<Position, usize> = BTreeMap::new();
-    for (start, from) in &starts {
+    let mut comments_before: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    // Offset of the first table of each line.
+    let mut first_tables: BTreeMap<Position, usize> = BTreeMap::new();
+    for (start, line_position) in &starts {
         // One line can become several tables.
-        if let Entry::Vacant(vacant) = first.entry(*from) {
+        if let Entry::Vacant(vacant) = first_tables.entry(*line_position) {
             vacant.insert(*start);
-            let comments = notes.comments_before(*from);
-            before.entry(*start).or_default().extend(comments);
+            let comments = notes.comments_before(*line_position);
+            comments_before.entry(*start).or_default().extend(comments);
         }
     }
     let lost = notes.lost();
     for (position, note) in &lost {
-        let nearest = first.range(..=*position).next_back();
+        let nearest = first_tables.range(..=*position).next_back();
         let nearest = nearest.map(|(_, start)| *start);
-        let offset = nearest.or(starts.first().map(|it| it.0));
+        let offset = nearest.or(starts.first().map(|start| start.0));
         let offset = offset.unwrap_or(text.text.len());
-        before
+        comments_before
             .entry(offset)
             .or_default()
             .push(format!("LOST {note}"));
     }
     let mut out = String::with_capacity(text.text.len());
     let mut written = 0;
-    for (start, comments) in before {
+    for (start, comments) in comments_before {
         out.push_str(&text.text[written..start]);
         written = start;
         for comment in comments {
@@ -51,7 +51,7 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
         if !out.is_empty() && !out.ends_with("\n\n") {
             out.push('\n');
         }
-        let lines = lost.iter().map(|(at, _)| at.line().to_string());
+        let lines = lost.iter().map(|(position, _)| position.line().to_string());
         let mut lines: Vec<String> = lines.collect();
         lines.dedup();
         push_comment(
@@ -65,7 +65,7 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
     out
 }
 
-/// Adds a comment; control characters other than tabs are not allowed in one.
+/// Appends a comment line. TOML allows no control characters except tabs in comments, so others are removed.
 fn push_comment(out: &mut String, text: &str) {
     let is_allowed = |c: &char| !c.is_control() || *c == '\t';
     let text: String = text.chars().filter(is_allowed).collect();

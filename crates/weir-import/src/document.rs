@@ -21,11 +21,12 @@ pub(crate) enum Value {
     Table(Vec<Entry>),
 }
 
-/// A value and the line it comes from; `None` = the line of the enclosing value or table.
+/// A value and its source line.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) value: Value,
-    pub(crate) from: Option<Position>,
+    /// Source line; `None` = the line of the enclosing value or table.
+    pub(crate) position: Option<Position>,
     /// Marked for removal.
     pub(crate) removed: bool,
 }
@@ -46,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) item: Item,
     /// The enclosing value or table is removed if this key is removed.
     pub(crate) essential: bool,
-    /// The value to use if the first one is rejected.
+    /// The value to use if the original value is rejected.
     pub(crate) fallback: Option<Value>,
 }
 
@@ -55,12 +56,12 @@ pub(crate) struct Entry {
 pub(crate) struct Table {
     pub(crate) path: Vec<String>,
     pub(crate) repeated: bool,
-    pub(crate) from: Position,
+    pub(crate) position: Position,
     pub(crate) entries: Vec<Entry>,
-    /// For a route: the status that it responds with if a part that it requires is rejected. Without it, requests
-    /// would reach the next route.
+    /// For a route: the status of a response that replaces its action if a required part of the route is rejected.
+    /// Without this response, its requests would match a later route.
     pub(crate) refusal: Option<u64>,
-    /// Lines that depend on this table, in addition to those of its entries.
+    /// Source lines that depend on this table, in addition to the lines of its entries.
     pub(crate) covers: Vec<Position>,
     pub(crate) removed: bool,
 }
@@ -74,14 +75,14 @@ pub(crate) struct Document {
 /// Indices that lead to a value: table, entry, then list items and table entries in turn.
 pub(crate) type Path = Vec<usize>;
 
-/// A part of the text, and the value that it shows.
+/// A byte range of the text, and the path of the value that it contains.
 pub(crate) type Span = (Range<usize>, Path);
 
 /// A document as text, with the span of each part.
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) spans: Vec<Span>,
-    /// The span of each table, and the range of `spans` that it contains.
+    /// The byte range of each table in the text, and the range of its parts in `spans`.
     tables: Vec<(Range<usize>, Range<usize>)>,
 }
 
@@ -135,10 +136,10 @@ impl From<Vec<String>> for Value {
 }
 
 impl Item {
-    pub(crate) fn new(value: impl Into<Value>, from: Option<Position>) -> Self {
+    pub(crate) fn new(value: impl Into<Value>, position: Option<Position>) -> Self {
         Self {
             value: value.into(),
-            from,
+            position,
             removed: false,
         }
     }
@@ -146,8 +147,8 @@ impl Item {
 
 impl Entry {
     /// Returns a key that comes from the given line.
-    pub(crate) fn new(key: &'static str, value: impl Into<Value>, from: Position) -> Self {
-        Self::with_source(key, value, Some(from))
+    pub(crate) fn new(key: &'static str, value: impl Into<Value>, position: Position) -> Self {
+        Self::with_source(key, value, Some(position))
     }
 
     /// Returns a key that comes from the line of its enclosing value or table.
@@ -155,10 +156,10 @@ impl Entry {
         Self::with_source(key, value, None)
     }
 
-    fn with_source(key: &'static str, value: impl Into<Value>, from: Option<Position>) -> Self {
+    fn with_source(key: &'static str, value: impl Into<Value>, position: Option<Position>) -> Self {
         Self {
             key,
-            item: Item::new(value, from),
+            item: Item::new(value, position),
             essential: false,
             fallback: None,
         }
@@ -170,7 +171,7 @@ impl Entry {
         self
     }
 
-    /// Sets the value to use if the first one is rejected.
+    /// Sets the value to use if the original value is rejected.
     pub(crate) fn or(mut self, fallback: impl Into<Value>) -> Self {
         self.fallback = Some(fallback.into());
         self
@@ -178,11 +179,11 @@ impl Entry {
 }
 
 impl Table {
-    pub(crate) fn new(path: &[&str], from: Position) -> Self {
+    pub(crate) fn new(path: &[&str], position: Position) -> Self {
         Self {
             path: path.iter().map(|part| (*part).to_owned()).collect(),
             repeated: false,
-            from,
+            position,
             entries: Vec::new(),
             refusal: None,
             covers: Vec::new(),
@@ -221,7 +222,7 @@ impl Document {
         self.tables.push(table);
     }
 
-    /// Returns a name that no table `[kind.NAME]` has: `wanted`, with a number appended if necessary.
+    /// Returns a name for a new table `[kind.NAME]`: `wanted`, with a number appended if it is taken.
     pub(crate) fn free_name(&self, kind: &str, wanted: &str) -> String {
         numbered(wanted, |name| {
             let mut tables = self.tables.iter();
@@ -231,58 +232,58 @@ impl Document {
 
     /// Renders the document as TOML.
     pub(crate) fn render(&self) -> Text {
-        let mut writer = Text {
+        let mut text = Text {
             text: String::new(),
             spans: Vec::new(),
             tables: Vec::new(),
         };
-        for (at, table) in self.tables.iter().enumerate() {
-            writer.table(at, table);
+        for (index, table) in self.tables.iter().enumerate() {
+            text.write_table(index, table);
         }
-        writer
+        text
     }
 }
 
 impl Text {
-    /// Records that the text from `start` on shows the value at `path`.
-    fn mark(&mut self, start: usize, path: &[usize]) {
+    /// Records that the text from `start` to its end contains the value at `path`.
+    fn record_span(&mut self, start: usize, path: &[usize]) {
         self.spans.push((start..self.text.len(), path.to_vec()));
     }
 
-    fn table(&mut self, at: usize, table: &Table) {
+    fn write_table(&mut self, table_index: usize, table: &Table) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let (start, first) = (self.text.len(), self.spans.len());
+        let (start, first_span) = (self.text.len(), self.spans.len());
         let header = weir_config::header(&table.path);
         let _ = match table.repeated {
             true => writeln!(self.text, "[{header}]"),
             false => writeln!(self.text, "{header}"),
         };
         for (index, entry) in table.entries.iter().enumerate() {
-            let here = [at, index];
+            let path = [table_index, index];
             let start = self.text.len();
             let _ = write!(self.text, "{} = ", entry.key);
-            let long = entry.key == "servers";
-            self.value(&entry.item.value, &here, long);
-            self.mark(start, &here);
+            let multiline = entry.key == "servers";
+            self.write_value(&entry.item.value, &path, multiline);
+            self.record_span(start, &path);
             self.text.push('\n');
         }
-        self.mark(start, &[at]);
-        let spans = first..self.spans.len();
+        self.record_span(start, &[table_index]);
+        let spans = first_span..self.spans.len();
         self.tables.push((start..self.text.len(), spans));
     }
 
     /// Returns the index of the table at a byte offset of the text, and the spans of the table and its parts.
-    pub(crate) fn table_at(&self, at: usize) -> Option<(usize, &[Span])> {
-        let table = self.tables.partition_point(|(span, _)| span.end <= at);
-        let (span, parts) = self.tables.get(table)?;
-        span.contains(&at)
-            .then(|| (table, &self.spans[parts.clone()]))
+    pub(crate) fn table_at(&self, offset: usize) -> Option<(usize, &[Span])> {
+        let index = self.tables.partition_point(|(span, _)| span.end <= offset);
+        let (span, parts) = self.tables.get(index)?;
+        span.contains(&offset)
+            .then(|| (index, &self.spans[parts.clone()]))
     }
 
-    /// Writes a value; a `long` list has one item per line.
-    fn value(&mut self, value: &Value, path: &[usize], long: bool) {
+    /// Writes a value; a `multiline` list has one item per line.
+    fn write_value(&mut self, value: &Value, path: &[usize], multiline: bool) {
         match value {
             Value::Text(text) => self.text.push_str(&weir_config::string(text)),
             Value::Integer(number) => {
@@ -296,21 +297,21 @@ impl Text {
             }
             Value::List(items) => {
                 self.text.push('[');
-                for (at, item) in items.iter().enumerate() {
-                    match (long, at) {
+                for (index, item) in items.iter().enumerate() {
+                    match (multiline, index) {
                         (true, _) => self.text.push_str("\n  "),
                         (false, 0) => {}
                         (false, _) => self.text.push_str(", "),
                     }
-                    let here = [path, &[at]].concat();
+                    let item_path = [path, &[index]].concat();
                     let start = self.text.len();
-                    self.value(&item.value, &here, false);
-                    self.mark(start, &here);
-                    if long {
+                    self.write_value(&item.value, &item_path, false);
+                    self.record_span(start, &item_path);
+                    if multiline {
                         self.text.push(',');
                     }
                 }
-                self.text.push_str(if long && !items.is_empty() {
+                self.text.push_str(if multiline && !items.is_empty() {
                     "\n]"
                 } else {
                     "]"
@@ -318,15 +319,15 @@ impl Text {
             }
             Value::Table(entries) => {
                 self.text.push_str("{ ");
-                for (at, entry) in entries.iter().enumerate() {
-                    if at > 0 {
+                for (index, entry) in entries.iter().enumerate() {
+                    if index > 0 {
                         self.text.push_str(", ");
                     }
-                    let here = [path, &[at]].concat();
+                    let item_path = [path, &[index]].concat();
                     let start = self.text.len();
                     let _ = write!(self.text, "{} = ", entry.key);
-                    self.value(&entry.item.value, &here, false);
-                    self.mark(start, &here);
+                    self.write_value(&entry.item.value, &item_path, false);
+                    self.record_span(start, &item_path);
                 }
                 self.text.push_str(" }");
             }
@@ -334,21 +335,23 @@ impl Text {
     }
 }
 
-/// Calls `visit` with every source line of keys and values.
-pub(crate) fn positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
+/// Calls `visit` with the source line of each key and value that has one.
+pub(crate) fn visit_positions(entries: &[Entry], visit: &mut dyn FnMut(Position)) {
     for entry in entries {
-        positions_of(&entry.item, visit);
+        visit_item_positions(&entry.item, visit);
     }
 }
 
-/// Calls `visit` with every source line of a value.
-pub(crate) fn positions_of(item: &Item, visit: &mut dyn FnMut(Position)) {
-    if let Some(position) = item.from {
+/// Calls `visit` with the source lines of a value and its parts.
+pub(crate) fn visit_item_positions(item: &Item, visit: &mut dyn FnMut(Position)) {
+    if let Some(position) = item.position {
         visit(position);
     }
     match &item.value {
-        Value::List(items) => items.iter().for_each(|inner| positions_of(inner, visit)),
-        Value::Table(entries) => positions(entries, visit),
+        Value::List(items) => items
+            .iter()
+            .for_each(|inner| visit_item_positions(inner, visit)),
+        Value::Table(entries) => visit_positions(entries, visit),
         _ => {}
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Fields {
     set: Vec<(String, String, Position)>,
     add: Vec<(String, String, Position)>,
     remove: Vec<(String, Position)>,
-    /// Fields in lower case, and the statuses of the responses that get them.
+    /// Field names in lower case, and the statuses of the responses that get these fields.
     statuses: BTreeMap<String, &'static str>,
 }
 
@@ -23,9 +23,9 @@ impl Fields {
     }
 
     /// Returns whether the field is set.
-    pub(crate) fn sets(&self, name: &str) -> bool {
+    pub(crate) fn is_set(&self, name: &str) -> bool {
         let mut set = self.set.iter();
-        set.any(|(known, ..)| known.eq_ignore_ascii_case(name))
+        set.any(|(existing, ..)| existing.eq_ignore_ascii_case(name))
     }
 
     /// Removes the field.
@@ -43,7 +43,7 @@ impl Fields {
         position: Position,
     ) {
         self.set(name, value, position);
-        self.limit_to(name, statuses);
+        self.limit_to_statuses(name, statuses);
     }
 
     /// Adds a field to responses with these statuses; `None` = all.
@@ -55,11 +55,12 @@ impl Fields {
         position: Position,
     ) {
         self.add(name, value, position);
-        self.limit_to(name, statuses);
+        self.limit_to_statuses(name, statuses);
     }
 
-    /// Adds fields to responses with `statuses`, and limits the fields added so far to the `other_statuses`. A field
-    /// that is in both with the same value is sent with all of them. Returns the names of fields with different values.
+    /// Adds fields to responses with `statuses`, and limits the existing fields to `other_statuses`. An existing field
+    /// with the same value is sent with all statuses. Returns the names of the fields that are not added because they
+    /// exist with a different value.
     pub(crate) fn replace_for(
         &mut self,
         statuses: &'static str,
@@ -75,17 +76,22 @@ impl Fields {
         let (mut different, mut new) = (Vec::new(), Vec::new());
         for (name, value, position) in fields {
             let lower = name.to_ascii_lowercase();
-            match existing.iter().find(|(known, _)| *known == lower) {
+            match existing
+                .iter()
+                .find(|(existing_name, _)| *existing_name == lower)
+            {
                 None => new.push((name, value, *position)),
-                Some((_, known)) if known != value => different.push(name.clone()),
+                Some((_, existing_value)) if existing_value != value => {
+                    different.push(name.clone())
+                }
                 Some(_) => {}
             }
         }
         for (name, value) in existing {
-            let stays = fields
+            let is_unchanged = fields
                 .iter()
                 .any(|(other, text, _)| other.eq_ignore_ascii_case(&name) && *text == value);
-            if !stays {
+            if !is_unchanged {
                 self.statuses.entry(name).or_insert(other_statuses);
             }
         }
@@ -95,7 +101,7 @@ impl Fields {
         different
     }
 
-    fn limit_to(&mut self, name: &str, statuses: Option<&'static str>) {
+    fn limit_to_statuses(&mut self, name: &str, statuses: Option<&'static str>) {
         if let Some(statuses) = statuses {
             self.statuses.insert(name.to_ascii_lowercase(), statuses);
         }
@@ -116,15 +122,15 @@ impl Fields {
             .retain(|(existing, _)| !existing.eq_ignore_ascii_case(name));
     }
 
-    fn merge(&mut self, later: &Self) {
-        for (name, value, position) in &later.set {
+    fn merge(&mut self, edits: &Self) {
+        for (name, value, position) in &edits.set {
             self.set(name, value, *position);
         }
-        for (name, position) in &later.remove {
+        for (name, position) in &edits.remove {
             self.remove(name, *position);
         }
-        self.add.extend(later.add.iter().cloned());
-        self.statuses.extend(later.statuses.clone());
+        self.add.extend(edits.add.iter().cloned());
+        self.statuses.extend(edits.statuses.clone());
     }
 
     fn entries(&self, set: &'static str, add: &'static str, remove: &'static str) -> Vec<Entry> {
@@ -168,10 +174,11 @@ pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, S
     if path.starts_with('/') {
         return Some((regex.to_owned(), path.to_owned()));
     }
-    let ends = regex.ends_with(')') || regex.ends_with(")$");
-    let plain = regex.matches('(').count() == 1 && !regex.contains(['|', '\\']);
-    let whole = path.starts_with("{1}") && ends && plain && regex.contains("(/");
-    whole.then(|| (regex.replacen("(/", "/(", 1), format!("/{path}")))
+    let ends_with_group = regex.ends_with(')') || regex.ends_with(")$");
+    let is_plain = regex.matches('(').count() == 1 && !regex.contains(['|', '\\']);
+    let is_whole_tail =
+        path.starts_with("{1}") && ends_with_group && is_plain && regex.contains("(/");
+    is_whole_tail.then(|| (regex.replacen("(/", "/(", 1), format!("/{path}")))
 }
 
 /// Header and path changes of a route.
@@ -186,7 +193,7 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
-    /// Returns whether nothing is changed.
+    /// Returns whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -194,12 +201,12 @@ impl Edits {
     /// Adds keys, replacing those with the same names.
     pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
         self.keys
-            .retain(|known| keys.iter().all(|key| key.key != known.key));
+            .retain(|existing| keys.iter().all(|key| key.key != existing.key));
         self.keys.extend(keys.iter().cloned());
     }
 
-    /// Combines these changes with those of a level closer to the servers: requests pass this level first, responses
-    /// pass it last.
+    /// Combines these changes with those of a level closer to the servers: requests pass this level first, and
+    /// responses pass it last.
     pub(crate) fn then(&self, nearer: &Self) -> Self {
         let mut both = nearer.clone();
         both.request = self.request.clone();
@@ -208,9 +215,9 @@ impl Edits {
         if both.rewrites.is_empty() {
             both.rewrites.clone_from(&self.rewrites);
         }
-        let outer = self.keys.iter();
-        let missing = |key: &&Entry| nearer.keys.iter().all(|known| known.key != key.key);
-        both.keys.extend(outer.filter(missing).cloned());
+        let outer_keys = self.keys.iter();
+        let is_missing = |key: &&Entry| nearer.keys.iter().all(|existing| existing.key != key.key);
+        both.keys.extend(outer_keys.filter(is_missing).cloned());
         both
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Provides files, names and environment variables.
+/// Source of files, host and service names, and environment variables.
 pub trait Environment {
     /// Returns the text of a file.
     ///
@@ -21,7 +21,7 @@ pub trait Environment {
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
     /// Returns the host's name.
     fn host_name(&self) -> String;
-    /// Returns the value of an environment variable; `None` if it is not set, or unknown.
+    /// Returns the value of an environment variable; `None` if it is not set or cannot be read.
     fn variable(&self, name: &str) -> Option<String>;
 }
 

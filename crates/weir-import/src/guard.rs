@@ -1,7 +1,7 @@
 //! Lines of haproxy.cfg and nginx.conf that keep clients out. Losing such a line is a security problem, not only a
 //! missing feature.
 //!
-//! Doubtful entries are in the lists: a superfluous entry costs the operator a look, a missing one may admit clients.
+//! In doubt, a keyword is listed: a superfluous entry costs the operator a look, a missing entry may admit clients.
 
 /// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[
@@ -14,7 +14,7 @@ const ACTIONS: &[&str] = &[
     "wait-for-handshake",
 ];
 
-/// haproxy keywords that reject requests by themselves, including those of old versions.
+/// haproxy keywords that reject or allow requests without an action, including those of old versions.
 const REJECTING: &[&str] = &[
     "block",
     "reqdeny",
@@ -28,32 +28,34 @@ const REJECTING: &[&str] = &[
 ];
 
 /// Options of `bind` and `server` that verify the peer's certificate.
-pub(crate) const CERTIFICATES: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
+pub(crate) const CERTIFICATE_OPTIONS: &[&str] = &["crl-file", "ca-verify-file", "verifyhost"];
 
-/// Returns whether a line of haproxy.cfg keeps clients out, or selects by a condition what they reach.
-pub(crate) fn haproxy(words: &[String]) -> bool {
+/// Returns whether a line of haproxy.cfg keeps clients out, or selects their backend by a condition.
+pub(crate) fn is_haproxy_guard(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let Some(keyword) = words.next() else {
         return false;
     };
-    let rest: Vec<&str> = words.collect();
-    let condition = rest
+    let arguments: Vec<&str> = words.collect();
+    let condition = arguments
         .iter()
         .position(|word| matches!(*word, "if" | "unless"));
-    let (what, condition) = rest.split_at(condition.unwrap_or(rest.len()));
+    let (action, condition) = arguments.split_at(condition.unwrap_or(arguments.len()));
     match keyword {
         "http-request"
         | "http-response"
         | "http-after-response"
         | "tcp-request"
         | "tcp-response" => {
-            // `tcp-request` has the processing stage first: connection, session, content.
+            // In `tcp-request` and `tcp-response`, the processing stage precedes the action: connection, session,
+            // content.
             let action_words = if keyword.starts_with("tcp-") { 2 } else { 1 };
             let is_action = |word: &&str| ACTIONS.contains(word);
-            // A field that servers trust, and that clients could also send.
-            let trusted = what.first() == Some(&"del-header") && keyword == "http-request"
-                || what.iter().any(|word| word.contains("ssl_c_"));
-            what.iter().take(action_words).any(is_action) || trusted
+            // A field that servers may trust, although clients can send it too.
+            let sets_trusted_field = action.first() == Some(&"del-header")
+                && keyword == "http-request"
+                || action.iter().any(|word| word.contains("ssl_c_"));
+            action.iter().take(action_words).any(is_action) || sets_trusted_field
         }
         "use_backend" => !condition.is_empty(),
         keyword => REJECTING.contains(&keyword),
@@ -91,9 +93,9 @@ const DIRECTIVES: &[&str] = &[
     "proxy_ssl_crl",
 ];
 
-/// Returns whether a directive of nginx.conf keeps clients out; a `return` does with certain statuses.
-pub(crate) fn nginx(words: &[String]) -> bool {
-    let word = |at: usize| words.get(at).map_or("", String::as_str);
+/// Returns whether a directive of nginx.conf keeps clients out; `return` does so with certain statuses.
+pub(crate) fn is_nginx_guard(words: &[String]) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {
         "return" => matches!(
             word(1),
@@ -104,8 +106,8 @@ pub(crate) fn nginx(words: &[String]) -> bool {
 }
 
 /// Returns whether a directive of a location rejects some clients before nginx looks for content.
-pub(crate) fn nginx_rejects(words: &[String]) -> bool {
-    const BY_ITSELF: &[&str] = &[
+pub(crate) fn rejects_before_content(words: &[String]) -> bool {
+    const REJECTING_DIRECTIVES: &[&str] = &[
         "deny",
         "internal",
         "limit_except",
@@ -115,10 +117,10 @@ pub(crate) fn nginx_rejects(words: &[String]) -> bool {
         "auth_jwt",
         "ssl_verify_client",
     ];
-    nginx(words)
+    is_nginx_guard(words)
         && words
             .first()
-            .is_some_and(|keyword| BY_ITSELF.contains(&keyword.as_str()))
+            .is_some_and(|keyword| REJECTING_DIRECTIVES.contains(&keyword.as_str()))
 }
 
 #[cfg(test)]
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_are_recognized() {
+    fn lines_that_restrict_clients_are_guards() {
         for line in [
             "http-request deny if { path_beg /admin } !internal",
             "http-request deny deny_status 429",
@@ -144,7 +146,7 @@ mod tests {
             "use_backend admin if internal",
             "reqideny ^x",
         ] {
-            assert!(haproxy(&words(line)), "{line}");
+            assert!(is_haproxy_guard(&words(line)), "{line}");
         }
         for line in [
             "http-request set-header X-Deny auth",
@@ -152,7 +154,7 @@ mod tests {
             "use_backend %[req.hdr(host)]",
             "balance roundrobin",
         ] {
-            assert!(!haproxy(&words(line)), "{line}");
+            assert!(!is_haproxy_guard(&words(line)), "{line}");
         }
         for line in [
             "deny all",
@@ -161,7 +163,7 @@ mod tests {
             "return 403",
             "limit_req zone=a",
         ] {
-            assert!(nginx(&words(line)), "{line}");
+            assert!(is_nginx_guard(&words(line)), "{line}");
         }
         for line in [
             "auth_basic off",
@@ -169,7 +171,7 @@ mod tests {
             "return 301 https://x",
             "root /srv",
         ] {
-            assert!(!nginx(&words(line)), "{line}");
+            assert!(!is_nginx_guard(&words(line)), "{line}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The lists are short on purpose: a missing entry only costs the operator a look.
 
-/// Keywords that weir.toml has no equivalent for, with the reason given in their note.
+/// Keywords without an equivalent in weir.toml, and the reason given in their note.
 pub(crate) struct Unsupported {
     pub(crate) reason: &'static str,
     /// Losing these changes what clients or servers see.
@@ -12,8 +12,11 @@ pub(crate) struct Unsupported {
     pub(crate) inert: &'static [&'static str],
 }
 
-/// Returns the entry of an unsupported keyword.
-pub(crate) fn find(table: &'static [Unsupported], keyword: &str) -> Option<&'static Unsupported> {
+/// Returns the entry of an unsupported keyword; `None` = not in the table.
+pub(crate) fn find_unsupported(
+    table: &'static [Unsupported],
+    keyword: &str,
+) -> Option<&'static Unsupported> {
     let mut entries = table.iter();
     entries.find(|it| it.visible.contains(&keyword) || it.inert.contains(&keyword))
 }
@@ -66,7 +69,7 @@ const LDIRECTORD: &[&str] = &[
     "callback",
 ];
 
-/// haproxy keywords about processes, logs, statistics and tuning; settings that a backend has from its frontends;
+/// haproxy keywords about processes, logs, statistics and tuning; settings that a backend takes from its frontends;
 /// ACLs, because the rules that use them have notes.
 const HAPROXY: &[&str] = &[
     "acl",
@@ -154,7 +157,7 @@ const HAPROXY: &[&str] = &[
     "zero-warning",
 ];
 
-/// Prefixes of haproxy keywords of the same kind.
+/// Prefixes of haproxy keywords about tuning, statistics and device detection.
 const HAPROXY_PREFIXES: &[&str] = &[
     "tune.",
     "profiling.",
@@ -164,7 +167,7 @@ const HAPROXY_PREFIXES: &[&str] = &[
     "wurfl-",
 ];
 
-/// haproxy options of the same kind, enabled or not.
+/// haproxy options about logs, connection reuse and tuning, enabled or not.
 const HAPROXY_OPTIONS: &[&str] = &[
     "httplog",
     "tcplog",
@@ -239,7 +242,7 @@ const NGINX: &[&str] = &[
 ];
 
 /// Returns whether a line of keepalived.conf is inert; `global_defs` are the keywords of that block.
-pub(crate) fn keepalived(words: &[String], global_defs: &[Unsupported]) -> bool {
+pub(crate) fn is_inert_keepalived_line(words: &[String], global_defs: &[Unsupported]) -> bool {
     let keyword = words.first().map_or("", String::as_str);
     let has_suffix = KEEPALIVED_SUFFIXES
         .iter()
@@ -251,13 +254,13 @@ pub(crate) fn keepalived(words: &[String], global_defs: &[Unsupported]) -> bool 
 }
 
 /// Returns whether a directive of ldirectord.cf is inert.
-pub(crate) fn ldirectord(name: &str) -> bool {
+pub(crate) fn is_inert_ldirectord_directive(name: &str) -> bool {
     LDIRECTORD.contains(&name)
 }
 
 /// Returns whether a line of haproxy.cfg is inert.
-pub(crate) fn haproxy(words: &[String]) -> bool {
-    let word = |at: usize| words.get(at).map_or("", String::as_str);
+pub(crate) fn is_inert_haproxy_line(words: &[String]) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {
         "mode" => matches!(word(1), "http" | "tcp"),
         "option" => HAPROXY_OPTIONS.contains(&word(1)),
@@ -277,10 +280,10 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
     }
 }
 
-/// Returns whether a directive of nginx.conf is inert, or sets a field that a proxy service sends to servers by itself.
+/// Returns whether a directive of nginx.conf is inert, or sets a header field that a proxy service sets anyway.
 /// `http` are the keywords of `http` and its blocks.
-pub(crate) fn nginx(words: &[String], http: &[Unsupported]) -> bool {
-    let word = |at: usize| words.get(at).map_or("", String::as_str);
+pub(crate) fn is_inert_nginx_directive(words: &[String], http: &[Unsupported]) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
     match word(0) {
         "proxy_set_header" => {
             let name = word(1).to_ascii_lowercase();

@@ -13,11 +13,11 @@ use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time;
 
-/// A value and its source line; `None` = implied by its enclosing value.
+/// A value and its source line; `None` = no line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sourced<T> {
     pub(crate) value: T,
-    pub(crate) from: Option<Position>,
+    pub(crate) position: Option<Position>,
 }
 
 /// Encapsulation of the `TUN` method.
@@ -36,20 +36,20 @@ pub(crate) struct Method {
     pub(crate) tunnel: Option<Encapsulation>,
 }
 
-/// Persistence: `-p` and `-M` of IPVS.
+/// Persistence: `-p` and `-M` of ipvsadm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Persistent {
-    pub(crate) from: Position,
+pub(crate) struct Persistence {
+    pub(crate) position: Position,
     pub(crate) seconds: u64,
     /// Prefix length, in the service's address family.
     pub(crate) mask: Option<(u8, Position)>,
     pub(crate) ipv6: bool,
 }
 
-/// A real server.
+/// A real server of a virtual service.
 #[derive(Clone, Debug)]
-pub(crate) struct Real {
-    pub(crate) from: Position,
+pub(crate) struct RealServer {
+    pub(crate) position: Position,
     pub(crate) address: IpAddr,
     /// 0 = none given.
     pub(crate) port: u16,
@@ -62,8 +62,8 @@ pub(crate) struct Real {
 
 /// A virtual service.
 #[derive(Clone, Debug)]
-pub(crate) struct Virtual {
-    pub(crate) from: Position,
+pub(crate) struct VirtualService {
+    pub(crate) position: Position,
     pub(crate) name: String,
     pub(crate) listen: Vec<(String, Position)>,
     /// The single port of the service; 0 = any, several, or a firewall mark.
@@ -71,20 +71,20 @@ pub(crate) struct Virtual {
     pub(crate) method: Sourced<Method>,
     pub(crate) scheduler: Sourced<String>,
     pub(crate) flags: Vec<(String, Position)>,
-    pub(crate) persistent: Option<Persistent>,
+    pub(crate) persistent: Option<Persistence>,
     pub(crate) one_packet: Option<Position>,
-    pub(crate) reals: Vec<Real>,
-    pub(crate) sorry: Option<Real>,
+    pub(crate) real_servers: Vec<RealServer>,
+    pub(crate) sorry: Option<RealServer>,
     pub(crate) quorum: Option<(u64, Position)>,
     pub(crate) hysteresis: Option<(u64, Position)>,
-    /// All of its source lines.
+    /// All source lines of the service.
     pub(crate) lines: Vec<Position>,
 }
 
 /// Maximum number of listeners that become separate services.
 pub(crate) const SERVICES_MAX: usize = 64;
 
-impl Virtual {
+impl VirtualService {
     /// Returns the listeners of each service in weir.toml. With persistence, each listener becomes a service, because
     /// in IPVS each address of a group has its own persistence.
     fn services(&self) -> std::slice::Chunks<'_, (String, Position)> {
@@ -97,7 +97,7 @@ impl Virtual {
     }
 }
 
-/// The document under construction, and what its tables share.
+/// The document under construction, and the names and checks that its tables share.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) names: UniqueNames,
@@ -109,15 +109,18 @@ pub(crate) struct Writer {
 }
 
 impl<T> Sourced<T> {
-    pub(crate) fn at(value: T, from: Position) -> Self {
+    pub(crate) fn at(value: T, position: Position) -> Self {
         Self {
             value,
-            from: Some(from),
+            position: Some(position),
         }
     }
 
     pub(crate) const fn implied(value: T) -> Self {
-        Self { value, from: None }
+        Self {
+            value,
+            position: None,
+        }
     }
 }
 
@@ -133,59 +136,59 @@ impl Method {
 
 impl Writer {
     /// Writes a virtual service: its pool, checks and services. Returns the pool's name.
-    pub(crate) fn write(&mut self, mut spec: Virtual, notes: &mut Notes) -> String {
-        let name = self.names.take(&spec.name);
+    pub(crate) fn write(&mut self, mut spec: VirtualService, notes: &mut Notes) -> String {
+        let name = self.names.claim(&spec.name);
         remove_duplicates(&mut spec, notes);
         set_check_ports(&mut spec);
-        let mut pool = Table::new(&["pool", &name], spec.from);
-        scheduler(&mut pool, &spec, notes);
-        let shared = shared_probes(&spec.reals);
+        let mut pool = Table::new(&["pool", &name], spec.position);
+        push_scheduler(&mut pool, &spec, notes);
+        let shared = shared_probes(&spec.real_servers);
         let mut servers = Vec::new();
-        for real in &spec.reals {
-            let mut entries = server(real, &spec, notes);
+        for real in &spec.real_servers {
+            let mut entries = server_entries(real, &spec, notes);
             if shared.is_none() && !real.probes.is_empty() {
                 let names: Vec<Item> = real
                     .probes
                     .iter()
-                    .map(|probe| Item::new(self.check(&name, probe), Some(probe.from)))
+                    .map(|probe| Item::new(self.check(&name, probe), Some(probe.position)))
                     .collect();
-                entries.push(Entry::new("check", names, real.from));
+                entries.push(Entry::new("check", names, real.position));
             }
-            servers.push(Item::new(entries, Some(real.from)));
+            servers.push(Item::new(entries, Some(real.position)));
         }
         pool.push(Entry::implied("servers", servers));
         if let Some(sorry) = &spec.sorry {
-            let entries = server(sorry, &spec, notes);
-            pool.push(Entry::new("sorry", entries, sorry.from));
+            let entries = server_entries(sorry, &spec, notes);
+            pool.push(Entry::new("sorry", entries, sorry.position));
         }
-        quorum(&mut pool, &spec, notes);
-        let from = spec.from;
+        push_quorum(&mut pool, &spec, notes);
+        let position = spec.position;
         self.document.push(pool);
         for probe in shared.iter().flat_map(|probes| probes.iter()) {
-            let mut table = Table::new(&["pool", &name, "check"], probe.from);
+            let mut table = Table::new(&["pool", &name, "check"], probe.position);
             table.repeated = shared.is_some_and(|probes| probes.len() > 1);
             table.entries.clone_from(&probe.entries);
             self.document.push(table);
         }
-        for (at, listen) in spec.services().enumerate() {
-            let unique = match at {
+        for (index, listen) in spec.services().enumerate() {
+            let service_name = match index {
                 0 => name.clone(),
-                _ => self.names.take(&format!("{name}-{}", at + 1)),
+                _ => self.names.claim(&format!("{name}-{}", index + 1)),
             };
-            let mut service = service((&unique, &name), listen, &spec, from);
+            let mut service = service_table((&service_name, &name), listen, &spec, position);
             service.covers.clone_from(&spec.lines);
             self.document.push(service);
         }
         name
     }
 
-    /// Returns the name of a check that servers refer to.
+    /// Returns the name of a check with the keys of `probe`. Writes the check if it does not exist.
     pub(crate) fn check(&mut self, pool: &str, probe: &Probe) -> String {
         if let Some((name, _)) = self.checks.iter().find(|(_, other)| other == probe) {
             return name.clone();
         }
-        let name = self.names.take(&format!("{pool}-{}", probe.kind()));
-        let mut table = Table::new(&["check", &name], probe.from);
+        let name = self.names.claim(&format!("{pool}-{}", probe.kind()));
+        let mut table = Table::new(&["check", &name], probe.position);
         table.entries.clone_from(&probe.entries);
         self.document.push(table);
         self.checks.push((name.clone(), probe.clone()));
@@ -215,7 +218,7 @@ pub(crate) fn mark_listener(mark: u64, ipv6: bool) -> String {
 }
 
 /// Derives a service name from its listener.
-pub(crate) fn name_of(listen: &str) -> String {
+pub(crate) fn service_name(listen: &str) -> String {
     listen.replace(":*", "-any")
 }
 
@@ -223,51 +226,55 @@ pub(crate) fn name_of(listen: &str) -> String {
 pub(crate) fn mask_length(text: &str) -> Option<u8> {
     let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
     let length = bits.leading_ones();
-    let solid = bits.checked_shl(length).unwrap_or(0) == 0;
+    let is_contiguous = bits.checked_shl(length).unwrap_or(0) == 0;
     u8::try_from(length)
         .ok()
-        .filter(|length| solid && *length > 0)
+        .filter(|length| is_contiguous && *length > 0)
 }
 
 /// Removes duplicate servers: the kernel rejects them too.
-fn remove_duplicates(spec: &mut Virtual, notes: &mut Notes) {
+fn remove_duplicates(spec: &mut VirtualService, notes: &mut Notes) {
     let mut seen = HashSet::new();
-    let nat = |real: &Real, spec: &Method| match real.method {
+    let is_nat = |real: &RealServer, spec: &Method| match real.method {
         Some((method, _)) => method.forward == Forward::Nat,
         None => spec.forward == Forward::Nat,
     };
     let method = spec.method.value;
-    spec.reals.retain(|real| {
-        let port = if nat(real, &method) { real.port } else { 0 };
-        let new = seen.insert((real.address, port));
-        if !new {
+    spec.real_servers.retain(|real| {
+        let port = if is_nat(real, &method) { real.port } else { 0 };
+        let is_new = seen.insert((real.address, port));
+        if !is_new {
             notes.remark(
-                real.from,
+                real.position,
                 "not imported: duplicate server, which the kernel rejects too",
             );
         }
-        new
+        is_new
     });
     if let Some(sorry) = spec.sorry.take_if(|sorry| {
-        let port = if nat(sorry, &method) { sorry.port } else { 0 };
+        let port = if is_nat(sorry, &method) {
+            sorry.port
+        } else {
+            0
+        };
         seen.contains(&(sorry.address, port))
     }) {
         notes.add(
-            sorry.from,
+            sorry.position,
             "not imported: the sorry server is one of the servers",
         );
     }
 }
 
-/// Sets the port of a check if the service has no single port, or a different one than the server.
-fn set_check_ports(spec: &mut Virtual) {
+/// Sets the port of checks for servers whose port differs from the service's port and is not in their address.
+fn set_check_ports(spec: &mut VirtualService) {
     let service = spec.method.value;
-    for real in &mut spec.reals {
+    for real in &mut spec.real_servers {
         let method = real.method.map_or(service, |(method, _)| method);
         // With nat, the port is part of the server's address.
-        let in_address = method.forward == Forward::Nat && real.port != 0;
+        let has_own_port = method.forward == Forward::Nat && real.port != 0;
         let port = if real.port == 0 { spec.port } else { real.port };
-        if in_address || port == 0 || port == spec.port {
+        if has_own_port || port == 0 || port == spec.port {
             continue;
         }
         for probe in real
@@ -280,29 +287,29 @@ fn set_check_ports(spec: &mut Virtual) {
     }
 }
 
-/// Returns the checks of the servers if all of them have the same.
-fn shared_probes(reals: &[Real]) -> Option<&Vec<Probe>> {
-    let first = &reals.first()?.probes;
-    let same = reals.iter().all(|real| real.probes == *first);
+/// Returns the checks of the servers if all servers have the same checks.
+fn shared_probes(real_servers: &[RealServer]) -> Option<&Vec<Probe>> {
+    let first = &real_servers.first()?.probes;
+    let same = real_servers.iter().all(|real| real.probes == *first);
     same.then_some(first)
 }
 
-fn scheduler(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
-    let from = spec.scheduler.from.unwrap_or(spec.from);
+fn push_scheduler(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
+    let from = spec.scheduler.position.unwrap_or(spec.position);
     let name = &spec.scheduler.value;
-    let (fitting, others): (Vec<_>, Vec<_>) = spec
+    let (scheduler_flags, other_flags): (Vec<_>, Vec<_>) = spec
         .flags
         .iter()
         .partition(|(flag, _)| flag.starts_with(&format!("{name}-")));
-    for (flag, position) in others {
-        let why = format!("not imported: scheduler {name} ignores flag {flag}");
-        notes.remark(*position, why);
+    for (flag, position) in other_flags {
+        let reason = format!("not imported: scheduler {name} ignores flag {flag}");
+        notes.remark(*position, reason);
     }
-    if fitting.is_empty() {
+    if scheduler_flags.is_empty() {
         pool.push(Entry::new("scheduler", name.as_str(), from));
         return;
     }
-    let flags: Vec<Item> = fitting
+    let flags: Vec<Item> = scheduler_flags
         .iter()
         .map(|(flag, position)| Item::new(flag.as_str(), Some(*position)))
         .collect();
@@ -313,7 +320,7 @@ fn scheduler(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
     pool.push(Entry::new("scheduler", table, from));
 }
 
-fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
+fn server_entries(real: &RealServer, spec: &VirtualService, notes: &mut Notes) -> Vec<Entry> {
     let method = real.method.map_or(spec.method.value, |(method, _)| method);
     let port = if method.forward == Forward::Nat {
         real.port
@@ -325,15 +332,15 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
         (IpAddr::V4(address), port) => format!("{address}:{port}"),
         (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
     };
-    let mut entries = vec![Entry::new("address", address, real.from).essential()];
+    let mut entries = vec![Entry::new("address", address, real.position).essential()];
     let weight = real.weight.value.min(MAX_WEIGHT.into());
-    let from = real.weight.from.unwrap_or(real.from);
+    let from = real.weight.position.unwrap_or(real.position);
     if weight != real.weight.value {
-        let why = format!(
+        let reason = format!(
             "weight {} was changed to {weight}, the maximum",
             real.weight.value
         );
-        notes.add(from, why);
+        notes.add(from, reason);
     }
     if weight != 1 {
         entries.push(Entry::new("weight", weight, from));
@@ -344,7 +351,7 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
     ];
     for (key, value) in thresholds {
         if key == "min_connections"
-            && real.max_connections.is_none_or(|(most, _)| most == 0)
+            && real.max_connections.is_none_or(|(max, _)| max == 0)
             && let Some((_, position)) = value
         {
             notes.remark(
@@ -364,13 +371,13 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
         if let Some(tunnel) = method.tunnel
             && method != spec.method.value
         {
-            entries.push(Entry::new("tunnel", encapsulation(tunnel), position).essential());
+            entries.push(Entry::new("tunnel", tunnel_value(tunnel), position).essential());
         }
     }
     entries
 }
 
-fn encapsulation(tunnel: Encapsulation) -> Value {
+fn tunnel_value(tunnel: Encapsulation) -> Value {
     let mut entries = vec![Entry::implied("type", tunnel.kind.as_str()).essential()];
     if tunnel.port != 0 {
         entries.push(Entry::implied("port", u64::from(tunnel.port)));
@@ -381,7 +388,7 @@ fn encapsulation(tunnel: Encapsulation) -> Value {
     Value::Table(entries)
 }
 
-fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
+fn push_quorum(pool: &mut Table, spec: &VirtualService, notes: &mut Notes) {
     const MAX_QUORUM: u64 = 1_000_000;
     if let Some((quorum, position)) = spec.quorum.filter(|(quorum, _)| *quorum > 1) {
         pool.push(Entry::new("quorum", quorum.min(MAX_QUORUM), position));
@@ -392,8 +399,8 @@ fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
             );
         }
         if spec.sorry.is_none() {
-            let why = "the quorum has no effect without a sorry server: the remaining servers stay in use";
-            notes.remark(position, why);
+            let reason = "the quorum has no effect without a sorry server: the remaining servers stay in use";
+            notes.remark(position, reason);
         }
     }
     if let Some((hysteresis, position)) = spec.hysteresis.filter(|(value, _)| *value > 0) {
@@ -405,10 +412,10 @@ fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
     }
 }
 
-fn service(
+fn service_table(
     (name, pool): (&str, &str),
     listen: &[(String, Position)],
-    spec: &Virtual,
+    spec: &VirtualService,
     from: Position,
 ) -> Table {
     let mut service = Table::new(&["service", name], from);
@@ -418,15 +425,15 @@ fn service(
         .collect();
     service.push(Entry::new("listen", listen, from).essential());
     let method = spec.method.value;
-    let position = spec.method.from.unwrap_or(from);
+    let position = spec.method.position.unwrap_or(from);
     service.push(Entry::new("forward", method.forward.as_str(), position).essential());
     service.push(Entry::implied("pool", pool).essential());
     if let Some(tunnel) = method.tunnel {
-        service.push(Entry::new("tunnel", encapsulation(tunnel), position).essential());
+        service.push(Entry::new("tunnel", tunnel_value(tunnel), position).essential());
     }
     if let Some(persistent) = &spec.persistent {
         let timeout = time::format_millis(persistent.seconds * 1000);
-        let mut entries = vec![Entry::new("timeout", timeout, persistent.from)];
+        let mut entries = vec![Entry::new("timeout", timeout, persistent.position)];
         if let Some((mask, position)) = persistent.mask {
             let key = if persistent.ipv6 {
                 "netmask6"
@@ -435,7 +442,7 @@ fn service(
             };
             entries.push(Entry::new(key, u64::from(mask), position));
         }
-        service.push(Entry::new("persistence", entries, persistent.from));
+        service.push(Entry::new("persistence", entries, persistent.position));
     }
     if let Some(position) = spec.one_packet {
         service.push(Entry::new("one_packet", true, position));

@@ -12,7 +12,7 @@ use crate::probe::Probe;
 /// A server of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
-    pub(crate) from: Position,
+    pub(crate) position: Position,
     pub(crate) entries: Vec<Entry>,
     pub(crate) probes: Vec<Probe>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Upstream {
 /// A pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    pub(crate) from: Position,
+    pub(crate) position: Position,
     /// The name in the document.
     pub(crate) name: String,
     /// Keys other than `servers`.
@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     pub(crate) servers: Vec<Upstream>,
     /// Checks of the servers from DNS; `None` = there are no such servers.
     pub(crate) probes: Option<Vec<Probe>>,
-    /// All of its source lines.
+    /// All source lines of the pool.
     pub(crate) lines: Vec<Position>,
 }
 
@@ -74,15 +74,15 @@ pub(crate) enum Action {
         body: String,
         fields: Vec<String>,
     },
-    /// The pool that a map names: the map, and the pool for requests without an entry.
+    /// The pool that a map selects: the map, and the pool for requests without an entry.
     Mapped(String, String),
-    /// Pools with their weights; the hash of a text selects one of them.
+    /// Pools with their weights; the hash of `by` selects a pool.
     Split {
         pools: Vec<(String, u64)>,
         by: String,
     },
-    /// Rewrites a path that the expression matches, and selects a route for it, starting at the first or the next
-    /// route.
+    /// Rewrites a path that the regular expression matches, and selects a route for the new path. `at` = the value of
+    /// `restart`: the search starts at the first or at the next route.
     Restart {
         regex: String,
         to: String,
@@ -114,11 +114,11 @@ impl Action {
 impl Condition {
     /// Returns whether the condition depends only on the client's address, not on its request.
     pub(crate) fn is_about_client(&self) -> bool {
-        let of_client = Self {
+        let client_part = Self {
             sources: self.sources.clone(),
             ..Self::default()
         };
-        *self == of_client
+        *self == client_part
     }
 
     /// Returns whether no request meets both conditions.
@@ -127,18 +127,18 @@ impl Condition {
             (Some(a), Some(b)) => a != b && is_exact(a) && is_exact(b),
             _ => false,
         };
-        let apart = |a: &[String], b: &[String]| {
-            !a.is_empty() && !b.is_empty() && !a.iter().any(|one| b.contains(one))
+        let are_disjoint = |a: &[String], b: &[String]| {
+            !a.is_empty() && !b.is_empty() && !a.iter().any(|value| b.contains(value))
         };
         differ(&self.host, &other.host)
             || differ(&self.path, &other.path)
-            || apart(&self.methods, &other.methods)
+            || are_disjoint(&self.methods, &other.methods)
     }
 
     /// Combines both conditions; `None` = they exclude each other, or one route cannot express them together.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let with_regex;
-        // A second path becomes an expression.
+        // A second path becomes a regular expression.
         let other = match (&self.path, &other.path) {
             (Some(a), Some(b)) if a != b && self.regex.is_none() && other.regex.is_none() => {
                 with_regex = Self {
@@ -150,7 +150,7 @@ impl Condition {
             }
             _ => other,
         };
-        let one = |a: &Option<String>, b: &Option<String>| match (a, b) {
+        let combine = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) if a != b => None,
             (a, b) => Some(a.clone().or_else(|| b.clone())),
         };
@@ -179,44 +179,45 @@ impl Condition {
         }
         Some(Self {
             not,
-            host: one(&self.host, &other.host)?,
-            path: one(&self.path, &other.path)?,
+            host: combine(&self.host, &other.host)?,
+            path: combine(&self.path, &other.path)?,
             methods,
-            headers: both_fields(&self.headers, &other.headers)?,
-            regex: one(&self.regex, &other.regex)?,
-            cookies: both_named(&self.cookies, &other.cookies, '=')?,
-            queries: both_named(&self.queries, &other.queries, '=')?,
+            headers: combine_fields(&self.headers, &other.headers)?,
+            regex: combine(&self.regex, &other.regex)?,
+            cookies: combine_named(&self.cookies, &other.cookies, '=')?,
+            queries: combine_named(&self.queries, &other.queries, '=')?,
             sources,
         })
     }
 }
 
 impl Condition {
-    /// Returns the negation: alternatives, at least one of which applies exactly if this condition does not.
+    /// Returns the negation: alternatives, at least one of which applies if and only if this condition does not.
     pub(crate) fn negated(&self) -> Vec<Self> {
-        let one = |value: &Option<String>| value.iter().cloned().collect::<Vec<String>>();
+        let to_list = |value: &Option<String>| value.iter().cloned().collect::<Vec<String>>();
         let fields = [
-            ("host", one(&self.host)),
-            ("path", one(&self.path)),
-            ("path_regex", one(&self.regex)),
+            ("host", to_list(&self.host)),
+            ("path", to_list(&self.path)),
+            ("path_regex", to_list(&self.regex)),
             ("method", self.methods.clone()),
             ("source", self.sources.clone()),
         ];
-        let each = |key: &'static str, values: &[String]| -> Vec<(&'static str, Vec<String>)> {
-            values
-                .iter()
-                .map(|value| (key, vec![value.clone()]))
-                .collect()
-        };
+        let one_per_value =
+            |key: &'static str, values: &[String]| -> Vec<(&'static str, Vec<String>)> {
+                values
+                    .iter()
+                    .map(|value| (key, vec![value.clone()]))
+                    .collect()
+            };
         let mut keys: Vec<(&'static str, Vec<String>)> = fields.into();
-        // Values of one field are alternatives: none of them may be there.
+        // Values of one field are alternatives: none of them may be present.
         keys.extend(
             by_name(&self.headers)
                 .into_iter()
                 .map(|values| ("header", values)),
         );
-        keys.extend(each("cookie", &self.cookies));
-        keys.extend(each("query", &self.queries));
+        keys.extend(one_per_value("cookie", &self.cookies));
+        keys.extend(one_per_value("query", &self.queries));
         let mut found: Vec<Self> = keys
             .into_iter()
             .filter(|(_, values)| !values.is_empty())
@@ -279,20 +280,20 @@ fn by_name(headers: &[String]) -> Vec<Vec<String>> {
 }
 
 /// Combines two lists of conditions on header fields so that both are required; `None` = they have different values for
-/// a field, which a route would take as alternatives.
-fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
+/// a field, which a route would treat as alternatives.
+fn combine_fields(first: &[String], second: &[String]) -> Option<Vec<String>> {
     let name = |text: &str| {
         text.split(':')
             .next()
             .unwrap_or_default()
             .to_ascii_lowercase()
     };
-    let mut fields = by_name(one);
-    for field in by_name(other) {
+    let mut fields = by_name(first);
+    for field in by_name(second) {
         match fields.iter_mut().find(|it| name(&it[0]) == name(&field[0])) {
             None => fields.push(field),
-            Some(known) if *known == field || !field[0].contains(':') => {}
-            Some(known) if !known[0].contains(':') => *known = field,
+            Some(existing) if *existing == field || !field[0].contains(':') => {}
+            Some(existing) if !existing[0].contains(':') => *existing = field,
             Some(_) => return None,
         }
     }
@@ -300,10 +301,10 @@ fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
 }
 
 /// Combines two lists of conditions on cookies or parameters so that both are required; `None` = they have different
-/// values for a name, which a route would take as alternatives.
-fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<String>> {
+/// values for a name, which a route would treat as alternatives.
+fn combine_named(first: &[String], second: &[String], separator: char) -> Option<Vec<String>> {
     // The values of one list may be alternatives.
-    match (one, other) {
+    match (first, second) {
         ([], list) | (list, []) => return Some(list.to_vec()),
         _ => {}
     }
@@ -313,31 +314,33 @@ fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<S
             .unwrap_or_default()
             .to_ascii_lowercase()
     };
-    let mut both = one.to_vec();
-    for text in other {
-        let same = both.iter_mut().find(|known| name(known) == name(text));
+    let mut both = first.to_vec();
+    for text in second {
+        let same = both
+            .iter_mut()
+            .find(|existing| name(existing) == name(text));
         match same {
             None => both.push(text.clone()),
-            Some(known) if *known == *text || !text.contains(separator) => {}
-            Some(known) if !known.contains(separator) => known.clone_from(text),
+            Some(existing) if *existing == *text || !text.contains(separator) => {}
+            Some(existing) if !existing.contains(separator) => existing.clone_from(text),
             Some(_) => return None,
         }
     }
     Some(both)
 }
 
-/// Returns whether a host or path has no wildcard and is no expression.
+/// Returns whether a host or path has no wildcard and is not a regular expression.
 fn is_exact(text: &str) -> bool {
     !text.contains('*') && !text.starts_with('~')
 }
 
-/// Returns the expression for a path with `*`.
+/// Returns the regular expression for a path with `*`.
 fn regex_of_glob(glob: &str) -> String {
     let parts = glob.split('*').map(crate::probe::escape_regex);
     format!("^{}$", parts.collect::<Vec<String>>().join(".*"))
 }
 
-/// Returns whether a literal text contains a name in braces, which weir.toml takes as a variable.
+/// Returns whether a literal text contains a name in braces, which weir.toml treats as a variable.
 pub(crate) fn has_variable(text: &str) -> bool {
     let name = |tail: &str| {
         let name = tail.split_once('}').map_or("", |(name, _)| name);
@@ -384,9 +387,9 @@ pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
 /// Adds the keys for the action of a route.
 fn push_action(table: &mut Table, action: &Action) {
     match action {
-        Action::Files(keys, from) => {
+        Action::Files(keys, position) => {
             table.refusal = Some(404);
-            table.push(Entry::new("files", keys.clone(), *from).essential());
+            table.push(Entry::new("files", keys.clone(), *position).essential());
         }
         Action::Mapped(map, pool) => {
             let keys = vec![
@@ -445,16 +448,16 @@ fn push_action(table: &mut Table, action: &Action) {
 
 impl Writer {
     /// Writes a pool and the checks of its servers.
-    pub(crate) fn pool(&mut self, pool: Pool) {
+    pub(crate) fn write_pool(&mut self, pool: Pool) {
         // Servers from DNS have the pool's checks.
         let probes = pool.servers.iter().map(|server| &server.probes);
         let mut all = probes.chain(pool.probes.as_ref());
         let shared = match (&pool.probes, all.next()) {
-            (Some(named), _) => Some(named.clone()),
+            (Some(pool_probes), _) => Some(pool_probes.clone()),
             (None, Some(first)) => all.all(|probes| probes == first).then(|| first.clone()),
             (None, None) => Some(Vec::new()),
         };
-        let mut table = Table::new(&["pool", &pool.name], pool.from);
+        let mut table = Table::new(&["pool", &pool.name], pool.position);
         table.entries = pool.entries;
         let mut servers = Vec::new();
         for server in pool.servers {
@@ -463,29 +466,30 @@ impl Writer {
                 let names: Vec<Item> = server
                     .probes
                     .iter()
-                    .map(|probe| Item::new(self.check(&pool.name, probe), Some(probe.from)))
+                    .map(|probe| Item::new(self.check(&pool.name, probe), Some(probe.position)))
                     .collect();
-                entries.push(Entry::new("check", names, server.from));
+                entries.push(Entry::new("check", names, server.position));
             } else if server.probes.is_empty()
                 && pool.probes.as_ref().is_some_and(|it| !it.is_empty())
             {
                 // The pool's checks are for its servers from DNS.
-                entries.push(Entry::new("check", Vec::<Item>::new(), server.from));
+                entries.push(Entry::new("check", Vec::<Item>::new(), server.position));
             }
-            servers.push(Item::new(entries, Some(server.from)));
+            servers.push(Item::new(entries, Some(server.position)));
         }
         table.push(Entry::implied("servers", servers));
         table.covers = pool.lines;
         self.document.push(table);
         for probe in shared.iter().flatten() {
-            let mut table = Table::new(&["pool", &pool.name, "check"], probe.from);
+            let mut table = Table::new(&["pool", &pool.name, "check"], probe.position);
             table.repeated = shared.as_ref().is_some_and(|probes| probes.len() > 1);
             table.entries.clone_from(&probe.entries);
             self.document.push(table);
         }
     }
 
-    /// Writes a route with its header changes. Each rewrite of some paths adds a route before it.
+    /// Writes a route with its header changes. Each rewrite becomes a route before it; if the route has a regular
+    /// expression or splits requests, the only rewrite becomes a key of the route.
     pub(crate) fn route_with_edits(
         &mut self,
         service: &str,
@@ -504,11 +508,12 @@ impl Writer {
         };
         for (regex, path, position) in &edits.rewrites {
             if condition.regex.is_some() || matches!(action, Action::Split { .. }) {
-                // The route has its own expression, or cannot be divided.
+                // The route has its own regular expression, or cannot be divided.
                 if edits.rewrites.len() > 1 {
                     notes.add(
                         *position,
-                        "not imported for requests that an expression matches: a route has only one for its path",
+                        "not imported for these requests: a route with its own regular expression or a split \
+                         allows only one rewrite",
                     );
                     continue;
                 }
@@ -546,7 +551,7 @@ impl Writer {
         self.add_keys(edits);
     }
 
-    /// Adds the other keys to the last route.
+    /// Adds the keys that do not change header fields to the last route.
     fn add_keys(&mut self, edits: &Edits) {
         if let Some(table) = self.document.tables.last_mut() {
             table.entries.extend(edits.keys.iter().cloned());
@@ -560,11 +565,11 @@ impl Writer {
     pub(crate) fn route(
         &mut self,
         service: &str,
-        from: Position,
+        position: Position,
         condition: &Condition,
         action: &Action,
     ) {
-        let mut table = Table::new(&["route"], from).repeated();
+        let mut table = Table::new(&["route"], position).repeated();
         table.push(Entry::implied("service", service).essential());
         // Without its condition the route would match too many requests.
         if let Some(host) = &condition.host {
@@ -611,12 +616,12 @@ impl Writer {
     }
 
     /// Returns the pool without servers, for services that never use their pool.
-    pub(crate) fn no_servers(&mut self, from: Position) -> String {
+    pub(crate) fn pool_without_servers(&mut self, position: Position) -> String {
         if let Some(name) = &self.no_servers {
             return name.clone();
         }
-        let name = self.names.take("no-servers");
-        let mut table = Table::new(&["pool", &name], from);
+        let name = self.names.claim("no-servers");
+        let mut table = Table::new(&["pool", &name], position);
         table.push(Entry::implied("servers", Vec::<Item>::new()));
         self.document.push(table);
         self.no_servers = Some(name.clone());

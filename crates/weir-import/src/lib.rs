@@ -39,7 +39,7 @@ pub use nginx::nginx;
 pub struct Imported {
     /// The text of weir.toml; `weir check` accepts it.
     pub toml: String,
-    /// One note per line that was not imported, or only partly, in file order.
+    /// Notes about lines that were not imported, or only partly, in file order.
     pub notes: Vec<String>,
     /// The notes about lines whose effect on clients or servers was lost or changed. The other notes are about how
     /// the program itself runs, or about its defaults.

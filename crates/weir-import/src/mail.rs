@@ -3,16 +3,16 @@
 use crate::document::{Document, Entry, Item, Table};
 use crate::note::Position;
 
-/// A text and its line.
-pub(crate) type Text = (String, Position);
+/// A value and its source line.
+pub(crate) type SourcedText = (String, Position);
 
 /// Mails that another program sends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mail {
-    pub(crate) to: Vec<Text>,
-    pub(crate) from: Option<Text>,
+    pub(crate) to: Vec<SourcedText>,
+    pub(crate) from: Option<SourcedText>,
     /// `HOST:PORT`.
-    pub(crate) server: Option<Text>,
+    pub(crate) server: Option<SourcedText>,
     /// Pools whose changes are reported; empty = all.
     pub(crate) pools: Vec<String>,
 }
@@ -34,20 +34,20 @@ pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
     for mail in mails {
         match merged
             .iter_mut()
-            .find(|known| known.has_same_delivery(&mail))
+            .find(|existing| existing.has_same_delivery(&mail))
         {
-            Some(known) => known.pools.extend(mail.pools),
+            Some(existing) => existing.pools.extend(mail.pools),
             None => merged.push(mail),
         }
     }
     let merged = merged.into_iter().filter(|mail| !mail.to.is_empty());
-    for (at, mail) in merged.enumerate() {
+    for (index, mail) in merged.enumerate() {
         let Some((_, first)) = mail.to.first() else {
             continue;
         };
-        let name = match at {
+        let name = match index {
             0 => "mail".to_owned(),
-            _ => format!("mail-{}", at + 1),
+            _ => format!("mail-{}", index + 1),
         };
         let mut table = Table::new(&["notify", &name], *first);
         if !mail.pools.is_empty() {
@@ -67,7 +67,7 @@ pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
 }
 
 /// Returns the mail server as `HOST:PORT`; the default port is 25.
-pub(crate) fn server(host: &str, port: Option<&str>) -> String {
+pub(crate) fn server_address(host: &str, port: Option<&str>) -> String {
     let host = match host.parse::<std::net::Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),
         Err(_) => host.to_owned(),

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 pub(crate) struct UniqueNames(HashSet<String>);
 
 impl UniqueNames {
-    /// Returns the name reduced by [`plain`], with a number appended if it was returned before.
-    pub(crate) fn take(&mut self, wanted: &str) -> String {
+    /// Returns the name reduced by [`plain`], with a number appended if the name was returned before.
+    pub(crate) fn claim(&mut self, wanted: &str) -> String {
         numbered(&plain(wanted), |name| !self.0.insert(name.to_owned()))
     }
 }
 
-/// Returns `base`, with the first number from 2 on appended for which the name is not taken.
+/// Returns `base` if it is not taken, otherwise the first of `base-2`, `base-3`, … that is not taken.
 pub(crate) fn numbered(base: &str, mut is_taken: impl FnMut(&str) -> bool) -> String {
     let mut name = base.to_owned();
     let mut number = 2;

@@ -18,23 +18,23 @@ pub(crate) struct Notes {
     files: Vec<(String, Vec<String>)>,
     notes: Vec<Note>,
     seen: HashSet<(Position, String)>,
-    /// Positions that have a note, or are covered by one.
+    /// Positions that have a note or are covered by a note.
     positions: HashSet<Position>,
     /// Lines that keep clients out.
     guards: HashSet<Position>,
     /// Directives that do not affect clients or servers.
     inert: HashSet<Position>,
-    /// Directives that affect them.
+    /// Directives that affect clients or servers.
     effective: HashSet<Position>,
 }
 
 #[derive(Debug)]
 struct Note {
     line: Position,
-    /// The directive on the line.
-    at: Position,
+    /// Position of the directive on the line.
+    directive: Position,
     why: String,
-    /// The note reports no loss.
+    /// Whether the note reports no loss.
     is_remark: bool,
 }
 
@@ -53,22 +53,22 @@ impl Notes {
 
     /// Adds a note about a loss; duplicates are ignored.
     pub(crate) fn add(&mut self, position: Position, why: impl Into<String>) {
-        self.note(position, why.into(), false);
+        self.push_note(position, why.into(), false);
     }
 
-    /// Adds a note without a loss, for example about a default of the program, or about a line that has no effect in
-    /// it.
+    /// Adds a note without a loss, for example about a default of the other program, or about a line that has no effect
+    /// there.
     pub(crate) fn remark(&mut self, position: Position, why: impl Into<String>) {
-        self.note(position, why.into(), true);
+        self.push_note(position, why.into(), true);
     }
 
-    fn note(&mut self, position: Position, why: String, is_remark: bool) {
+    fn push_note(&mut self, position: Position, why: String, is_remark: bool) {
         self.positions.insert(position);
         let line = position.whole_line();
         if self.seen.insert((line, why.clone())) {
             self.notes.push(Note {
                 line,
-                at: position,
+                directive: position,
                 why,
                 is_remark,
             });
@@ -106,7 +106,7 @@ impl Notes {
         self.guards.insert(position.whole_line());
     }
 
-    /// Records that the output keeps out the same clients as the line, although it differs in other ways.
+    /// Records that the output keeps out the same clients as the line, although the output differs in other ways.
     pub(crate) fn unmark_guard(&mut self, position: Position) {
         self.guards.remove(&position.whole_line());
     }
@@ -121,7 +121,7 @@ impl Notes {
         self.render(Self::is_loss)
     }
 
-    /// Returns the same losses in file order, each with its line.
+    /// Returns the losses that affect clients or servers in file order, each with its line.
     pub(crate) fn lost(&self) -> Vec<(Position, String)> {
         let mut lost: Vec<&Note> = self
             .notes
@@ -129,8 +129,8 @@ impl Notes {
             .filter(|note| self.is_loss(note))
             .collect();
         lost.sort_by_key(|note| note.line);
-        let show = |note: &Note| (note.line, self.show(note));
-        lost.into_iter().map(show).collect()
+        let with_line = |note: &Note| (note.line, self.format_note(note));
+        lost.into_iter().map(with_line).collect()
     }
 
     /// Returns the comment lines directly above a line, without their comment character.
@@ -149,11 +149,12 @@ impl Notes {
     }
 
     fn is_loss(&self, note: &Note) -> bool {
-        let is_inert = self.inert.contains(&note.at) && !self.effective.contains(&note.at);
+        let is_inert =
+            self.inert.contains(&note.directive) && !self.effective.contains(&note.directive);
         !note.is_remark && !is_inert
     }
 
-    fn show(&self, note: &Note) -> String {
+    fn format_note(&self, note: &Note) -> String {
         let position = note.line;
         let (name, lines) = &self.files[position.file];
         let text = lines.get(position.line - 1).map_or("", String::as_str);
@@ -177,7 +178,7 @@ impl Notes {
     fn render(&mut self, is_wanted: impl Fn(&Self, &Note) -> bool) -> Vec<String> {
         self.notes.sort_by_key(|note| note.line);
         let wanted = self.notes.iter().filter(|note| is_wanted(self, note));
-        wanted.map(|note| self.show(note)).collect()
+        wanted.map(|note| self.format_note(note)).collect()
     }
 }
 
@@ -201,12 +202,12 @@ impl Position {
         }
     }
 
-    /// Returns the position of the directive on this line that begins with a token of the file.
+    /// Returns the position of the directive on this line that begins with the token at this index of the file.
     pub(crate) const fn token(self, token: usize) -> Self {
         Self { token, ..self }
     }
 
-    /// Returns whether both are on one line.
+    /// Returns whether both positions are on the same line.
     pub(crate) const fn is_on_same_line(self, other: Self) -> bool {
         self.file == other.file && self.line == other.line
     }

@@ -9,7 +9,7 @@ use crate::time;
 /// Keys of one check. Checks with the same keys are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
-    pub(crate) from: Position,
+    pub(crate) position: Position,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -21,10 +21,10 @@ impl PartialEq for Probe {
 
 impl Probe {
     /// Creates a check of the given kind, or of kind `tcp` if this build does not support it.
-    pub(crate) fn new(kind: &str, from: Position) -> Self {
-        let kind = Entry::new("kind", kind, from).or("tcp");
+    pub(crate) fn new(kind: &str, position: Position) -> Self {
+        let kind = Entry::new("kind", kind, position).or("tcp");
         Self {
-            from,
+            position,
             entries: vec![kind],
         }
     }
@@ -49,47 +49,48 @@ impl Probe {
         !self.has("port") && !matches!(self.kind(), "ping" | "script" | "file")
     }
 
-    /// Sets a time, clamped to the allowed range of `key`, and adds a note if the value changed.
-    pub(crate) fn time(
+    /// Sets a time, clamped to the allowed range of `key`, and adds a note if clamping changed the value.
+    pub(crate) fn set_time(
         &mut self,
         key: &'static str,
         millis: u64,
-        from: Position,
+        position: Position,
         notes: &mut Notes,
     ) {
         let (min, max) = match key {
             "timeout" => Timing::TIMEOUT,
             _ => Timing::INTERVAL,
         };
-        let bound = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let clamped = millis.clamp(bound(min), bound(max));
+        let as_millis =
+            |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let clamped = millis.clamp(as_millis(min), as_millis(max));
         if clamped != millis {
             let (given, used) = (time::format_millis(millis), time::format_millis(clamped));
             notes.add(
-                from,
+                position,
                 format!("{key} = {given} was changed to {used}, the nearest allowed value"),
             );
         }
-        self.push(Entry::new(key, time::format_millis(clamped), from));
+        self.push(Entry::new(key, time::format_millis(clamped), position));
     }
 
-    /// Sets `rise` or `fall`, clamped to the allowed range.
-    pub(crate) fn count(
+    /// Sets `rise` or `fall`, clamped to the allowed range, and adds a note if clamping changed the value.
+    pub(crate) fn set_count(
         &mut self,
         key: &'static str,
         count: u64,
-        from: Position,
+        position: Position,
         notes: &mut Notes,
     ) {
         let (min, max) = Timing::COUNT;
         let clamped = count.clamp(min.into(), max.into());
         if clamped != count {
             notes.add(
-                from,
+                position,
                 format!("{key} = {count} was changed to {clamped}, the nearest allowed value"),
             );
         }
-        self.push(Entry::new(key, clamped, from));
+        self.push(Entry::new(key, clamped, position));
     }
 }
 

@@ -1,29 +1,30 @@
 //! Writes equal checks of several pools once, as `[check.NAME]`.
 
-use crate::document::{Document, Entry, Table, positions};
+use crate::document::{Document, Entry, Table, visit_positions};
 use crate::note::Notes;
 
-/// Replaces equal checks of several pools by one check with a name. Returns whether there were any.
+/// Replaces equal checks of several pools with one named check. Returns whether checks were replaced.
 pub(crate) fn share(document: &mut Document, notes: &Notes) -> bool {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (at, table) in document.tables.iter().enumerate() {
+    for (index, table) in document.tables.iter().enumerate() {
         if !is_named(table) && !is_only_check_of_pool(table) {
             continue;
         }
-        let same = groups.iter_mut().find(|group| {
+        let group = groups.iter_mut().find(|group| {
             let first = &document.tables[group[0]];
-            // A check with a comment of its own is not merged.
-            let is_plain = table.from == first.from || notes.comments_before(table.from).is_empty();
+            // A check with its own comment is not merged.
+            let is_plain = table.position == first.position
+                || notes.comments_before(table.position).is_empty();
             is_plain && first.entries == table.entries
         });
-        match same {
-            Some(group) => group.push(at),
-            None => groups.push(vec![at]),
+        match group {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
         }
     }
     groups.retain(|group| group.len() > 1);
     for group in &groups {
-        write_once(document, group);
+        merge_group(document, group);
     }
     document.tables.retain(|table| !table.removed);
     !groups.is_empty()
@@ -39,29 +40,33 @@ fn is_only_check_of_pool(table: &Table) -> bool {
     table.path.len() == 3 && table.path[0] == "pool" && !table.repeated
 }
 
-/// Replaces a group of equal checks by one check with a name.
-fn write_once(document: &mut Document, group: &[usize]) {
-    let named = group
+/// Replaces a group of equal checks with one named check.
+fn merge_group(document: &mut Document, group: &[usize]) {
+    let named_index = group
         .iter()
         .copied()
-        .find(|at| is_named(&document.tables[*at]));
-    let kept = named.unwrap_or(group[0]);
-    let name = match named {
-        Some(at) => document.tables[at].path[1].clone(),
+        .find(|index| is_named(&document.tables[*index]));
+    let kept = named_index.unwrap_or(group[0]);
+    let name = match named_index {
+        Some(index) => document.tables[index].path[1].clone(),
         None => {
             let kind = document.tables[kept].text("kind").unwrap_or("tcp");
             document.free_name("check", kind)
         }
     };
     let mut covers = Vec::new();
-    for at in group.iter().copied().filter(|at| Some(*at) != named) {
-        let table = &mut document.tables[at];
-        let from = table.from;
+    for index in group
+        .iter()
+        .copied()
+        .filter(|index| Some(*index) != named_index)
+    {
+        let table = &mut document.tables[index];
+        let from = table.position;
         let pool = table.path[..2].to_vec();
-        if at != kept {
+        if index != kept {
             table.removed = true;
             covers.push(from);
-            positions(&table.entries, &mut |position| covers.push(position));
+            visit_positions(&table.entries, &mut |position| covers.push(position));
         }
         let mut tables = document.tables.iter_mut();
         if let Some(pool) = tables.find(|table| table.path == pool) {
@@ -79,16 +84,16 @@ mod tests {
     use crate::note::Position;
 
     fn pool(name: &str, interval: &str, line: usize) -> [Table; 2] {
-        let from = Position::new(0, line);
-        let pool = Table::new(&["pool", name], from);
-        let mut check = Table::new(&["pool", name, "check"], from);
-        check.push(Entry::new("kind", "tcp", from));
-        check.push(Entry::new("interval", interval, from));
+        let position = Position::new(0, line);
+        let pool = Table::new(&["pool", name], position);
+        let mut check = Table::new(&["pool", name, "check"], position);
+        check.push(Entry::new("kind", "tcp", position));
+        check.push(Entry::new("interval", interval, position));
         [pool, check]
     }
 
     #[test]
-    fn equal_checks_are_written_once() {
+    fn equal_checks_of_several_pools_are_written_once() {
         let mut document = Document::default();
         for (line, (name, interval)) in [("a", "1s"), ("b", "2s"), ("c", "1s")].iter().enumerate() {
             for table in pool(name, interval, line + 1) {

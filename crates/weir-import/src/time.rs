@@ -10,30 +10,30 @@ pub(crate) fn format_millis(millis: u64) -> String {
     weir_config::show_duration(Duration::from_millis(millis))
 }
 
-/// Parses one or more integers, each with a unit or without (`""`), and returns their sum in the base unit. `None` =
-/// invalid.
-pub(crate) fn sum(text: &str, units: &Units) -> Option<u64> {
+/// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` is that of a number
+/// without a unit. `None` = invalid.
+pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() || text.is_empty() {
         let is_digit = |c: char| c.is_ascii_digit();
-        let (number, behind) = rest.split_at(rest.find(|c| !is_digit(c)).unwrap_or(rest.len()));
-        let (unit, behind) = behind.split_at(behind.find(is_digit).unwrap_or(behind.len()));
+        let (number, tail) = rest.split_at(rest.find(|c| !is_digit(c)).unwrap_or(rest.len()));
+        let (unit, tail) = tail.split_at(tail.find(is_digit).unwrap_or(tail.len()));
         let (_, length) = units.iter().find(|(name, _)| *name == unit.trim())?;
         let amount = number.parse::<u64>().ok()?.checked_mul(*length)?;
         total = total.checked_add(amount)?;
-        rest = behind;
+        rest = tail;
     }
     Some(total)
 }
 
-/// Parses decimal seconds, `1.5`, to milliseconds, rounded up. `None` = invalid.
-pub(crate) fn decimal_seconds(text: &str) -> Option<u64> {
+/// Parses decimal seconds, `1.5`, to milliseconds, rounded up after the sixth decimal. `None` = invalid.
+pub(crate) fn parse_decimal_seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() && fraction.is_empty()
-        || !digits(whole)
-        || !digits(fraction)
+        || !is_number(whole)
+        || !is_number(fraction)
         || whole.len() > 9
     {
         return None;
@@ -44,10 +44,10 @@ pub(crate) fn decimal_seconds(text: &str) -> Option<u64> {
         whole.parse().ok()?
     };
     let mut micros = 0;
-    for at in 0..6 {
+    for index in 0..6 {
         let digit = fraction
             .as_bytes()
-            .get(at)
+            .get(index)
             .map_or(0, |byte| u64::from(byte - b'0'));
         micros = micros * 10 + digit;
     }
@@ -71,7 +71,7 @@ mod tests {
             ("1s", None),
             ("99999999999", None),
         ] {
-            assert_eq!(decimal_seconds(text), millis, "{text}");
+            assert_eq!(parse_decimal_seconds(text), millis, "{text}");
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
             ("9999999999999999999w", None),
             ("18446744073709551615ms1ms", None),
         ] {
-            assert_eq!(sum(text, units), millis, "{text}");
+            assert_eq!(parse_sum(text, units), millis, "{text}");
         }
     }
 }

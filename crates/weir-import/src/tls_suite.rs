@@ -7,19 +7,19 @@ use weir_model::{CipherSuite, TlsGroup, TlsVersion};
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 
-/// The text of a list, and its line.
-pub(crate) type Written = (String, Position);
+/// The text of a list, and its source line.
+pub(crate) type ListText = (String, Position);
 
 /// Returns the keys for a list of TLS 1.2 suites, a list of TLS 1.3 suites, and a list of groups. `tls13_only` = the
 /// service does not use TLS 1.2.
 pub(crate) fn keys(
-    lists: [Option<&Written>; 2],
-    groups: Option<&Written>,
+    lists: [Option<&ListText>; 2],
+    groups: Option<&ListText>,
     tls13_only: bool,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut keys = Vec::new();
-    let mut listed: Vec<CipherSuite> = Vec::new();
+    let mut suite_list: Vec<CipherSuite> = Vec::new();
     let mut from = None;
     for ((text, position), version) in [(lists[0], TlsVersion::V12), (lists[1], TlsVersion::V13)]
         .into_iter()
@@ -30,24 +30,24 @@ pub(crate) fn keys(
             continue;
         }
         match suites(text, version) {
-            Ok((found, others)) => {
-                listed.extend(found);
+            Ok((supported, unsupported)) => {
+                suite_list.extend(supported);
                 from = from.or(Some(*position));
-                note_others(&others, *position, notes);
+                note_unsupported(&unsupported, *position, notes);
             }
-            Err(why) => notes.remark(*position, format!("not imported: {why}")),
+            Err(reason) => notes.remark(*position, format!("not imported: {reason}")),
         }
     }
     if let Some(position) = from {
-        let names: Vec<String> = listed.iter().map(|it| it.as_str().to_owned()).collect();
+        let names: Vec<String> = suite_list.iter().map(|it| it.as_str().to_owned()).collect();
         keys.push(Entry::new("ciphers", names, position));
     }
     if let Some((text, position)) = groups {
-        let (found, others) = split(text, TlsGroup::from_text);
-        note_others(&others, *position, notes);
-        let usable = tls13_only || found.iter().any(|group| group.is_for_tls12());
-        if usable && !found.is_empty() {
-            let names: Vec<String> = found.iter().map(|it| it.as_str().to_owned()).collect();
+        let (supported, unsupported) = parse_names(text, TlsGroup::from_text);
+        note_unsupported(&unsupported, *position, notes);
+        let usable = tls13_only || supported.iter().any(|group| group.is_for_tls12());
+        if usable && !supported.is_empty() {
+            let names: Vec<String> = supported.iter().map(|it| it.as_str().to_owned()).collect();
             keys.push(Entry::new("groups", names, *position));
         } else {
             notes.remark(
@@ -65,21 +65,22 @@ pub(crate) fn keys(
 /// Returns why the list is not imported.
 fn suites(text: &str, version: TlsVersion) -> Result<(Vec<CipherSuite>, Vec<String>), String> {
     let is_suite = |name: &str| {
-        let plain = name
+        let has_valid_characters = name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        plain && name.contains(['-', '_']) && !name.starts_with('-')
+        has_valid_characters && name.contains(['-', '_']) && !name.starts_with('-')
     };
     if let Some(class) = names(text).find(|name| !is_suite(name)) {
         return Err(format!(
             "{class} is a class of suites, and `ciphers` takes names; by default, Weir offers all suites it supports"
         ));
     }
-    let known = |name: &str| CipherSuite::from_text(name).filter(|it| it.version() == version);
-    let (found, others) = split(text, known);
-    match found.is_empty() {
+    let parse_suite =
+        |name: &str| CipherSuite::from_text(name).filter(|it| it.version() == version);
+    let (supported, unsupported) = parse_names(text, parse_suite);
+    match supported.is_empty() {
         true => Err("Weir supports none of these suites".to_owned()),
-        false => Ok((found, others)),
+        false => Ok((supported, unsupported)),
     }
 }
 
@@ -88,7 +89,10 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.is_empty())
 }
 
-fn split<T: PartialEq>(text: &str, parse: impl Fn(&str) -> Option<T>) -> (Vec<T>, Vec<String>) {
+fn parse_names<T: PartialEq>(
+    text: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> (Vec<T>, Vec<String>) {
     let (mut found, mut others) = (Vec::new(), Vec::new());
     for name in names(text) {
         match parse(name) {
@@ -100,12 +104,12 @@ fn split<T: PartialEq>(text: &str, parse: impl Fn(&str) -> Option<T>) -> (Vec<T>
     (found, others)
 }
 
-fn note_others(others: &[String], position: Position, notes: &mut Notes) {
-    if !others.is_empty() {
-        let others = others.join(" ");
+fn note_unsupported(unsupported: &[String], position: Position, notes: &mut Notes) {
+    if !unsupported.is_empty() {
+        let unsupported = unsupported.join(" ");
         notes.remark(
             position,
-            format!("not imported: {others}, which Weir does not support"),
+            format!("not imported: {unsupported}, which Weir does not support"),
         );
     }
 }

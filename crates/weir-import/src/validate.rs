@@ -10,13 +10,15 @@ use weir_config::{Code, Diagnostic, Host, Severity};
 
 use crate::Imported;
 use crate::annotate::annotate;
-use crate::document::{Document, Entry, Item, Path, Table, Text, Value, positions, positions_of};
+use crate::document::{
+    Document, Entry, Item, Path, Table, Text, Value, visit_item_positions, visit_positions,
+};
 use crate::note::{Notes, Position};
 use crate::shared_check::share;
 
-/// Returns weir.toml without the parts that the parser rejects, and all notes.
+/// Returns weir.toml without the parts that the parser rejects, and the notes about the source.
 pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
-    let mut is_shared = false;
+    let mut checks_were_shared = false;
     loop {
         let text = document.render();
         let diagnostics = match weir_config::parse(&text.text, &Host::default()) {
@@ -25,8 +27,11 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
             {
                 continue;
             }
-            // Last, so that each line of a rejected check has its note.
-            Ok(_) if !std::mem::replace(&mut is_shared, true) && share(&mut document, &notes) => {
+            // Checks are shared last, so that each line of a rejected check gets its note.
+            Ok(_)
+                if !std::mem::replace(&mut checks_were_shared, true)
+                    && share(&mut document, &notes) =>
+            {
                 continue;
             }
             Ok(_) => {
@@ -39,7 +44,7 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
             }
             Err(diagnostics) => diagnostics,
         };
-        let before = size(&document);
+        let size_before = size(&document);
         let errors = diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.severity() == Severity::Error);
@@ -47,7 +52,7 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
             mark_error(&mut document, &text, error, &mut notes);
         }
         remove_marked(&mut document, &mut notes);
-        if size(&document) >= before {
+        if size(&document) >= size_before {
             // No part was removed for the errors: remove the last table.
             remove_last(&mut document, &mut notes);
         }
@@ -55,41 +60,47 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
 }
 
 /// Removes routes that no request reaches, because an earlier route matches all of their requests: alternatives of one
-/// rule, and rules without effect. Returns whether there were any.
+/// rule, and rules without effect. Returns whether any route was removed.
 fn remove_unreachable(
     document: &mut Document,
     text: &Text,
     findings: &[Diagnostic],
     notes: &mut Notes,
 ) -> bool {
-    let table = |at: usize| Some(text.table_at(at)?.0);
+    let table_index = |offset: usize| Some(text.table_at(offset)?.0);
     let mut unreachable: Vec<(usize, usize)> = Vec::new();
     for finding in findings {
-        let earlier = finding.related.first().and_then(|it| table(it.span.start));
-        let is_route = |at: &usize| document.tables[*at].path == ["route"];
+        let earlier = finding
+            .related
+            .first()
+            .and_then(|it| table_index(it.span.start));
+        let is_route = |index: &usize| document.tables[*index].path == ["route"];
         let Some(earlier) = earlier.filter(is_route) else {
             continue;
         };
         let further = finding.further.iter().map(|it| it.span.start);
-        let positions = std::iter::once(finding.span.start).chain(further);
+        let offsets = std::iter::once(finding.span.start).chain(further);
         if finding.code == Code::UnreachableRoute {
-            unreachable.extend(positions.filter_map(|at| Some((table(at)?, earlier))));
+            unreachable.extend(offsets.filter_map(|offset| Some((table_index(offset)?, earlier))));
         }
     }
-    for (at, _) in &unreachable {
-        document.tables[*at].removed = true;
+    for (index, _) in &unreachable {
+        document.tables[*index].removed = true;
     }
     let tables = document.tables.iter().filter(|table| !table.removed);
-    let kept: HashSet<Position> = tables.map(|table| table.from.whole_line()).collect();
-    for (at, earlier) in &unreachable {
-        let (from, by) = (document.tables[*at].from, document.tables[*earlier].from);
-        if kept.contains(&from.whole_line()) {
-            notes.add_covered(from);
+    let lines_in_use: HashSet<Position> = tables.map(|table| table.position.whole_line()).collect();
+    for (index, earlier) in &unreachable {
+        let (position, earlier_from) = (
+            document.tables[*index].position,
+            document.tables[*earlier].position,
+        );
+        if lines_in_use.contains(&position.whole_line()) {
+            notes.add_covered(position);
         } else {
-            let line = by.line();
+            let line = earlier_from.line();
             notes.remark(
-                from,
-                format!("not imported: no request reaches it, because line {line} matches all of them first"),
+                position,
+                format!("not imported: no request reaches it, because line {line} already matches the same requests"),
             );
         }
     }
@@ -102,28 +113,31 @@ fn size(document: &Document) -> usize {
     fn value_size(value: &Value) -> usize {
         1 + match value {
             Value::List(items) => items.iter().map(|item| value_size(&item.value)).sum(),
-            Value::Table(entries) => entries.iter().map(entry).sum(),
+            Value::Table(entries) => entries.iter().map(entry_size).sum(),
             _ => 0,
         }
     }
-    fn entry(entry: &Entry) -> usize {
+    fn entry_size(entry: &Entry) -> usize {
         value_size(&entry.item.value) + usize::from(entry.fallback.is_some())
     }
-    let table = |table: &Table| 1 + table.entries.iter().map(entry).sum::<usize>();
-    document.tables.iter().map(table).sum()
+    let table_size = |table: &Table| 1 + table.entries.iter().map(entry_size).sum::<usize>();
+    document.tables.iter().map(table_size).sum()
 }
 
 fn remove_last(document: &mut Document, notes: &mut Notes) {
     if let Some(table) = document.tables.pop() {
-        notes.add(table.from, "not imported: weir check rejects the result");
+        notes.add(
+            table.position,
+            "not imported: weir check rejects the result",
+        );
     }
 }
 
 /// Marks the smallest part that the error is about.
 fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &mut Notes) {
-    let at = error.span.start;
-    let contains = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&at);
-    let Some((_, spans)) = text.table_at(at) else {
+    let offset = error.span.start;
+    let contains = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&offset);
+    let Some((_, spans)) = text.table_at(offset) else {
         return;
     };
     let innermost = spans
@@ -131,33 +145,40 @@ fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &
         .filter(contains)
         .min_by_key(|(span, path)| (span.len(), usize::MAX - path.len()));
     let Some((_, path)) = innermost else { return };
-    let Some((table, rest)) = path.split_first() else {
+    let Some((table, inner_path)) = path.split_first() else {
         return;
     };
     let Some(table) = document.tables.get_mut(*table) else {
         return;
     };
-    let why = format!("not imported: {}", reason(error));
-    let Some((entry, rest)) = rest.split_first() else {
+    let message = format!("not imported: {}", reason(error));
+    let Some((entry, inner_path)) = inner_path.split_first() else {
         table.removed = true;
-        notes.add(table.from, why);
+        notes.add(table.position, message);
         return;
     };
-    let from = table.from;
+    let position = table.position;
     if let Some(entry) = table.entries.get_mut(*entry) {
-        mark_entry(entry, rest, from, why, notes);
+        mark_entry(entry, inner_path, position, message, notes);
     }
 }
 
-fn mark_entry(entry: &mut Entry, rest: &[usize], from: Position, why: String, notes: &mut Notes) {
-    let from = entry.item.from.unwrap_or(from);
-    let inner = match (&mut entry.item.value, rest.split_first()) {
-        (Value::List(items), Some((at, rest))) => items
-            .get_mut(*at)
-            .map(|item| mark_item(item, rest, from, &why, notes)),
-        (Value::Table(entries), Some((at, rest))) => entries
-            .get_mut(*at)
-            .map(|entry| mark_entry(entry, rest, from, why.clone(), notes)),
+/// Replaces the value of a key by its fallback, or marks the key or the inner value at `path` as removed.
+fn mark_entry(
+    entry: &mut Entry,
+    path: &[usize],
+    position: Position,
+    why: String,
+    notes: &mut Notes,
+) {
+    let position = entry.item.position.unwrap_or(position);
+    let inner = match (&mut entry.item.value, path.split_first()) {
+        (Value::List(items), Some((index, path))) => items
+            .get_mut(*index)
+            .map(|item| mark_item(item, path, position, &why, notes)),
+        (Value::Table(entries), Some((index, path))) => entries
+            .get_mut(*index)
+            .map(|entry| mark_entry(entry, path, position, why.clone(), notes)),
         _ => None,
     };
     if inner.is_some() {
@@ -165,10 +186,13 @@ fn mark_entry(entry: &mut Entry, rest: &[usize], from: Position, why: String, no
     }
     match entry.fallback.take() {
         Some(fallback) => {
-            notes.add(from, format!("{why}; {} is used instead", plain(&fallback)));
+            notes.add(
+                position,
+                format!("{why}; {} is used instead", display_value(&fallback)),
+            );
             entry.item.value = fallback;
         }
-        None => mark_removed(&mut entry.item, from, &why, notes),
+        None => mark_removed(&mut entry.item, position, &why, notes),
     }
 }
 
@@ -176,20 +200,20 @@ fn mark_entry(entry: &mut Entry, rest: &[usize], from: Position, why: String, no
 fn mark_removed(item: &mut Item, from: Position, why: &str, notes: &mut Notes) {
     item.removed = true;
     notes.add(from, why);
-    positions_of(item, &mut |position| notes.add(position, why));
+    visit_item_positions(item, &mut |position| notes.add(position, why));
 }
 
-fn mark_item(item: &mut Item, rest: &[usize], from: Position, why: &str, notes: &mut Notes) {
-    let from = item.from.unwrap_or(from);
-    if let (Value::Table(entries), Some((at, rest))) = (&mut item.value, rest.split_first())
-        && let Some(entry) = entries.get_mut(*at)
+fn mark_item(item: &mut Item, path: &[usize], position: Position, why: &str, notes: &mut Notes) {
+    let position = item.position.unwrap_or(position);
+    if let (Value::Table(entries), Some((index, path))) = (&mut item.value, path.split_first())
+        && let Some(entry) = entries.get_mut(*index)
     {
-        return mark_entry(entry, rest, from, why.to_owned(), notes);
+        return mark_entry(entry, path, position, why.to_owned(), notes);
     }
-    mark_removed(item, from, why, notes);
+    mark_removed(item, position, why, notes);
 }
 
-/// Returns the message, with the cause if no label shows it, without backquotes.
+/// Returns the message without backquotes, followed by the cause if the error has no label.
 fn reason(error: &Diagnostic) -> String {
     let message = error.message.replace('`', "");
     match &error.cause {
@@ -198,7 +222,7 @@ fn reason(error: &Diagnostic) -> String {
     }
 }
 
-fn plain(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
@@ -208,9 +232,9 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Removes what is marked, and everything that requires it.
+/// Removes the marked parts and everything that requires them, with a note for each source line that disappears.
 fn remove_marked(document: &mut Document, notes: &mut Notes) {
-    let mut before = lines(document);
+    let mut lines_before = source_lines(document);
     for table in &mut document.tables {
         if let Some(status) = table.refusal
             && table
@@ -218,16 +242,16 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
                 .iter()
                 .any(|entry| is_action(entry) && entry.item.removed)
         {
-            refuse(table, status);
+            replace_action(table, status);
             continue;
         }
-        let mut essential = false;
+        let mut lost_essential = false;
         table.entries.retain_mut(|entry| {
             let removed = remove_marked_in(&mut entry.item);
-            essential |= removed && entry.essential;
+            lost_essential |= removed && entry.essential;
             !removed
         });
-        table.removed |= essential;
+        table.removed |= lost_essential;
     }
     let removed: HashSet<Vec<String>> = document
         .tables
@@ -241,25 +265,30 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
     }
     mark_unused_pools(document);
     for table in document.tables.iter().filter(|table| table.removed) {
-        before.extend(table.covers.iter().map(|position| (*position, table.from)));
+        lines_before.extend(
+            table
+                .covers
+                .iter()
+                .map(|position| (*position, table.position)),
+        );
     }
     document.tables.retain(|table| !table.removed);
-    let after: HashSet<Position> = lines(document)
+    let lines_after: HashSet<Position> = source_lines(document)
         .into_iter()
         .map(|(position, _)| position)
         .collect();
-    for (position, owner) in before {
-        if after.contains(&position) || notes.has_note(position) {
+    for (position, owner) in lines_before {
+        if lines_after.contains(&position) || notes.has_note(position) {
             continue;
         }
-        let why = match position == owner {
-            true => "not imported: something that it requires is not imported".to_owned(),
+        let reason = match position == owner {
+            true => "not imported: a part that it requires is not imported".to_owned(),
             false => format!(
                 "not imported: it belongs to a part of line {} that is not imported",
                 owner.line()
             ),
         };
-        notes.add(position, why);
+        notes.add(position, reason);
     }
 }
 
@@ -268,9 +297,9 @@ fn is_action(entry: &Entry) -> bool {
     matches!(entry.key, "files" | "basic_auth")
 }
 
-/// Replaces the action of a route by a status. Its conditions remain, although the parser reports the missing action at
-/// one of them.
-fn refuse(table: &mut Table, status: u64) {
+/// Replaces the action of a route with a status. Its conditions remain, although the parser may report the missing
+/// action at one of them.
+fn replace_action(table: &mut Table, status: u64) {
     const CONDITIONS: [&str; 10] = [
         "service",
         "host",
@@ -293,13 +322,13 @@ fn refuse(table: &mut Table, status: u64) {
     table.push(Entry::implied("status", status).essential());
 }
 
-/// Returns every source line, with the line of its table.
-fn lines(document: &Document) -> Vec<(Position, Position)> {
+/// Returns every source line of the document, with the line of its table.
+fn source_lines(document: &Document) -> Vec<(Position, Position)> {
     let mut lines = Vec::new();
     for table in &document.tables {
-        lines.push((table.from, table.from));
-        positions(&table.entries, &mut |position| {
-            lines.push((position, table.from))
+        lines.push((table.position, table.position));
+        visit_positions(&table.entries, &mut |position| {
+            lines.push((position, table.position))
         });
     }
     lines
@@ -309,18 +338,18 @@ fn lines(document: &Document) -> Vec<(Position, Position)> {
 fn remove_marked_in(item: &mut Item) -> bool {
     match &mut item.value {
         Value::List(items) => {
-            let before = items.len();
+            let count_before = items.len();
             items.retain_mut(|item| !remove_marked_in(item));
-            item.removed |= items.is_empty() && before > 0;
+            item.removed |= items.is_empty() && count_before > 0;
         }
         Value::Table(entries) => {
-            let mut essential = false;
+            let mut lost_essential = false;
             entries.retain_mut(|entry| {
                 let removed = remove_marked_in(&mut entry.item);
-                essential |= removed && entry.essential;
+                lost_essential |= removed && entry.essential;
                 !removed
             });
-            item.removed |= essential;
+            item.removed |= lost_essential;
         }
         _ => {}
     }
@@ -329,16 +358,16 @@ fn remove_marked_in(item: &mut Item) -> bool {
 
 /// Marks pools that only removed tables used.
 fn mark_unused_pools(document: &mut Document) {
-    let pools = |table: &Table| table.text("pool").map(str::to_owned);
+    let pool_of = |table: &Table| table.text("pool").map(str::to_owned);
     let (removed, remaining): (Vec<&Table>, Vec<&Table>) =
         document.tables.iter().partition(|table| table.removed);
-    let remaining: HashSet<String> = remaining.into_iter().filter_map(pools).collect();
-    let removed: HashSet<String> = removed.into_iter().filter_map(pools).collect();
+    let remaining_pools: HashSet<String> = remaining.into_iter().filter_map(pool_of).collect();
+    let removed_pools: HashSet<String> = removed.into_iter().filter_map(pool_of).collect();
     for table in &mut document.tables {
         if let [kind, name, ..] = table.path.as_slice()
             && kind == "pool"
-            && removed.contains(name)
-            && !remaining.contains(name)
+            && removed_pools.contains(name)
+            && !remaining_pools.contains(name)
         {
             table.removed = true;
         }
@@ -349,7 +378,7 @@ fn mark_unused_pools(document: &mut Document) {
 mod tests {
     use super::*;
 
-    fn file(lines: usize) -> Notes {
+    fn notes_for_lines(lines: usize) -> Notes {
         let mut notes = Notes::default();
         notes.add_file("a", &"word\n".repeat(lines));
         notes
@@ -369,7 +398,7 @@ mod tests {
         let mut pool = pool(position, "10.0.0.5");
         pool.push(Entry::new("colour", "red", Position::new(0, 2)));
         document.push(pool);
-        let imported = validate(document, file(2));
+        let imported = validate(document, notes_for_lines(2));
         let lost = "# LOST line 2: word: not imported: unknown key colour in [pool.NAME]\n";
         assert!(imported.toml.starts_with(lost), "{}", imported.toml);
         assert!(
@@ -392,7 +421,7 @@ mod tests {
         service.push(Entry::implied("forward", "nat").essential());
         service.push(Entry::implied("pool", "a").essential());
         document.push(service);
-        let imported = validate(document, file(3));
+        let imported = validate(document, notes_for_lines(3));
         assert!(
             imported
                 .toml
@@ -414,7 +443,7 @@ mod tests {
         let mut table = pool(position, "10.0.0.5");
         table.push(Entry::new("no_server", "shout", position).or("drop"));
         document.push(table);
-        let imported = validate(document, file(1));
+        let imported = validate(document, notes_for_lines(1));
         assert!(imported.toml.contains("no_server = \"drop\""));
         assert!(imported.notes[0].ends_with("; drop is used instead"));
     }

@@ -4,61 +4,64 @@ use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, n
 
 const BACKEND: &str = "backend app\n server a 10.0.0.5:80\n";
 
-fn checked(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
 }
 
-fn of_haproxy(text: &str) -> Imported {
-    checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
+fn import_haproxy(text: &str) -> Imported {
+    assert_valid(haproxy("haproxy.cfg", text, &EmptyEnvironment))
 }
 
-fn of_frontend(lines: &str) -> Imported {
-    of_haproxy(&format!(
+fn import_frontend(lines: &str) -> Imported {
+    import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\n{BACKEND}"
     ))
 }
 
 /// Returns the first table that contains all of these parts.
-fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+fn find_table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
-    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
-    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+    let table = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    table.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
 }
 
 #[test]
 fn header_changes_with_conditions_become_routes() {
-    let imported = of_frontend(
+    let imported = import_frontend(
         "acl api path_beg /api\n http-request set-header X-Api 1 if api\n http-request set-header X-All 1",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let api = table(&imported.toml, &["[[route]]", "path = \"/api*\""]);
+    let api = find_table(&imported.toml, &["[[route]]", "path = \"/api*\""]);
     assert!(
         api.contains("set_header = [\"X-Api: 1\", \"X-All: 1\"]"),
         "{api}"
     );
-    let rest = imported.toml.rsplit("[[route]]").next().unwrap_or_default();
-    assert!(rest.contains("set_header = [\"X-All: 1\"]"), "{rest}");
+    let last_route = imported.toml.rsplit("[[route]]").next().unwrap_or_default();
+    assert!(
+        last_route.contains("set_header = [\"X-All: 1\"]"),
+        "{last_route}"
+    );
 }
 
 #[test]
 fn redirect_to_path_drops_the_query() {
-    let imported = of_frontend(
+    let imported = import_frontend(
         "http-request redirect code 301 location https://%[req.hdr(host)]%[path] if { path /old }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let route = table(&imported.toml, &["[[route]]", "path = \"/old\""]);
+    let route = find_table(&imported.toml, &["[[route]]", "path = \"/old\""]);
     for part in [
         "path_regex = \"^/(.*)$\"",
         "redirect = \"https://{host}/{1}\"",
     ] {
         assert!(route.contains(part), "{route}");
     }
-    // With the query, the target is the one that was received.
-    for whole in ["%[url]", "%[capture.req.uri]", "%[path]?%[query]"] {
-        let imported = of_frontend(&format!(
-            "http-request redirect location https://new.example{whole}"
+    // A target with the query needs no group of the path.
+    for target in ["%[url]", "%[capture.req.uri]", "%[path]?%[query]"] {
+        let imported = import_frontend(&format!(
+            "http-request redirect location https://new.example{target}"
         ));
         assert!(!imported.toml.contains("path_regex"), "{}", imported.toml);
     }
@@ -73,7 +76,7 @@ fn allowed_requests_are_exempt_from_later_rules() {
             "tcp-request connection reject",
         ),
     ] {
-        let imported = of_frontend(&format!("{accept} if {{ src 10.0.0.0/8 }}\n {reject}"));
+        let imported = import_frontend(&format!("{accept} if {{ src 10.0.0.0/8 }}\n {reject}"));
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
         assert!(
             imported
@@ -92,9 +95,9 @@ fn userlist_becomes_basic_auth() {
          acl known http_auth(staff)\n http-request auth realm Staff if {{ path_beg /admin }} !known\n \
          default_backend app\n{BACKEND}"
     );
-    let imported = of_haproxy(&text);
+    let imported = import_haproxy(&text);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let admin = table(&imported.toml, &["[[route]]", "path = \"/admin*\""]);
+    let admin = find_table(&imported.toml, &["[[route]]", "path = \"/admin*\""]);
     assert!(admin.contains("users = [\"anna:$5$"), "{admin}");
     assert!(admin.contains("realm = \"Staff\""), "{admin}");
     assert_eq!(
@@ -111,21 +114,21 @@ fn tcp_service_keeps_its_access_rules() {
         "defaults\n mode tcp\nfrontend db\n bind :3306\n acl inside src -f /etc/haproxy/inside.lst\n \
          tcp-request connection reject unless inside\n default_backend app\n{BACKEND}"
     );
-    let imported = of_haproxy(&text);
+    let imported = import_haproxy(&text);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let route = table(&imported.toml, &["[[route]]", "close = true"]);
+    let route = find_table(&imported.toml, &["[[route]]", "close = true"]);
     let condition = "not = { source = [{ file = \"/etc/haproxy/inside.lst\" }] }";
     assert!(route.contains(condition), "{route}");
 }
 
 #[test]
 fn haproxy_tcp_checks_become_exchanges() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode tcp\nlisten redis\n bind :6379\n option tcp-check\n tcp-check connect\n tcp-check send \
          PING\\r\\n\n tcp-check expect string +PONG\n tcp-check send QUIT\\r\\n\n server a 10.0.0.5:6379 check\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let check = table(&imported.toml, &["[pool.redis.check]"]);
+    let check = find_table(&imported.toml, &["[pool.redis.check]"]);
     let steps = "exchange = [{ send = \"PING\\r\\n\" }, { expect = \"+PONG\" }]";
     assert!(check.contains(steps), "{check}");
 }
@@ -135,7 +138,7 @@ fn ports_from_the_environment_remain_variables() {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind *:$PORT\n default_backend app\n{BACKEND}"
     );
-    let imported = of_haproxy(&text);
+    let imported = import_haproxy(&text);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(
         imported.toml.contains("listen = [\"0.0.0.0:${PORT}\"]"),
@@ -146,20 +149,20 @@ fn ports_from_the_environment_remain_variables() {
 
 #[test]
 fn haproxy_maps_select_pools() {
-    let imported = of_haproxy(&format!(
+    let imported = import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend \
          %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,app)]\n{BACKEND}"
     ));
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let map = table(&imported.toml, &["[map.hosts]"]);
+    let map = find_table(&imported.toml, &["[map.hosts]"]);
     assert!(map.contains("file = \"/etc/haproxy/hosts.map\""), "{map}");
-    let route = table(&imported.toml, &["[[route]]", "map = \"hosts\""]);
+    let route = find_table(&imported.toml, &["[[route]]", "map = \"hosts\""]);
     assert!(route.contains("default = \"app\""), "{route}");
 }
 
 #[test]
 fn programs_of_servers_and_sync_groups_are_imported() {
-    let imported = checked(keepalived(
+    let imported = assert_valid(keepalived(
         "keepalived.conf",
         "vrrp_sync_group G {\n group {\n A\n B\n }\n notify_master /bin/up\n track_interface {\n eth1\n }\n}\n\
          vrrp_instance A {\n interface eth0\n virtual_router_id 1\n}\nvrrp_instance B {\n interface eth0\n \
@@ -168,7 +171,7 @@ fn programs_of_servers_and_sync_groups_are_imported() {
         &EmptyEnvironment,
     ));
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let first = table(&imported.toml, &["[vrrp.A]"]);
+    let first = find_table(&imported.toml, &["[vrrp.A]"]);
     assert!(first.contains("notify_master = [\"/bin/up\"]"), "{first}");
     assert!(!first.contains("addresses"), "{first}");
     assert_eq!(
@@ -178,7 +181,7 @@ fn programs_of_servers_and_sync_groups_are_imported() {
             .count(),
         2
     );
-    let pool = table(&imported.toml, &["[pool.", "servers"]);
+    let pool = find_table(&imported.toml, &["[pool.", "servers"]);
     assert!(
         pool.contains("'10.0.0.5:80':*:down) exec '/bin/down'"),
         "{pool}"
@@ -187,12 +190,12 @@ fn programs_of_servers_and_sync_groups_are_imported() {
 
 #[test]
 fn file_with_only_defaults_is_imported() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout server 30s\n retries 2\n option \
          forwardfor\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let defaults = table(&imported.toml, &["[defaults.service]"]);
+    let defaults = find_table(&imported.toml, &["[defaults.service]"]);
     for part in [
         "connect = \"5s\"",
         "server = \"30s\"",
@@ -204,9 +207,9 @@ fn file_with_only_defaults_is_imported() {
     }
 }
 
-/// Imports a `listen` with one server with these options, in line 4.
-fn of_server(options: &str) -> Imported {
-    of_haproxy(&format!(
+/// Imports a `listen` whose only server has these options, in line 4.
+fn import_server(options: &str) -> Imported {
+    import_haproxy(&format!(
         "listen web\n bind :80\n mode tcp\n server a 10.0.0.5:443 {options}\n"
     ))
 }
@@ -251,9 +254,9 @@ fn options_of_servers_become_keys() {
             "max_connections = 7",
         ),
     ] {
-        let imported = of_server(options);
-        let found = table(&imported.toml, &[heading]);
-        assert!(found.contains(key), "{options}: {found}");
+        let imported = import_server(options);
+        let table = find_table(&imported.toml, &[heading]);
+        assert!(table.contains(key), "{options}: {table}");
         let is_lost = options == "sni-auto";
         assert_eq!(
             imported.losses.len(),
@@ -263,8 +266,9 @@ fn options_of_servers_become_keys() {
         );
     }
     // Weir verifies the name that it sends as SNI.
-    let imported =
-        of_server("ssl ca-file /ca.pem verify required sni str(b.example) verifyhost a.example");
+    let imported = import_server(
+        "ssl ca-file /ca.pem verify required sni str(b.example) verifyhost a.example",
+    );
     assert!(
         imported.toml.contains("server_name = \"b.example\""),
         "{}",
@@ -275,9 +279,10 @@ fn options_of_servers_become_keys() {
 
 #[test]
 fn port_of_several_listeners_is_forwarded() {
-    let imported = of_frontend("bind :81\n http-request set-header X-Forwarded-Port %[dst_port]");
+    let imported =
+        import_frontend("bind :81\n http-request set-header X-Forwarded-Port %[dst_port]");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let route = table(&imported.toml, &["[[route]]"]);
+    let route = find_table(&imported.toml, &["[[route]]"]);
     assert!(
         route.contains("x_forwarded = { port = \"set\" }"),
         "{route}"
@@ -286,40 +291,40 @@ fn port_of_several_listeners_is_forwarded() {
 
 #[test]
 fn options_of_binds_become_keys() {
-    let imported = of_frontend(
+    let imported = import_frontend(
         "bind :443 ssl crt /a.pem default-crt /b.pem force-tlsv13 tls-ticket-keys /k no-ca-names",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     let tls = "tls = { certificates = [\"/b.pem\", \"/a.pem\"], minimum = \"1.3\" }";
     assert!(imported.toml.contains(tls), "{}", imported.toml);
     // An option without a value does not hide the next one.
-    let imported = of_frontend("bind :443 ssl generate-certificates crt /a.pem");
+    let imported = import_frontend("bind :443 ssl generate-certificates crt /a.pem");
     assert!(
         imported.toml.contains("certificates = \"/a.pem\""),
         "{}",
         imported.toml
     );
     // The option limits who can connect.
-    let imported = of_frontend("bind :81 interface eth9");
+    let imported = import_frontend("bind :81 interface eth9");
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
 }
 
 #[test]
 fn use_server_becomes_a_server_of_the_route() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n \
          use-server two if { path_beg /two/ }\n use-server one if { path_beg /two/ }\n use-server one if { method \
          POST }\n server one 10.0.0.5:80\n server two 10.0.0.6:80\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let two = table(&imported.toml, &["path = \"/two/*\"", "server = "]);
+    let two = find_table(&imported.toml, &["path = \"/two/*\"", "server = "]);
     assert!(two.contains("server = \"10.0.0.6:80\""), "{two}");
-    let one = table(
+    let one = find_table(
         &imported.toml,
         &["method = [\"POST\"]", "server = \"10.0.0.5:80\""],
     );
     assert!(!one.contains("path"), "{one}");
-    let lost = of_haproxy(
+    let lost = import_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\nbackend app\n use-server \
          %[hdr(x)] if TRUE\n server one 10.0.0.5:80\n",
     );
@@ -330,20 +335,20 @@ fn use_server_becomes_a_server_of_the_route() {
     );
 }
 
-fn of_nginx(lines: &str) -> Imported {
+fn import_nginx(lines: &str) -> Imported {
     let text =
         format!("upstream a {{ server 10.0.0.5; }}\nupstream b {{ server 10.0.0.6; }}\n{lines}\n");
-    checked(nginx("nginx.conf", &text, &EmptyEnvironment))
+    assert_valid(nginx("nginx.conf", &text, &EmptyEnvironment))
 }
 
 #[test]
 fn nginx_rewrites_with_last_restart_route_selection() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server {\n listen 80;\n location /old/ {\n rewrite ^/old/(.*)$ /new/$1?x=1 last;\n return 410;\n }\n \
          location / {\n proxy_pass http://a;\n }\n}",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let old = table(
+    let old = find_table(
         &imported.toml,
         &["path = \"/old/*\"", "restart = \"first\""],
     );
@@ -351,32 +356,34 @@ fn nginx_rewrites_with_last_restart_route_selection() {
         old.contains("rewrite = { regex = \"^/old/(.*)$\", to = \"/new/{1}?x=1\" }"),
         "{old}"
     );
-    let at = |text: &str| {
+    let offset_of = |text: &str| {
         imported
             .toml
             .find(text)
             .unwrap_or_else(|| panic!("{text}: {}", imported.toml))
     };
-    assert!(at("restart = \"first\"") < at("status = 410"));
+    assert!(offset_of("restart = \"first\"") < offset_of("status = 410"));
 }
 
 #[test]
 fn rewrites_of_a_server_block_come_before_its_locations() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server {\n listen 80;\n rewrite ^/a/(.*)$ /b/$1;\n rewrite ^/b/(.*)$ /c/$1 last;\n location = /x {\n \
          return 204;\n }\n location / {\n proxy_pass http://a;\n }\n}",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert_eq!(imported.toml.matches("restart = \"next\"").count(), 2);
-    let at = |text: &str| {
+    let offset_of = |text: &str| {
         imported
             .toml
             .find(text)
             .unwrap_or_else(|| panic!("{text}: {}", imported.toml))
     };
-    assert!(at("^/a/") < at("^/b/") && at("^/b/") < at("path = \"/x\""));
-    // nginx would skip the second one.
-    let skipped = of_nginx(
+    assert!(
+        offset_of("^/a/") < offset_of("^/b/") && offset_of("^/b/") < offset_of("path = \"/x\"")
+    );
+    // nginx would skip the second rewrite.
+    let skipped = import_nginx(
         "server {\n listen 80;\n rewrite ^/a/(.*)$ /b/$1 last;\n rewrite ^/b/(.*)$ /c/$1;\n location / {\n \
          proxy_pass http://a;\n }\n}",
     );
@@ -384,17 +391,17 @@ fn rewrites_of_a_server_block_come_before_its_locations() {
 }
 
 #[test]
-fn shares_of_clients_become_a_split() {
-    let imported = of_nginx(
+fn split_clients_becomes_a_split() {
+    let imported = import_nginx(
         "split_clients \"${remote_addr}x\" $variant {\n 0.5% a;\n * b;\n}\nserver {\n listen 80;\n location / \
          {\n proxy_pass http://$variant;\n }\n}",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let route = table(&imported.toml, &["[[route]]", "split"]);
+    let route = find_table(&imported.toml, &["[[route]]", "split"]);
     assert!(route.contains("split = [\"a:50\", \"b:9950\"]"), "{route}");
     assert!(route.contains("split_by = \"{client}x\""), "{route}");
     // Half of the requests have no value.
-    let partial = of_nginx(
+    let partial = import_nginx(
         "split_clients $remote_addr $variant {\n 50% a;\n}\nserver {\n listen 80;\n location / {\n proxy_pass \
          http://$variant;\n }\n}",
     );
@@ -403,33 +410,33 @@ fn shares_of_clients_become_a_split() {
 
 #[test]
 fn several_mirrors_have_their_own_paths() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server {\n listen 80;\n location / {\n mirror /one;\n mirror /two;\n proxy_pass http://a;\n }\n location \
          = /one {\n internal;\n proxy_pass http://a$request_uri;\n }\n location = /two {\n internal;\n proxy_pass \
          http://b;\n }\n}",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let route = table(&imported.toml, &["[[route]]", "mirror = ["]);
+    let route = find_table(&imported.toml, &["[[route]]", "mirror = ["]);
     assert_eq!(route.matches("path = \"/two\"").count(), 1, "{route}");
     assert!(!route.contains("path = \"/one\""), "{route}");
 }
 
-fn of_ldirectord(text: &str) -> Imported {
-    checked(ldirectord("ldirectord.cf", text, &EmptyEnvironment))
+fn import_ldirectord(text: &str) -> Imported {
+    assert_valid(ldirectord("ldirectord.cf", text, &EmptyEnvironment))
 }
 
 #[test]
-fn services_of_ldirectord_variant_are_imported() {
-    let imported = of_ldirectord(
+fn services_of_ldirectord_fork_are_imported() {
+    let imported = import_ldirectord(
         "[default]\nquiescent=yes\n[master]\nvirtual=192.0.2.1:6666\n    real=10.0.0.5:6666 masq\n    \
          service=pingpong_master\n    protocol=tcp\nvirtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    \
          service=pingpong_slave\n    protocol=tcp\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let slave = table(&imported.toml, &["check", "port = 6666"]);
+    let slave = find_table(&imported.toml, &["check", "port = 6666"]);
     assert!(slave.contains("(?i)pong"), "{slave}");
     // Without a master, the slave has no check.
-    let alone = of_ldirectord(
+    let alone = import_ldirectord(
         "virtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    service=pingpong_slave\n    protocol=tcp\n",
     );
     assert!(
@@ -462,14 +469,14 @@ fn lines_without_virtual_servers_have_no_effect() {
 
 #[test]
 fn client_certificates_are_requested_only_if_nginx_requests_them() {
-    let of = |verify: &str| {
-        of_nginx(&format!(
+    let import = |verify: &str| {
+        import_nginx(&format!(
             "server {{ listen 443 ssl; ssl_certificate /c.pem; ssl_certificate_key /c.pem;\n\
              ssl_client_certificate /ca.pem;\n{verify}\nlocation / {{ proxy_pass http://10.0.0.5; }} }}\n"
         ))
     };
-    for off in ["", "ssl_verify_client off;"] {
-        let imported = of(off);
+    for line in ["", "ssl_verify_client off;"] {
+        let imported = import(line);
         assert!(!imported.toml.contains("client_"), "{}", imported.toml);
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
         let remark = "ssl_verify_client is off";
@@ -481,12 +488,12 @@ fn client_certificates_are_requested_only_if_nginx_requests_them() {
         ("optional", "client_auth = \"optional\"", 0),
         ("optional_no_ca", "client_auth = \"optional\"", 1),
     ] {
-        let imported = of(&format!("ssl_verify_client {word};"));
+        let imported = import(&format!("ssl_verify_client {word};"));
         assert!(imported.toml.contains("client_ca = \"/ca.pem\""), "{word}");
         assert!(imported.toml.contains(key), "{word}: {}", imported.toml);
         assert_eq!(imported.losses.len(), losses, "{:?}", imported.losses);
     }
-    let alone = of_nginx(
+    let alone = import_nginx(
         "server { listen 443 ssl; ssl_certificate /c.pem; ssl_certificate_key /c.pem; ssl_verify_client off;\n\
          location / { proxy_pass http://10.0.0.5; } }\n",
     );
@@ -494,39 +501,51 @@ fn client_certificates_are_requested_only_if_nginx_requests_them() {
 }
 
 #[test]
-fn addresses_without_tracking_are_imported_as_such() {
-    let of = |options: &str| {
+fn interface_of_address_is_tracked_unless_no_track_is_set() {
+    let import = |options: &str| {
         let text = format!(
             "vrrp_instance v {{\n interface eth0\n virtual_router_id 5\n priority 100\n virtual_ipaddress {{\n \
              192.0.2.1/24 {options}\n }}\n}}\n"
         );
-        checked(keepalived("keepalived.conf", &text, &EmptyEnvironment))
+        assert_valid(keepalived("keepalived.conf", &text, &EmptyEnvironment))
     };
-    let mentions = |imported: &Imported| -> Vec<String> {
+    let notes_about_no_track = |imported: &Imported| -> Vec<String> {
         let notes = imported.notes.iter();
         notes
             .filter(|it| it.contains("no_track"))
             .cloned()
             .collect()
     };
-    let tracked = |imported: &Imported| imported.toml.contains("track = ");
-    let elsewhere = of("dev eth1");
-    assert!(tracked(&elsewhere), "{}", elsewhere.toml);
-    let untracked = of("dev eth1 no_track");
-    assert!(!tracked(&untracked), "{}", untracked.toml);
-    assert!(mentions(&untracked).is_empty(), "{:?}", untracked.notes);
-    let own = mentions(&of("no_track"));
+    let is_tracked = |imported: &Imported| imported.toml.contains("track = ");
+    let on_other_interface = import("dev eth1");
     assert!(
-        own.len() == 1 && own[0].contains("has no effect"),
-        "{own:?}"
+        is_tracked(&on_other_interface),
+        "{}",
+        on_other_interface.toml
+    );
+    let untracked = import("dev eth1 no_track");
+    assert!(!is_tracked(&untracked), "{}", untracked.toml);
+    assert!(
+        notes_about_no_track(&untracked).is_empty(),
+        "{:?}",
+        untracked.notes
+    );
+    let notes_for_own_interface = notes_about_no_track(&import("no_track"));
+    assert!(
+        notes_for_own_interface.len() == 1 && notes_for_own_interface[0].contains("has no effect"),
+        "{notes_for_own_interface:?}"
     );
 }
 
 #[test]
-fn variables_that_are_not_set_are_reported() {
+fn unset_environment_variable_of_keepalived_is_reported() {
     let text = "vrrp_instance v {\n interface eth0\n virtual_router_id 5\n priority ${_ENV WEIR_NOT_SET}\n \
         virtual_ipaddress {\n 192.0.2.1/24\n }\n}\n";
-    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
-    let is_lost = |it: &String| it.contains("${_ENV WEIR_NOT_SET} is not set");
-    assert!(imported.losses.iter().any(is_lost), "{:?}", imported.losses);
+    let imported = assert_valid(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    let is_about_variable = |it: &String| it.contains("${_ENV WEIR_NOT_SET} is not set");
+    assert!(
+        imported.losses.iter().any(is_about_variable),
+        "{:?}",
+        imported.losses
+    );
 }

@@ -1,4 +1,4 @@
-//! Snapshots of every file of the corpus, and comparisons with each program's own check of the file.
+//! Snapshots of the import of every corpus file, and comparisons with each program's own check of the file.
 
 #![allow(
     clippy::disallowed_methods,
@@ -40,11 +40,11 @@ fn warnings(imported: &Imported) -> Vec<Diagnostic> {
         .findings
         .into_iter();
     findings
-        .filter(|one| one.severity() == Severity::Warning)
+        .filter(|finding| finding.severity() == Severity::Warning)
         .collect()
 }
 
-fn snapshots(program: &str) {
+fn assert_snapshots(program: &str) {
     for case in corpus(program) {
         let imported = import(program, &case);
         assert_accepted(&imported, &case.name);
@@ -63,12 +63,12 @@ fn importer_causes_no_warnings() {
             let imported = import(program, &case);
             for finding in warnings(&imported) {
                 // A pool without servers that the importer added.
-                let by_importer = finding.message.contains("`no-servers");
-                let by_operator = OPERATOR_CODES.contains(&finding.code) && !by_importer;
-                if !by_operator {
-                    let at = imported.toml.lines().nth(finding.at.line as usize - 1);
+                let is_from_importer = finding.message.contains("`no-servers");
+                let is_from_operator = OPERATOR_CODES.contains(&finding.code) && !is_from_importer;
+                if !is_from_operator {
+                    let line = imported.toml.lines().nth(finding.at.line as usize - 1);
                     unexpected.push(format!(
-                        "{program} {}: {}: {} ({:?}): {at:?}",
+                        "{program} {}: {}: {} ({:?}): {line:?}",
                         case.name, finding.code, finding.message, finding.related
                     ));
                 }
@@ -84,34 +84,38 @@ fn losses_are_notes_and_lost_guards_are_losses() {
         for case in corpus(program) {
             let imported = import(program, &case);
             let name = format!("{program} {}", case.name);
-            let contains = |all: &[String], some: &[String]| some.iter().all(|it| all.contains(it));
-            assert!(contains(&imported.notes, &imported.losses), "{name}");
-            assert!(contains(&imported.losses, &imported.unguarded), "{name}");
+            let contains_all =
+                |all: &[String], some: &[String]| some.iter().all(|it| all.contains(it));
+            assert!(contains_all(&imported.notes, &imported.losses), "{name}");
+            assert!(
+                contains_all(&imported.losses, &imported.unguarded),
+                "{name}"
+            );
         }
     }
 }
 
 #[test]
 fn keepalived_files_match_snapshots() {
-    snapshots("keepalived");
+    assert_snapshots("keepalived");
 }
 
 #[test]
 fn ldirectord_files_match_snapshots() {
-    snapshots("ldirectord");
+    assert_snapshots("ldirectord");
 }
 
 #[test]
 fn haproxy_files_match_snapshots() {
-    snapshots("haproxy");
+    assert_snapshots("haproxy");
 }
 
 #[test]
 fn nginx_files_match_snapshots() {
-    snapshots("nginx");
+    assert_snapshots("nginx");
 }
 
-/// Runs a program, and returns its exit code and output.
+/// Runs a program. Returns its exit code, and its output with the error output.
 fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&case.directory);
@@ -125,32 +129,32 @@ fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) 
     )
 }
 
-/// Parses `(FILE: Line 3) …` or `(Line 3) …`; returns the line number, if it is in this file.
-fn complaint(line: &str, file: &str) -> Option<usize> {
-    let inside = line.strip_prefix('(')?.split(')').next()?;
-    let number = match inside.rsplit_once(": ") {
+/// Parses `(FILE: Line 3) …` or `(Line 3) …`. Returns the line number, if the line is in this file.
+fn reported_line(line: &str, file: &str) -> Option<usize> {
+    let location = line.strip_prefix('(')?.split(')').next()?;
+    let number = match location.rsplit_once(": ") {
         Some((name, rest)) => rest.strip_prefix("Line ").filter(|_| name == file)?,
-        None => inside.strip_prefix("Line ")?,
+        None => location.strip_prefix("Line ")?,
     };
     number.parse().ok()
 }
 
-/// Returns whether an error message names a different line than the importer, or is no error.
+/// Returns whether the importer need not have a note for the line of an error message.
 fn is_expected(line: &str, imported: &Imported) -> bool {
-    // keepalived prints this at the end of the block; the importer names the server's line.
-    let family = line.contains("Address family")
+    // keepalived reports the end of the block; the importer reports the server's line.
+    let is_about_family = line.contains("Address family")
         && imported
             .notes
             .iter()
-            .any(|note| note.contains("not of the service's family"));
+            .any(|note| note.contains("family differs from the service's"));
     // Deprecated keywords; missing interfaces; and a keyword that is documented but that 2.2.7 rejects.
-    let others = [
+    let expected_texts = [
         "deprecated",
         "doesn't exist",
         "Invalid hex string",
         "'sni_name'",
     ];
-    family || others.iter().any(|other| line.contains(other))
+    is_about_family || expected_texts.iter().any(|text| line.contains(text))
 }
 
 /// The importer has a note for every line that keepalived reports. After an unexpected brace, keepalived misparses the
@@ -166,7 +170,7 @@ fn keepalived_errors_are_noted() {
             .lines()
             .take_while(|line| !line.contains("Unexpected '{'"));
         for line in relevant {
-            let Some(number) = complaint(line, &case.name) else {
+            let Some(number) = reported_line(line, &case.name) else {
                 continue;
             };
             if !noted_lines.contains(&number) && !is_expected(line, &imported) {
@@ -195,36 +199,36 @@ fn ldirectord_errors_are_noted() {
         let path = path.to_str().expect("path is UTF-8");
         let (code, output) = run("ldirectord", &[path, "status"], &case);
         let imported = import("ldirectord", &case);
-        let refusals: Vec<&String> = imported
+        let rejections: Vec<&String> = imported
             .notes
             .iter()
             .filter(|note| note.contains("ldirectord rejects the file here"))
             .collect();
-        let refused = code == Some(2);
+        let is_rejected = code == Some(2);
         assert_eq!(
-            refused,
-            !refusals.is_empty(),
+            is_rejected,
+            !rejections.is_empty(),
             "{}: ldirectord returned {code:?} {output}, the importer {:#?}",
             case.name,
             imported.notes
         );
         assert_eq!(
-            refused,
+            is_rejected,
             case.name.contains("refused"),
             "{}: {output}",
             case.name
         );
-        let at = output
+        let number = output
             .split("at line ")
             .nth(1)
             .and_then(|rest| rest.split(':').next())
             .and_then(|number| number.parse::<usize>().ok());
-        // For a duplicate, it names the line after the second one.
-        if let Some(at) = at.filter(|_| refused && !output.contains("duplicate")) {
-            let first = format!("line {at}:");
+        // For a duplicate, ldirectord reports the line after the second service.
+        if let Some(number) = number.filter(|_| is_rejected && !output.contains("duplicate")) {
+            let prefix = format!("line {number}:");
             assert!(
-                refusals.iter().any(|note| note.starts_with(&first)),
-                "{}: {output} {refusals:?}",
+                rejections.iter().any(|note| note.starts_with(&prefix)),
+                "{}: {output} {rejections:?}",
                 case.name
             );
         }
@@ -232,10 +236,10 @@ fn ldirectord_errors_are_noted() {
 }
 
 /// Returns the line numbers in a program's output, as in `[FILE:3]` or ` FILE:3`.
-fn named_lines(output: &str, file: &str) -> Vec<usize> {
+fn output_lines(output: &str, file: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
-    for (at, _) in output.match_indices(&format!("{file}:")) {
-        let rest = &output[at + file.len() + 1..];
+    for (offset, _) in output.match_indices(&format!("{file}:")) {
+        let rest = &output[offset + file.len() + 1..];
         let end = rest
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(rest.len());
@@ -253,7 +257,7 @@ fn haproxy_errors_are_noted() {
         let noted_lines = noted_lines(&imported);
         let alerts = output.lines().filter(|line| line.contains("[ALERT]"));
         for line in alerts {
-            for number in named_lines(line, &case.name) {
+            for number in output_lines(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: haproxy reports {line}, the importer {:#?}",
@@ -293,13 +297,13 @@ fn nginx_errors_are_noted() {
             "{}: {code:?} {output}",
             case.name
         );
-        // A module that this nginx lacks; and the end of the file, where the importer names an earlier line.
-        let elsewhere = ["unknown directive \"stream\"", "unexpected end of file"];
+        // A module that this nginx lacks; and the end of the file, for which the importer reports an earlier line.
+        let expected_texts = ["unknown directive \"stream\"", "unexpected end of file"];
         for line in output.lines().filter(|line| line.contains("[emerg]")) {
-            if elsewhere.iter().any(|words| line.contains(words)) {
+            if expected_texts.iter().any(|text| line.contains(text)) {
                 continue;
             }
-            for number in named_lines(line, &case.name) {
+            for number in output_lines(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: nginx reports {line}, the importer {:#?}",
@@ -308,11 +312,11 @@ fn nginx_errors_are_noted() {
                 );
             }
         }
-        let stream = output.contains(elsewhere[0]);
-        // A file with only servers, as in conf.d.
-        let partial = output.contains("no \"events\" section");
+        let lacks_stream = output.contains(expected_texts[0]);
+        // A file with only `server` blocks, as in conf.d.
+        let is_partial = output.contains("no \"events\" section");
         assert!(
-            code == Some(0) || stream || partial || !imported.notes.is_empty(),
+            code == Some(0) || lacks_stream || is_partial || !imported.notes.is_empty(),
             "{}: {output}",
             case.name
         );

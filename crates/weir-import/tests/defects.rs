@@ -5,69 +5,69 @@ mod fake_environment;
 use fake_environment::FakeEnvironment;
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
-fn of_haproxy(text: &str) -> Imported {
-    checked(haproxy("haproxy.cfg", text, &EmptyEnvironment))
+fn import_haproxy(text: &str) -> Imported {
+    assert_valid(haproxy("haproxy.cfg", text, &EmptyEnvironment))
 }
 
-fn of_nginx(text: &str) -> Imported {
-    checked(nginx("nginx.conf", text, &EmptyEnvironment))
+fn import_nginx(text: &str) -> Imported {
+    assert_valid(nginx("nginx.conf", text, &EmptyEnvironment))
 }
 
-fn checked(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
 }
 
 /// Returns the first table that contains all of these parts.
-fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+fn find_table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
-    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
-    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+    let table = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    table.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
 }
 
 const BACKEND: &str = "backend app\n server a 10.0.0.5:80\n";
 
-fn of_frontend(lines: &str) -> Imported {
-    of_haproxy(&format!(
+fn import_frontend(lines: &str) -> Imported {
+    import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\n{BACKEND}"
     ))
 }
 
-fn of_server(lines: &str) -> Imported {
-    of_nginx(&format!(
+fn import_server(lines: &str) -> Imported {
+    import_nginx(&format!(
         "server {{\nlisten 80;\nproxy_set_header Host $host;\n{lines}\n}}\n"
     ))
 }
 
 #[test]
 fn accept_proxy_applies_only_to_its_bind() {
-    let imported = of_haproxy(&format!(
+    let imported = import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n bind :81 accept-proxy\n default_backend app\n{BACKEND}"
     ));
-    let plain = table(&imported.toml, &["[service.web]", "0.0.0.0:80"]);
+    let plain = find_table(&imported.toml, &["[service.web]", "0.0.0.0:80"]);
     assert!(!plain.contains("proxy_protocol"), "{plain}");
-    let proxied = table(&imported.toml, &["[service.web-proxied]", "0.0.0.0:81"]);
+    let proxied = find_table(&imported.toml, &["[service.web-proxied]", "0.0.0.0:81"]);
     assert!(proxied.contains("proxy_protocol = true"), "{proxied}");
 }
 
 #[test]
 fn server_names_are_resolved_at_run_time() {
     let text = "defaults\n mode http\nlisten web\n bind :80\n server a app.example:8080 check\n";
-    let imported = of_haproxy(text);
-    let pool = table(&imported.toml, &["[pool.web]"]);
+    let imported = import_haproxy(text);
+    let pool = find_table(&imported.toml, &["[pool.web]"]);
     assert!(
         pool.contains("servers_dns = { name = \"app.example\", port = 8080 }"),
         "{pool}"
     );
-    let imported = of_server("location / { proxy_pass http://app.example:8080; }");
+    let imported = import_server("location / { proxy_pass http://app.example:8080; }");
     assert!(
         imported
             .toml
             .contains("servers_dns = { name = \"app.example\", port = 8080 }")
     );
     let upstream = "upstream u { server app.example; }\nserver { listen 80; location / { proxy_pass http://u; } }";
-    let imported = of_nginx(upstream);
+    let imported = import_nginx(upstream);
     assert!(
         imported
             .toml
@@ -80,8 +80,8 @@ fn location_without_target_does_not_fall_through() {
     for (content, status) in [("fastcgi_pass 127.0.0.1:9000;", 503), ("empty_gif;", 404)] {
         let lines =
             format!("location /a {{ {content} }}\nlocation / {{ proxy_pass http://10.0.0.5; }}");
-        let imported = of_server(&lines);
-        let route = table(&imported.toml, &["[[route]]", "path = \"/a*\""]);
+        let imported = import_server(&lines);
+        let route = find_table(&imported.toml, &["[[route]]", "path = \"/a*\""]);
         assert!(route.contains(&format!("status = {status}")), "{route}");
         assert!(!imported.losses.is_empty());
     }
@@ -89,7 +89,7 @@ fn location_without_target_does_not_fall_through() {
 
 #[test]
 fn all_directives_on_one_line_are_read() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server { listen 80; location /a { return 403; } location / { proxy_set_header Host $host; \
          proxy_pass http://10.0.0.5; unknown_directive on; } }",
     );
@@ -99,7 +99,7 @@ fn all_directives_on_one_line_are_read() {
 
 #[test]
 fn first_server_block_with_a_name_gets_its_requests() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server { listen 80; server_name a.example; location / { return 201; } }\n\
          server { listen 80; server_name a.example b.example; location / { return 202; } }",
     );
@@ -108,13 +108,13 @@ fn first_server_block_with_a_name_gets_its_requests() {
         "{}",
         imported.toml
     );
-    let route = table(&imported.toml, &["host = \"b.example\""]);
+    let route = find_table(&imported.toml, &["host = \"b.example\""]);
     assert!(route.contains("status = 202"), "{route}");
 }
 
 #[test]
 fn return_444_closes_the_connection() {
-    let imported = of_server("return 444;");
+    let imported = import_server("return 444;");
     assert!(imported.toml.contains("close = true"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
@@ -122,20 +122,20 @@ fn return_444_closes_the_connection() {
 #[test]
 fn servers_get_the_host_of_proxy_pass_by_default() {
     let imported =
-        of_nginx("server { listen 80; location / { proxy_pass http://10.0.0.5:8080; } }");
+        import_nginx("server { listen 80; location / { proxy_pass http://10.0.0.5:8080; } }");
     let imported_host = imported.toml.contains("host = \"10.0.0.5:8080\"");
-    let noted = imported.losses.iter().any(|note| note.contains("host"));
-    assert!(imported_host || noted, "{}", imported.toml);
-    let imported = of_server("location / { proxy_pass http://10.0.0.5:8080; }");
+    let is_noted = imported.losses.iter().any(|note| note.contains("host"));
+    assert!(imported_host || is_noted, "{}", imported.toml);
+    let imported = import_server("location / { proxy_pass http://10.0.0.5:8080; }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]
 fn added_header_without_always_applies_to_some_statuses() {
-    let imported = of_server(
+    let imported = import_server(
         "location / { proxy_pass http://10.0.0.5; add_header X-A a; add_header X-B $host always; }",
     );
-    let route = table(&imported.toml, &["[[route]]"]);
+    let route = find_table(&imported.toml, &["[[route]]"]);
     assert!(
         route.contains("{ header = \"X-A: a\", status = \"200-201,204,206,301-304,307-308\" }")
     );
@@ -150,16 +150,16 @@ fn parts_of_hosts_become_patterns() {
         ("hdr_sub(host) img", "*img*"),
         ("hdr_reg(host) ^a[0-9]", "~(?i)^a[0-9]"),
     ] {
-        let imported = of_frontend(&format!("http-request deny if {{ {matcher} }}"));
-        let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+        let imported = import_frontend(&format!("http-request deny if {{ {matcher} }}"));
+        let route = find_table(&imported.toml, &["[[route]]", "status = 403"]);
         assert!(route.contains(&format!("host = \"{host}\"")), "{route}");
     }
 }
 
 #[test]
 fn redirect_options_are_accepted_in_any_order() {
-    let imported = of_frontend("redirect code 301 location https://a.example/ if { path /b }");
-    let route = table(&imported.toml, &["[[route]]", "path = \"/b\""]);
+    let imported = import_frontend("redirect code 301 location https://a.example/ if { path /b }");
+    let route = find_table(&imported.toml, &["[[route]]", "path = \"/b\""]);
     assert!(
         route.contains("redirect = \"https://a.example/\"\nstatus = 301"),
         "{route}"
@@ -168,14 +168,14 @@ fn redirect_options_are_accepted_in_any_order() {
 
 #[test]
 fn backend_rules_apply_to_its_requests() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if { path_beg /b }\n default_backend a\n\
          backend a\n server a 10.0.0.5:80\n\
          backend b\n option forwardfor\n http-request deny if { method POST }\n server b 10.0.0.6:80\n",
     );
-    let denied = table(&imported.toml, &["path = \"/b*\"", "status = 403"]);
+    let denied = find_table(&imported.toml, &["path = \"/b*\"", "status = 403"]);
     assert!(denied.contains("method = [\"POST\"]"), "{denied}");
-    let route = table(&imported.toml, &["path = \"/b*\"", "pool = \"b\""]);
+    let route = find_table(&imported.toml, &["path = \"/b*\"", "pool = \"b\""]);
     assert!(
         route.contains("add_header = [\"X-Forwarded-For: {client}\"]"),
         "{route}"
@@ -184,13 +184,13 @@ fn backend_rules_apply_to_its_requests() {
 
 #[test]
 fn client_address_is_appended_to_forwarded_for() {
-    let imported = of_frontend("option forwardfor");
-    let service = table(&imported.toml, &["[service.web]"]);
+    let imported = import_frontend("option forwardfor");
+    let service = find_table(&imported.toml, &["[service.web]"]);
     assert!(
         service.contains("x_forwarded = { for = \"append\" }"),
         "{service}"
     );
-    let imported = of_server(
+    let imported = import_server(
         "location / { proxy_pass http://10.0.0.5; proxy_set_header X-Real-IP $remote_addr; \
          proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }",
     );
@@ -205,14 +205,14 @@ fn client_address_is_appended_to_forwarded_for() {
 
 #[test]
 fn set_path_becomes_a_rewrite() {
-    let imported = of_frontend("http-request set-path \"%[path,regsub(^/api/,/)]\"");
-    let route = table(&imported.toml, &["path_regex = \"^/api/(.*)$\"", "rewrite"]);
+    let imported = import_frontend("http-request set-path \"%[path,regsub(^/api/,/)]\"");
+    let route = find_table(&imported.toml, &["path_regex = \"^/api/(.*)$\"", "rewrite"]);
     assert!(route.contains("rewrite = \"/{1}\""), "{route}");
 }
 
 #[test]
 fn values_of_server_cookies_are_not_losses() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n cookie S insert indirect\n server a 10.0.0.5:80 cookie x\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -220,7 +220,7 @@ fn values_of_server_cookies_are_not_losses() {
 
 #[test]
 fn certificate_of_missing_store_is_a_loss() {
-    let imported = of_haproxy(&format!(
+    let imported = import_haproxy(&format!(
         "frontend web\n mode http\n bind :443 ssl crt @store/site\n default_backend app\n{BACKEND}"
     ));
     assert!(
@@ -234,7 +234,7 @@ fn certificate_of_missing_store_is_a_loss() {
 #[test]
 fn certificate_and_key_are_found_by_file_name() {
     let tls = |pair: &str| {
-        of_nginx(&format!(
+        import_nginx(&format!(
             "server {{ listen 443 ssl; {pair} location / {{ return 204; }} }}"
         ))
     };
@@ -252,22 +252,24 @@ fn certificate_and_key_are_found_by_file_name() {
 #[test]
 fn statistics_section_becomes_no_service() {
     let imported =
-        of_haproxy("listen stats\n mode http\n bind :8404\n stats enable\n stats uri /\n");
+        import_haproxy("listen stats\n mode http\n bind :8404\n stats enable\n stats uri /\n");
     assert!(!imported.toml.contains("[service"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]
 fn default_host_and_mode_are_not_losses() {
-    let imported = of_server("location / { proxy_pass http://10.0.0.5; proxy_http_version 1.1; }");
+    let imported =
+        import_server("location / { proxy_pass http://10.0.0.5; proxy_http_version 1.1; }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let imported = of_haproxy("defaults\n mode tcp\nlisten a\n bind :80\n server a 10.0.0.5:80\n");
+    let imported =
+        import_haproxy("defaults\n mode tcp\nlisten a\n bind :80\n server a 10.0.0.5:80\n");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]
 fn rules_of_an_unused_backend_get_notes() {
-    let imported = of_haproxy(&format!(
+    let imported = import_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend b if {{ src_conn_rate gt 9 }}\n \
          default_backend app\n{BACKEND}backend b\n http-request deny if {{ path /x }}\n server b 10.0.0.6:80\n"
     ));
@@ -278,10 +280,10 @@ fn rules_of_an_unused_backend_get_notes() {
 
 #[test]
 fn comments_and_losses_precede_their_table() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "# the shop\nlisten web\n mode http\n bind :80\n source 10.0.0.9\n server a 10.0.0.5:80\n",
     );
-    let pool = table(&imported.toml, &["[pool.web]"]);
+    let pool = find_table(&imported.toml, &["[pool.web]"]);
     assert!(pool.contains("# the shop\n"), "{}", imported.toml);
     assert!(
         imported.toml.contains("# LOST line 5: source 10.0.0.9"),
@@ -299,18 +301,18 @@ fn comments_and_losses_precede_their_table() {
 fn lines_that_keepalived_ignores_are_not_losses() {
     let text = "virtual_server 192.0.2.1 80 {\n nat_mask 255.255.255.0\n lb_kind DR\n protocol TCP\n \
                 real_server 10.0.0.5 80 {\n weight 1\n TCP_CHECK {\n connect_timeout 3\n nb_get_retry 3\n }\n }\n}\n";
-    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    let imported = assert_valid(keepalived("keepalived.conf", text, &EmptyEnvironment));
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(!imported.notes.is_empty());
 }
 
 #[test]
 fn names_of_several_servers_are_a_list() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n server a one.example:8080 check weight 3\n \
          server b two.example:8080 check maxconn 9\n server c 10.0.0.5:8080 check\n",
     );
-    let pool = table(&imported.toml, &["[pool.web]"]);
+    let pool = find_table(&imported.toml, &["[pool.web]"]);
     assert!(
         pool.contains(
             "servers_dns = [{ name = \"one.example\", weight = 3, port = 8080 }, \
@@ -320,7 +322,7 @@ fn names_of_several_servers_are_a_list() {
     );
     assert!(pool.contains("\"10.0.0.5:8080\""), "{pool}");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let imported = of_nginx(
+    let imported = import_nginx(
         "upstream u { server one.example; server two.example weight=2; }\n\
          server { listen 80; location / { proxy_pass http://u; } }",
     );
@@ -332,7 +334,7 @@ fn names_of_several_servers_are_a_list() {
 
 #[test]
 fn weights_of_server_listed_twice_are_added() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n server a 10.0.0.5:80 weight 2\n server b 10.0.0.5:80\n",
     );
     assert!(imported.toml.contains("weight = 3"), "{}", imported.toml);
@@ -341,8 +343,8 @@ fn weights_of_server_listed_twice_are_added() {
 
 #[test]
 fn forwardfor_except_becomes_x_forwarded_except() {
-    let imported = of_frontend("option forwardfor except 127.0.0.0/8");
-    let service = table(&imported.toml, &["[service.web]"]);
+    let imported = import_frontend("option forwardfor except 127.0.0.0/8");
+    let service = find_table(&imported.toml, &["[service.web]"]);
     assert!(
         service.contains("x_forwarded = { for = \"append\", except = [\"127.0.0.0/8\"] }"),
         "{service}"
@@ -352,13 +354,13 @@ fn forwardfor_except_becomes_x_forwarded_except() {
 
 #[test]
 fn port_of_the_listener_is_a_constant_or_a_variable() {
-    let imported = of_frontend("http-request set-header X-Forwarded-Port %[dst_port]");
+    let imported = import_frontend("http-request set-header X-Forwarded-Port %[dst_port]");
     assert!(
         imported.toml.contains("\"X-Forwarded-Port: 80\""),
         "{}",
         imported.toml
     );
-    let imported = of_frontend("bind :81\n http-request set-header X-Port %[dst_port]");
+    let imported = import_frontend("bind :81\n http-request set-header X-Port %[dst_port]");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(
         imported.toml.contains("\"X-Port: {listen_port}\""),
@@ -369,16 +371,16 @@ fn port_of_the_listener_is_a_constant_or_a_variable() {
 
 #[test]
 fn fields_of_generated_responses_are_imported() {
-    let imported = of_server(
+    let imported = import_server(
         "location /a { return 301 https://a.example/; add_header X-A a; }\n\
          location /b { return 404; add_header X-B b; add_header X-C c always; }",
     );
-    let redirect = table(&imported.toml, &["path = \"/a*\""]);
+    let redirect = find_table(&imported.toml, &["path = \"/a*\""]);
     assert!(
         redirect.contains("add_response_header = [\"X-A: a\"]"),
         "{redirect}"
     );
-    let response = table(&imported.toml, &["path = \"/b*\""]);
+    let response = find_table(&imported.toml, &["path = \"/b*\""]);
     assert!(
         response.contains("add_response_header = [\"X-C: c\"]"),
         "{response}"
@@ -388,52 +390,55 @@ fn fields_of_generated_responses_are_imported() {
 
 #[test]
 fn location_that_denies_all_needs_no_target() {
-    let imported = of_server("location /a { deny all; }\nlocation / { return 204; }");
-    let route = table(&imported.toml, &["path = \"/a*\""]);
+    let imported = import_server("location /a { deny all; }\nlocation / { return 204; }");
+    let route = find_table(&imported.toml, &["path = \"/a*\""]);
     assert!(route.contains("status = 403"), "{route}");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]
 fn forwarded_for_of_one_location_does_not_apply_to_others() {
-    let imported = of_server(
+    let imported = import_server(
         "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }\n\
          location /b { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
          proxy_set_header X-Forwarded-For $remote_addr; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let service = table(&imported.toml, &["[service."]);
+    let service = find_table(&imported.toml, &["[service."]);
     assert!(
         service.contains("x_forwarded = { for = \"append\" }"),
         "{service}"
     );
-    let appended = table(&imported.toml, &["path = \"/a*\""]);
+    let appended = find_table(&imported.toml, &["path = \"/a*\""]);
     assert!(!appended.contains("x_forwarded"), "{appended}");
-    let replaced = table(&imported.toml, &["path = \"/b*\""]);
+    let replaced = find_table(&imported.toml, &["path = \"/b*\""]);
     assert!(
         replaced.contains("set_header = [\"X-Forwarded-For: {client}\"]"),
         "{replaced}"
     );
     assert!(!replaced.contains("x_forwarded"), "{replaced}");
-    let rest = imported
+    let last_route = imported
         .toml
         .rsplit("[[route]]")
         .next()
         .expect("the output has a route");
-    assert!(rest.contains("x_forwarded = { for = \"keep\" }"), "{rest}");
-    assert!(!rest.contains("path"), "{rest}");
+    assert!(
+        last_route.contains("x_forwarded = { for = \"keep\" }"),
+        "{last_route}"
+    );
+    assert!(!last_route.contains("path"), "{last_route}");
 }
 
 #[test]
 fn forwarded_for_of_one_server_block_does_not_apply_to_others() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "server { listen 80 default_server; location / { proxy_pass http://10.0.0.5; \
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; } }\n\
          server { listen 80; server_name b.example; location / { proxy_pass http://10.0.0.6; } }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    let other = table(&imported.toml, &["host = \"b.example\""]);
+    let other = find_table(&imported.toml, &["host = \"b.example\""]);
     assert!(
         other.contains("x_forwarded = { for = \"keep\" }"),
         "{other}"
@@ -442,27 +447,27 @@ fn forwarded_for_of_one_server_block_does_not_apply_to_others() {
 
 #[test]
 fn deny_unless_rejects_the_other_requests() {
-    let imported = of_frontend("http-request deny unless { src 10.0.0.0/8 }");
-    let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+    let imported = import_frontend("http-request deny unless { src 10.0.0.0/8 }");
+    let route = find_table(&imported.toml, &["[[route]]", "status = 403"]);
     assert!(
         route.contains("not = { source = [\"10.0.0.0/8\"] }"),
         "{route}"
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // A condition that routes do not support: every request is rejected, and the rule is reported.
-    let imported = of_frontend("http-request deny unless { src_conn_rate lt 10 }");
-    let route = table(&imported.toml, &["[[route]]", "status = 403"]);
+    // If routes do not support the condition, every request is rejected, and the rule is reported.
+    let imported = import_frontend("http-request deny unless { src_conn_rate lt 10 }");
+    let route = find_table(&imported.toml, &["[[route]]", "status = 403"]);
     assert!(!route.contains("source"), "{route}");
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.unguarded);
 }
 
 #[test]
 fn auth_basic_becomes_basic_auth_of_the_route() {
-    let imported = of_server(
+    let imported = import_server(
         "location /a { auth_basic Staff; auth_basic_user_file /etc/nginx/users; proxy_pass http://10.0.0.5; }\n\
          location / { return 204; }",
     );
-    let route = table(&imported.toml, &["path = \"/a*\""]);
+    let route = find_table(&imported.toml, &["path = \"/a*\""]);
     assert!(
         route.contains("basic_auth = { file = \"/etc/nginx/users\", realm = \"Staff\" }"),
         "{route}"
@@ -472,7 +477,7 @@ fn auth_basic_becomes_basic_auth_of_the_route() {
 
 #[test]
 fn authentication_without_a_file_admits_every_client() {
-    let imported = of_server("location / { auth_basic Staff; proxy_pass http://10.0.0.5; }");
+    let imported = import_server("location / { auth_basic Staff; proxy_pass http://10.0.0.5; }");
     assert!(!imported.toml.contains("basic_auth"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     let noted = |note: &String| note.contains("admits every client");
@@ -481,14 +486,14 @@ fn authentication_without_a_file_admits_every_client() {
 
 #[test]
 fn limit_except_rejects_other_methods() {
-    let imported = of_server(
+    let imported = import_server(
         "location /a { limit_except GET { deny all; } proxy_pass http://10.0.0.5; }\n\
          location / { return 204; }",
     );
-    let refused = table(&imported.toml, &["path = \"/a*\"", "status = 403"]);
+    let rejected = find_table(&imported.toml, &["path = \"/a*\"", "status = 403"]);
     assert!(
-        refused.contains("not = { method = [\"GET\", \"HEAD\"] }"),
-        "{refused}"
+        rejected.contains("not = { method = [\"GET\", \"HEAD\"] }"),
+        "{rejected}"
     );
     let (first, second) = (
         imported.toml.find("status = 403"),
@@ -506,14 +511,15 @@ fn missing_error_page_is_noted_and_not_imported() {
         files: &[("/srv/a.html", "")],
         ..FakeEnvironment::default()
     };
-    let imported = checked(nginx("nginx.conf", text, &environment));
+    let imported = assert_valid(nginx("nginx.conf", text, &environment));
     assert!(
         imported.toml.contains("file = \"/srv/a.html\""),
         "{}",
         imported.toml
     );
     assert!(!imported.toml.contains("b.html"), "{}", imported.toml);
-    let noted = |note: &String| note.starts_with("line 3:") && note.contains("no /srv/b.html");
+    let noted =
+        |note: &String| note.starts_with("line 3:") && note.contains("/srv/b.html does not exist");
     assert!(imported.notes.iter().any(noted), "{:?}", imported.notes);
 }
 
@@ -522,8 +528,8 @@ fn service_with_local_address_group_is_imported_without_the_group() {
     let text = "local_address_group laddr_g1 {\n 192.168.100.200\n}\n\
                 virtual_server 192.0.2.1 80 {\n lb_kind NAT\n laddr_group_name laddr_g1\n protocol TCP\n \
                 real_server 10.0.0.5 80 {\n weight 1\n }\n}\n";
-    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
-    let service = table(&imported.toml, &["[service."]);
+    let imported = assert_valid(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    let service = find_table(&imported.toml, &["[service."]);
     assert!(service.contains("192.0.2.1:80"), "{service}");
     assert!(imported.toml.contains("10.0.0.5"), "{}", imported.toml);
     let noted = |line: &str| imported.notes.iter().any(|note| note.starts_with(line));
@@ -536,7 +542,7 @@ fn comments_in_another_encoding_are_kept() {
     let text = String::from_utf8_lossy(
         b"# der gro\xdfe Laden\nlisten web\n mode http\n bind :80\n server a 10.0.0.5:80\n",
     );
-    let imported = of_haproxy(&text);
+    let imported = import_haproxy(&text);
     assert!(imported.toml.contains("# der gro"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
@@ -561,13 +567,13 @@ fn equal_checks_of_pools_are_written_once() {
                            virtual=192.0.2.1:80\n\treal=10.0.0.5:80 gate\n\tservice=http\n\trequest=\"up\"\n\
                            virtual=192.0.2.2:80\n\treal=10.0.0.6:80 gate\n\tservice=http\n\trequest=\"up\"\n";
     for imported in [
-        of_haproxy(haproxy),
-        checked(keepalived(
+        import_haproxy(haproxy),
+        assert_valid(keepalived(
             "keepalived.conf",
             &keepalived_text,
             &EmptyEnvironment,
         )),
-        checked(ldirectord(
+        assert_valid(ldirectord(
             "ldirectord.cf",
             ldirectord_text,
             &EmptyEnvironment,
@@ -582,7 +588,7 @@ fn equal_checks_of_pools_are_written_once() {
 
 #[test]
 fn limits_of_a_location_become_limits_of_its_route() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "limit_req_zone $binary_remote_addr zone=one:10m rate=5r/s;\n\
          limit_req_zone $binary_remote_addr zone=two:10m rate=5r/s;\n\
          server { listen 80; proxy_set_header Host $host;\n\
@@ -590,20 +596,20 @@ fn limits_of_a_location_become_limits_of_its_route() {
          location /b { limit_req zone=two nodelay; proxy_pass http://10.0.0.5; }\n\
          location /c { limit_req zone=two nodelay; proxy_pass http://10.0.0.5; } }",
     );
-    let route = table(&imported.toml, &["path = \"/a*\""]);
+    let route = find_table(&imported.toml, &["path = \"/a*\""]);
     assert!(
         route.contains("limits = { rate = 5, burst = 10 }"),
         "{route}"
     );
     // nginx counts two locations that share a zone together.
-    assert!(!table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
+    assert!(!find_table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
     let lost: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
     assert_eq!(lost, ["line 2:", "line 5:", "line 6:"]);
 }
 
 #[test]
 fn http_rules_of_checks_without_http_are_not_losses() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode tcp\nlisten web\n bind :80\n option httpchk GET /up\n http-check expect status 200\n \
          option ssl-hello-chk\n server a 10.0.0.5:443 check\n",
     );
@@ -618,8 +624,8 @@ fn http_rules_of_checks_without_http_are_not_losses() {
 }
 
 #[test]
-fn location_that_nginx_never_selects_is_not_a_loss() {
-    let imported = of_server(
+fn location_after_return_in_if_is_not_a_loss() {
+    let imported = import_server(
         "if ($ssl_protocol = \"\") { return 301 https://a.example$request_uri; }\n\
          location / { proxy_pass http://10.0.0.5; }",
     );
@@ -632,8 +638,8 @@ fn location_that_nginx_never_selects_is_not_a_loss() {
     );
     assert!(!imported.toml.contains("10.0.0.5"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // After a rule that rejects more requests than in nginx, it is one.
-    let imported = of_server(
+    // After a rule that rejects more requests than in nginx, the location is a loss.
+    let imported = import_server(
         "if ($geoip_country = XX) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
     assert_eq!(imported.losses.len(), 2, "{:?}", imported.losses);
@@ -641,13 +647,13 @@ fn location_that_nginx_never_selects_is_not_a_loss() {
 
 #[test]
 fn line_that_every_location_overrides_is_not_a_loss() {
-    let imported = of_server(
+    let imported = import_server(
         "add_header X-A a always;\nlocation /a { return 204; add_header X-B b; }\n\
          location / { proxy_pass http://10.0.0.5; add_header X-B b; }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert!(!imported.toml.contains("X-A"), "{}", imported.toml);
-    let imported = of_server(
+    let imported = import_server(
         "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; proxy_set_header X-B b; }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -655,7 +661,7 @@ fn line_that_every_location_overrides_is_not_a_loss() {
 
 #[test]
 fn later_check_option_replaces_earlier_ones() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode tcp\n option httpchk\nlisten web\n bind :80\n option ssl-hello-chk\n \
          server a 10.0.0.5:443 check\n",
     );
@@ -669,7 +675,7 @@ fn later_check_option_replaces_earlier_ones() {
 
 #[test]
 fn mode_of_a_backend_causes_no_note() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\n\
          backend app\n mode http\n server a 10.0.0.5:80\n",
     );
@@ -677,24 +683,24 @@ fn mode_of_a_backend_causes_no_note() {
     assert!(imported.notes.is_empty(), "{:?}", imported.notes);
 }
 
-fn of_keepalived(instance: &str, more: &str) -> String {
+fn import_keepalived(instance: &str, more: &str) -> String {
     let text = format!(
         "vrrp_script alive {{\n script /bin/true\n weight -20\n}}\nvrrp_instance VI {{\n interface eth0\n \
          virtual_router_id 51\n virtual_ipaddress {{\n  192.0.2.10\n }}\n{instance}\n}}\n{more}"
     );
-    let imported = checked(keepalived("keepalived.conf", &text, &EmptyEnvironment));
-    table(&imported.toml, &["[vrrp.VI]"]).to_owned()
+    let imported = assert_valid(keepalived("keepalived.conf", &text, &EmptyEnvironment));
+    find_table(&imported.toml, &["[vrrp.VI]"]).to_owned()
 }
 
 /// keepalived ignores `nopreempt` in an instance that starts as master, and gives it priority 255 without `priority`.
 #[test]
 fn initial_state_determines_preemption_and_priority() {
-    let waits = of_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");
+    let waits = import_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");
     assert!(waits.contains("preempt = false"), "{waits}");
     assert!(!waits.contains("preempt_delay"), "{waits}");
-    let master = of_keepalived("state MASTER\npriority 100\nnopreempt\npreempt_delay 5", "");
+    let master = import_keepalived("state MASTER\npriority 100\nnopreempt\npreempt_delay 5", "");
     assert!(!master.contains("preempt"), "{master}");
-    let owner = of_keepalived("state MASTER\nnopreempt", "");
+    let owner = import_keepalived("state MASTER\nnopreempt", "");
     assert!(owner.contains("priority = 255"), "{owner}");
     assert!(!owner.contains("preempt"), "{owner}");
 }
@@ -702,29 +708,30 @@ fn initial_state_determines_preemption_and_priority() {
 #[test]
 fn weights_of_an_instance_in_a_group_are_ignored() {
     let lines = "track_script {\n alive\n}\ntrack_interface {\n eth1 weight 10\n}";
-    let without_group = of_keepalived(lines, "");
+    let without_group = import_keepalived(lines, "");
     assert!(
         without_group.contains("penalty = 20") && without_group.contains("bonus = 10"),
         "{without_group}"
     );
     let group = "vrrp_sync_group G {\n group {\n  VI\n }\n";
-    let member = of_keepalived(lines, &format!("{group}}}\n"));
+    let member = import_keepalived(lines, &format!("{group}}}\n"));
     assert!(member.contains("interface = \"eth1\" }"), "{member}");
     assert!(
         !member.contains("/bin/true") && !member.contains("bonus"),
         "{member}"
     );
-    let weighted = of_keepalived(lines, &format!("{group} sync_group_tracking_weight\n}}\n"));
+    let weighted = import_keepalived(lines, &format!("{group} sync_group_tracking_weight\n}}\n"));
     assert!(weighted.contains("penalty = 20"), "{weighted}");
-    let of_group = of_keepalived("", &format!("{group} track_script {{\n  alive\n }}\n}}\n"));
+    let of_group = import_keepalived("", &format!("{group} track_script {{\n  alive\n }}\n}}\n"));
     assert!(of_group.contains("penalty = 20"), "{of_group}");
 }
 
 /// keepalived accepts any TTL in unicast packets unless a range is configured.
 #[test]
 fn ttl_of_unicast_packets_is_imported() {
-    let peers =
-        |lines: &str| of_keepalived(&format!("unicast_peer {{\n{lines}\n}}\nunicast_ttl 9"), "");
+    let peers = |lines: &str| {
+        import_keepalived(&format!("unicast_peer {{\n{lines}\n}}\nunicast_ttl 9"), "")
+    };
     let any = peers("192.0.2.2");
     assert!(
         any.contains("unicast_min_ttl = 1\n") && any.contains("unicast_ttl = 9"),
@@ -737,11 +744,11 @@ fn ttl_of_unicast_packets_is_imported() {
 }
 
 #[test]
-fn servers_on_unix_sockets_are_imported() {
+fn unix_sockets_of_servers_are_imported() {
     let text = "global\n chroot /var/lib/haproxy\ndefaults\n mode http\nlisten web\n bind :80\n server a /run/a.sock \
                 check weight 3\n server b unix@/run/b.sock\n server c abns@app\n";
-    let imported = of_haproxy(text);
-    let pool = table(&imported.toml, &["[pool.web]"]);
+    let imported = import_haproxy(text);
+    let pool = find_table(&imported.toml, &["[pool.web]"]);
     for part in [
         "unix:/var/lib/haproxy/run/a.sock",
         "weight = 3",
@@ -754,11 +761,11 @@ fn servers_on_unix_sockets_are_imported() {
         format!("{:?}", imported).contains("Weir does not support abns@"),
         "{imported:?}"
     );
-    let imported = of_nginx(
+    let imported = import_nginx(
         "upstream app { server unix:/run/a.sock weight=2; server unix:/run/b.sock backup; }\nserver {\nlisten 80;\n\
          location / { proxy_pass http://app; }\nlocation /x/ { proxy_pass http://unix:/run/x.sock:/y/; }\n}\n",
     );
-    let pool = table(&imported.toml, &["[pool.app]"]);
+    let pool = find_table(&imported.toml, &["[pool.app]"]);
     for part in [
         "unix:/run/a.sock",
         "weight = 2",
@@ -767,7 +774,7 @@ fn servers_on_unix_sockets_are_imported() {
     ] {
         assert!(pool.contains(part), "{part}: {pool}");
     }
-    let pool = table(&imported.toml, &["[pool.\"x.sock\"]"]);
+    let pool = find_table(&imported.toml, &["[pool.\"x.sock\"]"]);
     for part in ["unix:/run/x.sock", "host = \"localhost\""] {
         assert!(pool.contains(part), "{part}: {pool}");
     }

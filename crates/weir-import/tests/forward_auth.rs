@@ -1,16 +1,16 @@
-//! `auth_request` of nginx; lists of cipher suites in nginx and haproxy.
+//! Import of nginx's `auth_request`, and of lists of cipher suites in nginx and haproxy.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
-fn checked(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
 }
 
-fn of_nginx(lines: &str) -> Imported {
+fn import_nginx(lines: &str) -> Imported {
     let text = format!("upstream app {{ server 10.0.0.5; }}\nserver {{\nlisten 80;\n{lines}\n}}\n");
-    checked(nginx("nginx.conf", &text, &EmptyEnvironment))
+    assert_valid(nginx("nginx.conf", &text, &EmptyEnvironment))
 }
 
 const AUTH: &str = "location = /auth {\ninternal;\nproxy_pass http://10.0.0.9:4180/oauth2/auth;\n\
@@ -19,7 +19,7 @@ const AUTH: &str = "location = /auth {\ninternal;\nproxy_pass http://10.0.0.9:41
 
 #[test]
 fn auth_request_becomes_forward_auth_of_the_route() {
-    let imported = of_nginx(&format!(
+    let imported = import_nginx(&format!(
         "location / {{\nauth_request /auth;\nauth_request_set $user $upstream_http_x_auth_user;\nauth_request_set \
          $mail $upstream_http_x_mail;\nproxy_set_header X-User $user;\nproxy_set_header X-Mail $mail;\n\
          proxy_set_header \
@@ -36,8 +36,8 @@ fn auth_request_becomes_forward_auth_of_the_route() {
     }
     assert!(imported.toml.contains("forward_auth"), "{}", imported.toml);
     assert!(imported.unguarded.is_empty(), "{:#?}", imported.unguarded);
-    // That of the server block applies to each location without `off`.
-    let imported = of_nginx(&format!(
+    // The `auth_request` of the server block applies to each location without `off`.
+    let imported = import_nginx(&format!(
         "auth_request /auth;\nlocation / {{ proxy_pass http://app; }}\nlocation /a {{ proxy_pass http://app; }}\n\
          location /open {{ auth_request off; proxy_pass http://app; }}\n{AUTH}"
     ));
@@ -56,7 +56,7 @@ fn unsupported_auth_request_rejects_clients() {
         "location = /auth { internal; return 204; }\n",
         "location = /auth { internal; proxy_set_header X-A $geoip_country; proxy_pass http://10.0.0.9; }\n",
     ] {
-        let imported = of_nginx(&format!(
+        let imported = import_nginx(&format!(
             "location / {{ auth_request /auth; proxy_pass http://app; }}\n{auth}"
         ));
         assert!(!imported.toml.contains("forward_auth"), "{}", imported.toml);
@@ -66,14 +66,14 @@ fn unsupported_auth_request_rejects_clients() {
 
 #[test]
 fn lists_of_named_suites_and_groups_are_imported() {
-    let tls = |lines: &str| {
+    let import_tls = |lines: &str| {
         let text = format!(
             "server {{\nlisten 443 ssl;\nssl_certificate /c.pem;\nssl_certificate_key /c.pem;\n{lines}\nlocation / {{ \
              proxy_pass http://10.0.0.5; }}\n}}\n"
         );
-        checked(nginx("nginx.conf", &text, &EmptyEnvironment))
+        assert_valid(nginx("nginx.conf", &text, &EmptyEnvironment))
     };
-    let imported = tls(
+    let imported = import_tls(
         "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:DHE-RSA-AES128-GCM-SHA256;\nssl_ecdh_curve X25519:prime256v1;",
     );
     for part in [
@@ -84,13 +84,13 @@ fn lists_of_named_suites_and_groups_are_imported() {
     }
     let notes = format!("{:?}", imported.notes);
     assert!(notes.contains("DHE-RSA-AES128-GCM-SHA256"), "{notes}");
-    let imported = tls("ssl_ciphers HIGH:!aNULL:!MD5;");
+    let imported = import_tls("ssl_ciphers HIGH:!aNULL:!MD5;");
     assert!(!imported.toml.contains("ciphers ="), "{}", imported.toml);
     let text = "global\n ssl-default-bind-ciphers ECDHE-RSA-AES256-GCM-SHA384\n ssl-default-bind-ciphersuites \
                 TLS_AES_256_GCM_SHA384\ndefaults\n mode http\nlisten a\n bind :443 ssl crt /c.pem\n server s \
                 10.0.0.5:80\nlisten b\n bind :444 ssl crt /c.pem ciphers ECDHE-RSA-AES128-GCM-SHA256 curves P-384\n \
                 server s 10.0.0.5:80\n";
-    let imported = checked(haproxy("haproxy.cfg", text, &EmptyEnvironment));
+    let imported = assert_valid(haproxy("haproxy.cfg", text, &EmptyEnvironment));
     let with_own_list = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\", \"TLS_AES_256_GCM_SHA384\"]";
     for part in [
         "[\"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384\", \"TLS_AES_256_GCM_SHA384\"]",

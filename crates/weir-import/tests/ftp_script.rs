@@ -54,7 +54,7 @@ fn serve(control: &TcpStream) -> std::io::Result<()> {
 }
 
 /// Returns `command` of the imported check.
-fn command(password: &str, file: &str, receive: &str) -> Vec<String> {
+fn imported_command(password: &str, file: &str, receive: &str) -> Vec<String> {
     let text = format!(
         "virtual=192.0.2.1:21\n    real=127.0.0.1:21 masq\n    service=ftp\n    login=\"u\"\n    \
          passwd=\"{password}\"\n    request=\"{file}\"\n    receive=\"{receive}\"\n"
@@ -71,7 +71,7 @@ fn command(password: &str, file: &str, receive: &str) -> Vec<String> {
 }
 
 /// Returns whether the script succeeds against a new server.
-fn passes(command: &[String]) -> bool {
+fn script_succeeds(command: &[String]) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
     let port = listener.local_addr().expect("local address").port();
     let mut child = Command::new(&command[0])
@@ -81,7 +81,7 @@ fn passes(command: &[String]) -> bool {
         .stderr(Stdio::null())
         .spawn()
         .expect("run perl");
-    // If perl does not connect, the thread ends with the test.
+    // If perl does not connect, the thread ends with the test process.
     std::thread::spawn(move || listener.accept().and_then(|it| serve(&it.0)));
     let deadline = Instant::now() + TIMEOUT;
     let status = loop {
@@ -97,26 +97,26 @@ fn passes(command: &[String]) -> bool {
     status.success()
 }
 
-/// A module that fails unless the command line of its process lacks the password.
+/// A module that exits with 0 only if the command line of its process does not contain the password.
 const MODULE: &str = "open(my $in, '<', '/proc/self/cmdline') or exit 3; local $/; my $line = <$in>;\n\
     exit(index($line, 'hunter2') < 0 ? 0 : 4);\n";
 
 #[test]
 fn command_line_has_no_password_while_modules_are_loaded() {
     let directory = std::env::temp_dir().join(format!("weir-perl-{}", std::process::id()));
-    std::fs::create_dir_all(directory.join("Net")).expect("a directory");
-    std::fs::write(directory.join("Net/FTP.pm"), MODULE).expect("written");
-    let command = command("hunter2", "alive.txt", "well");
+    std::fs::create_dir_all(directory.join("Net")).expect("create a directory for the module");
+    std::fs::write(directory.join("Net/FTP.pm"), MODULE).expect("write the module");
+    let command = imported_command("hunter2", "alive.txt", "well");
     let status = Command::new(&command[0])
         .args(&command[1..])
         .env("PERL5LIB", &directory)
         .status();
-    std::fs::remove_dir_all(&directory).expect("removed");
-    assert_eq!(status.expect("perl").code(), Some(0));
+    std::fs::remove_dir_all(&directory).expect("remove the directory");
+    assert_eq!(status.expect("run perl").code(), Some(0));
 }
 
 #[test]
-fn script_passes_only_if_file_matches() {
+fn script_succeeds_only_if_file_matches() {
     let has_module = Command::new("/usr/bin/perl")
         .args(["-MNet::FTP", "-e", "1"])
         .stderr(Stdio::null())
@@ -125,7 +125,17 @@ fn script_passes_only_if_file_matches() {
         let _ = weir_testing::require("perl with Net::FTP", false);
         return;
     }
-    assert!(passes(&command("secret", "alive.txt", "is w.ll")));
-    assert!(!passes(&command("secret", "alive.txt", "broken")));
-    assert!(!passes(&command("secret", "none.txt", "is w.ll")));
+    assert!(script_succeeds(&imported_command(
+        "secret",
+        "alive.txt",
+        "is w.ll"
+    )));
+    assert!(!script_succeeds(&imported_command(
+        "secret",
+        "alive.txt",
+        "broken"
+    )));
+    assert!(!script_succeeds(&imported_command(
+        "secret", "none.txt", "is w.ll"
+    )));
 }

@@ -2,51 +2,51 @@
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
-fn checked(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
 }
 
-fn of_nginx(text: &str) -> Imported {
-    checked(nginx("nginx.conf", text, &EmptyEnvironment))
+fn import_nginx(text: &str) -> Imported {
+    assert_valid(nginx("nginx.conf", text, &EmptyEnvironment))
 }
 
-fn of_server(lines: &str) -> Imported {
-    of_nginx(&format!("server {{\n listen 80;\n {lines}\n}}\n"))
+fn import_server(lines: &str) -> Imported {
+    import_nginx(&format!("server {{\n listen 80;\n {lines}\n}}\n"))
 }
 
-fn of_frontend(lines: &str) -> Imported {
+fn import_frontend(lines: &str) -> Imported {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\nbackend app\n \
          server a 10.0.0.5:80\n"
     );
-    checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
+    assert_valid(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
 
-fn without_losses(imported: Imported) -> String {
+fn lossless_toml(imported: Imported) -> String {
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     imported.toml
 }
 
 /// Returns the first table that contains all of these parts.
-fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
+fn find_table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
-    let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
-    found.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
+    let table = tables.find(|table| parts.iter().all(|part| table.contains(part)));
+    table.unwrap_or_else(|| panic!("no table with {parts:?}:\n{toml}"))
 }
 
 #[test]
 fn redirects_with_expressions_become_routes() {
-    let toml = without_losses(of_server(
+    let toml = lossless_toml(import_server(
         "location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; proxy_pass http://10.0.0.5; }\n \
          location / { proxy_pass http://10.0.0.6; }\n rewrite ^/legacy$ https://a.example/? redirect;",
     ));
     let old = ["path = \"/old/*\"", "path_regex = \"^/old/(.*)$\""];
-    let route = table(&toml, &old);
+    let route = find_table(&toml, &old);
     assert!(route.contains("redirect = \"/new/{1}?{query}\""), "{route}");
     assert!(route.contains("status = 301"), "{route}");
-    let route = table(&toml, &["path_regex = \"^/legacy$\""]);
+    let route = find_table(&toml, &["path_regex = \"^/legacy$\""]);
     assert!(
         route.contains("redirect = \"https://a.example/\""),
         "{route}"
@@ -59,7 +59,7 @@ fn redirect_after_a_rewrite_is_a_loss() {
         "rewrite ^/a /b; rewrite ^/b /c permanent; location / { proxy_pass http://10.0.0.5; }",
         "location / { rewrite ^/a /b; rewrite ^/b /c permanent; proxy_pass http://10.0.0.5; }",
     ] {
-        let imported = of_server(rules);
+        let imported = import_server(rules);
         assert!(!imported.losses.is_empty(), "{}", imported.toml);
         assert!(!imported.toml.contains("/c?{query}"), "{}", imported.toml);
     }
@@ -67,7 +67,7 @@ fn redirect_after_a_rewrite_is_a_loss() {
 
 #[test]
 fn groups_of_expressions_become_variables() {
-    let toml = without_losses(of_server(
+    let toml = lossless_toml(import_server(
         "location ~ ^/a/(.*)$ { proxy_pass http://10.0.0.5/b/$1$is_args$args; }\n \
          location ~ ^/c/(.*)$ { proxy_pass http://10.0.0.5/d/$1; }\n \
          location ~ ^/u/(?<id>[0-9]+)/ { proxy_pass http://10.0.0.5; proxy_set_header X-User $id; }\n \
@@ -80,8 +80,8 @@ fn groups_of_expressions_become_variables() {
 }
 
 #[test]
-fn groups_of_a_rewrite_are_not_those_of_its_location() {
-    let imported = of_server(
+fn numbered_groups_after_rewrite_are_not_imported() {
+    let imported = import_server(
         "location ~ ^/a/(.*)$ { rewrite ^/(a) /b/$1 break; proxy_pass http://10.0.0.5; add_header X $1; }",
     );
     assert!(
@@ -93,42 +93,45 @@ fn groups_of_a_rewrite_are_not_those_of_its_location() {
 
 #[test]
 fn maps_with_texts_and_expressions_select_pools() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "map $host $up { default one; b.example two; \"~^v[0-9]\" three; }\n\
          upstream one { server 10.0.0.1; }\nupstream two { server 10.0.0.2; }\n\
          upstream three { server 10.0.0.3; }\n\
          server { listen 80; location / { proxy_pass http://$up; proxy_set_header Host $host; } }\n",
     );
-    let toml = without_losses(imported);
-    let of_text = table(&toml, &["[[route]]", "pool = \"two\""]);
-    assert!(of_text.contains("host = \"b.example\""), "{of_text}");
-    let of_expression = table(&toml, &["[[route]]", "pool = \"three\""]);
-    assert!(of_expression.contains("~^v[0-9]"), "{of_expression}");
-    assert!(of_expression.contains("not = "), "{of_expression}");
+    let toml = lossless_toml(imported);
+    let text_route = find_table(&toml, &["[[route]]", "pool = \"two\""]);
+    assert!(text_route.contains("host = \"b.example\""), "{text_route}");
+    let expression_route = find_table(&toml, &["[[route]]", "pool = \"three\""]);
+    assert!(expression_route.contains("~^v[0-9]"), "{expression_route}");
+    assert!(expression_route.contains("not = "), "{expression_route}");
 }
 
 #[test]
 fn streams_are_routed_by_server_name() {
-    let imported = of_nginx(
+    let imported = import_nginx(
         "stream {\n map $ssl_preread_server_name $name {\n hostnames;\n a.example one;\n \
          .b.example two;\n default one;\n }\n \
          upstream one { server 10.0.0.1:443; }\n upstream two { server 10.0.0.2:443; }\n \
          server { listen 443; ssl_preread on; proxy_pass $name; }\n}\n",
     );
-    let toml = without_losses(imported);
+    let toml = lossless_toml(imported);
     assert!(
-        table(&toml, &["[service.", "protocol = \"tcp\""]).contains("pool = \"one\""),
+        find_table(&toml, &["[service.", "protocol = \"tcp\""]).contains("pool = \"one\""),
         "{toml}"
     );
     for host in ["b.example", "*.b.example"] {
         let host = format!("host = \"{host}\"");
-        assert!(table(&toml, &[&host]).contains("pool = \"two\""), "{toml}");
+        assert!(
+            find_table(&toml, &[&host]).contains("pool = \"two\""),
+            "{toml}"
+        );
     }
 }
 
 #[test]
-fn stream_without_ssl_preread_is_a_loss() {
-    let imported = of_nginx(
+fn map_of_server_names_without_ssl_preread_is_a_loss() {
+    let imported = import_nginx(
         "stream {\n map $ssl_preread_server_name $name { default one; }\n upstream one { server 10.0.0.1:443; }\n \
          server { listen 443; proxy_pass $name; }\n}\n",
     );
@@ -142,14 +145,14 @@ fn fallback_page_with_other_fields_is_a_loss() {
             "root /srv;\n location / {{ try_files $uri /index.html; }}\n location = /index.html {{ {fields} }}"
         )
     };
-    let imported = of_server(&lines("add_header Cache-Control no-cache;"));
+    let imported = import_server(&lines("add_header Cache-Control no-cache;"));
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
-    without_losses(of_server(&lines("")));
+    lossless_toml(import_server(&lines("")));
 }
 
 #[test]
 fn rates_and_connections_of_clients_become_limits() {
-    let toml = without_losses(of_frontend(
+    let toml = lossless_toml(import_frontend(
         "stick-table type ip size 100k expire 30s store http_req_rate(10s)\n http-request track-sc0 src\n \
          http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000 }",
     ));
@@ -157,7 +160,7 @@ fn rates_and_connections_of_clients_become_limits() {
         toml.contains("limits = { rate = 100, burst = 1000 }"),
         "{toml}"
     );
-    let imported = of_frontend("tcp-request connection reject if { src_conn_cur ge 500 }");
+    let imported = import_frontend("tcp-request connection reject if { src_conn_cur ge 500 }");
     assert!(
         imported.toml.contains("limits = { concurrent = 499 }"),
         "{}",
@@ -169,13 +172,13 @@ fn rates_and_connections_of_clients_become_limits() {
 }
 
 #[test]
-fn response_for_missing_file_has_fields_of_its_page() {
-    let toml = without_losses(of_server(
+fn response_for_missing_file_has_fields_of_the_error_page() {
+    let toml = lossless_toml(import_server(
         "root /srv;\n error_page 404 /index.html;\n \
          location ~* \\.png$ { add_header X-Image yes always; add_header X-All a always; try_files $uri =404; }\n \
          location / { try_files $uri /index.html; add_header X-Page yes always; add_header X-All a always; }",
     ));
-    let image = table(&toml, &["[[route]]", "png"]);
+    let image = find_table(&toml, &["[[route]]", "png"]);
     for part in [
         "{ header = \"X-Image: yes\", status = \"200-403,405-599\" }",
         "{ header = \"X-Page: yes\", status = \"404\" }",
@@ -187,15 +190,16 @@ fn response_for_missing_file_has_fields_of_its_page() {
 
 #[test]
 fn text_of_return_has_default_type() {
-    let toml = without_losses(of_server(
+    let toml = lossless_toml(import_server(
         "default_type application/json;\n location /a { return 200 '{}'; }\n location /b { return 404; }\n \
          location /c { return 200 x; add_header Content-Type text/x; }",
     ));
-    let of = |path: &str| table(&toml, &["[[route]]", &format!("path = \"{path}*\"")]).to_owned();
+    let route =
+        |path: &str| find_table(&toml, &["[[route]]", &format!("path = \"{path}*\"")]).to_owned();
     assert!(
-        of("/a").contains("Content-Type: application/json"),
+        route("/a").contains("Content-Type: application/json"),
         "{toml}"
     );
-    assert!(!of("/b").contains("Content-Type"), "{toml}");
-    assert!(of("/c").contains("Content-Type: text/x"), "{toml}");
+    assert!(!route("/b").contains("Content-Type"), "{toml}");
+    assert!(route("/c").contains("Content-Type: text/x"), "{toml}");
 }

@@ -1,28 +1,28 @@
-//! Files that their program rejects: templates with placeholders, lines of old versions, and lines with a wrong format.
-//! Their other lines are imported.
+//! Files that their own program rejects: templates with placeholders, lines of old versions, and malformed lines. All
+//! other lines of these files are imported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord};
 
-fn checked(imported: Imported) -> Imported {
+fn assert_valid(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
     imported
 }
 
-fn of_keepalived(text: &str) -> Imported {
-    checked(keepalived("keepalived.conf", text, &EmptyEnvironment))
+fn import_keepalived(text: &str) -> Imported {
+    assert_valid(keepalived("keepalived.conf", text, &EmptyEnvironment))
 }
 
-fn of_ldirectord(text: &str) -> Imported {
-    checked(ldirectord("ldirectord.cf", text, &EmptyEnvironment))
+fn import_ldirectord(text: &str) -> Imported {
+    assert_valid(ldirectord("ldirectord.cf", text, &EmptyEnvironment))
 }
 
-fn of_haproxy(lines: &str) -> Imported {
+fn import_haproxy(lines: &str) -> Imported {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind :80\n {lines}\n default_backend app\n\
          backend app\n server a 10.0.0.5:80 check\nbackend other\n server b 10.0.0.6:80 check\n"
     );
-    checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
+    assert_valid(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
 
 fn assert_contains_all(imported: &Imported, parts: &[&str]) {
@@ -37,8 +37,8 @@ fn assert_contains_all(imported: &Imported, parts: &[&str]) {
 
 #[test]
 fn instance_with_placeholder_is_imported_disabled() {
-    let with = |id: &str, interface: &str| {
-        of_keepalived(&format!(
+    let import = |id: &str, interface: &str| {
+        import_keepalived(&format!(
             "vrrp_instance VI_1 {{\n state {{{{ state }}}}\n interface {interface}\n virtual_router_id {id}\n \
              priority 150\n advert_int 2\n virtual_ipaddress {{\n 192.0.2.10/24\n }}\n}}\n"
         ))
@@ -51,7 +51,7 @@ fn instance_with_placeholder_is_imported_disabled() {
         ("51", "{{ interface }}"),
         ("51", "${INTERFACE}"),
     ] {
-        let imported = with(id, interface);
+        let imported = import(id, interface);
         assert!(imported.losses.is_empty(), "{id}: {:?}", imported.losses);
         assert_contains_all(
             &imported,
@@ -64,13 +64,13 @@ fn instance_with_placeholder_is_imported_disabled() {
             ],
         );
     }
-    let complete = with("51", "eth0");
+    let complete = import("51", "eth0");
     assert!(!complete.toml.contains("enabled"), "{}", complete.toml);
 }
 
 #[test]
 fn only_statements_of_a_template_are_lost() {
-    let imported = of_keepalived(
+    let imported = import_keepalived(
         "{% if primary %}\nvrrp_instance VI_1 {\n interface eth0\n virtual_router_id 51\n virtual_ipaddress {\n\
          192.0.2.10\n }\n}\n{% endif %}\n",
     );
@@ -80,7 +80,7 @@ fn only_statements_of_a_template_are_lost() {
 
 #[test]
 fn servers_of_virtual_server_with_placeholder_become_a_pool() {
-    let imported = of_keepalived(
+    let imported = import_keepalived(
         "virtual_server {{ vip }} 80 {\n delay_loop 6\n lb_algo rr\n lb_kind DR\n protocol TCP\n\
          real_server 10.0.0.5 80 {\n weight 3\n TCP_CHECK {\n connect_timeout 3\n }\n }\n}\n",
     );
@@ -94,13 +94,13 @@ fn servers_of_virtual_server_with_placeholder_become_a_pool() {
         ],
     );
     assert!(!imported.toml.contains("[service."), "{}", imported.toml);
-    // The header, the method and the protocol.
+    // The header, the method and the protocol are lost.
     assert_eq!(imported.losses.len(), 3, "{:?}", imported.losses);
 }
 
 #[test]
 fn lines_of_a_virtual_service_are_imported_without_indentation() {
-    let imported = of_ldirectord(
+    let imported = import_ldirectord(
         "virtual=192.0.2.1:80\nreal=10.0.0.5:80 masq\n  real=10.0.0.6:80 masq\n\n    scheduler=rr\n\
          request=index.html\n",
     );
@@ -114,8 +114,8 @@ fn lines_of_a_virtual_service_are_imported_without_indentation() {
             "path = \"/index.html\"",
         ],
     );
-    // Without a valid service, they are lost.
-    let imported = of_ldirectord(
+    // Without a valid service, the lines are lost.
+    let imported = import_ldirectord(
         "virtual=192.0.2.1:80\n real=10.0.0.5:80 masq\nvirtual=???\nreal=10.0.0.6:80 masq\n",
     );
     assert!(!imported.toml.contains("\"10.0.0.6"), "{}", imported.toml);
@@ -124,7 +124,7 @@ fn lines_of_a_virtual_service_are_imported_without_indentation() {
 
 #[test]
 fn ldirectord_family_and_old_directives_are_imported() {
-    let imported = of_ldirectord(
+    let imported = import_ldirectord(
         "timeout=7\nvirtual=[2001:db8::1]:80\n    real=[fd00::1]:80 masq\n    checktype=connect\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -136,25 +136,25 @@ fn ldirectord_family_and_old_directives_are_imported() {
 
 #[test]
 fn checks_with_perl_modules_become_scripts() {
-    let of = |lines: &str| {
+    let import = |lines: &str| {
         let text = format!("virtual=192.0.2.1:389\n    real=10.0.0.5:389 masq\n{lines}");
-        let imported = of_ldirectord(&text);
+        let imported = import_ldirectord(&text);
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
         imported.toml
     };
-    let sql = of(
+    let sql = import(
         "    service=mysql\n    login=\"u\"\n    passwd=\"secret\"\n    database=\"d\"\n    request=\"select 1\"\n",
     );
     assert!(
         sql.contains("\"mysql\", \"database\", \"d\", \"u\", \"secret\", \"select 1\"]"),
         "{sql}"
     );
-    let ldap = of("    service=ldap\n    request=\"dc=x\"\n    receive=\"dc\"\n");
+    let ldap = import("    service=ldap\n    request=\"dc=x\"\n    receive=\"dc\"\n");
     assert!(
         ldap.contains("\"ldap\", \"\", \"\", \"dc=x\", \"dc\"]"),
         "{ldap}"
     );
-    let ftp = of(
+    let ftp = import(
         "    service=ftp\n    login=\"u\"\n    passwd=\"p\"\n    request=\"a.txt\"\n    receive=\"ok\"\n",
     );
     assert!(ftp.contains("\"u\", \"p\", \"/a.txt\", \"ok\"]"), "{ftp}");
@@ -162,15 +162,15 @@ fn checks_with_perl_modules_become_scripts() {
 
 #[test]
 fn forwardfor_with_options_becomes_a_header_change() {
-    let imported = of_haproxy("option forwardfor except 10.0.0.0/8 header X-Client if-none");
+    let imported = import_haproxy("option forwardfor except 10.0.0.0/8 header X-Client if-none");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert_contains_all(&imported, &["X-Client: {client}"]);
     assert!(!imported.toml.contains("x_forwarded"), "{}", imported.toml);
 }
 
 #[test]
-fn responses_have_their_media_type_and_fields() {
-    let imported = of_haproxy(
+fn responses_keep_media_type_and_fields() {
+    let imported = import_haproxy(
         "http-request return status 200 content-type application/json hdr X-A b string \"{}\" if { path /up }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
@@ -182,7 +182,7 @@ fn responses_have_their_media_type_and_fields() {
         ],
     );
     // The rule rejects requests even if its page cannot be read.
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "http-request deny deny_status 451 content-type text/html file /none.html if { path /x }",
     );
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
@@ -191,25 +191,25 @@ fn responses_have_their_media_type_and_fields() {
 
 #[test]
 fn statuses_of_checks_are_expanded_from_expressions() {
-    let of = |expect: &str| {
+    let import = |expect: &str| {
         let text = format!(
             "defaults\n mode http\nlisten web\n bind :80\n option httpchk\n http-check connect port 81\n \
              http-check expect {expect}\n server a 10.0.0.5:80 check\n"
         );
-        let imported = checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment));
+        let imported = assert_valid(haproxy("haproxy.cfg", &text, &EmptyEnvironment));
         assert!(imported.losses.is_empty(), "{:?}", imported.losses);
         imported.toml
     };
-    assert!(of("rstatus (2|3)[0-9][0-9]").contains("status = \"200-399\""));
-    assert!(of("comment x ! rstatus ^5").contains("status = \"100-499\""));
-    assert!(of("! status 200,204").contains("status = \"100-199,201-203,205-599\""));
-    assert!(of("status 200").contains("port = 81"));
+    assert!(import("rstatus (2|3)[0-9][0-9]").contains("status = \"200-399\""));
+    assert!(import("comment x ! rstatus ^5").contains("status = \"100-499\""));
+    assert!(import("! status 200,204").contains("status = \"100-199,201-203,205-599\""));
+    assert!(import("status 200").contains("port = 81"));
 }
 
 #[test]
 fn addresses_in_fields_become_expressions() {
     let imported =
-        of_haproxy("use_backend other if { hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8 192.0.2.9 }");
+        import_haproxy("use_backend other if { hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8 192.0.2.9 }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert_contains_all(
         &imported,
@@ -222,7 +222,7 @@ fn addresses_in_fields_become_expressions() {
 
 #[test]
 fn computed_backend_names_become_a_map() {
-    let imported = of_haproxy("use_backend %[req.hdr(host),lower]");
+    let imported = import_haproxy("use_backend %[req.hdr(host),lower]");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     assert_contains_all(
         &imported,
@@ -235,13 +235,13 @@ fn computed_backend_names_become_a_map() {
 
 #[test]
 fn unused_lines_are_not_losses() {
-    let imported = of_haproxy(
+    let imported = import_haproxy(
         "timeout client-fin 5s\n timeout tarpit 5s\n stick-table type ip size 1m expire 1m\n \
          http-request track-sc0 src\n http-request set-header X-Secure yes if { ssl_fc }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // If a rule uses them, they are losses.
-    let imported = of_haproxy(
+    // If a rule uses the lines, they are losses.
+    let imported = import_haproxy(
         "stick-table type ip size 1m expire 1m store gpc0\n http-request track-sc0 src\n \
          http-request deny if { sc0_get_gpc0 gt 0 }",
     );

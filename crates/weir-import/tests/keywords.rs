@@ -1,5 +1,5 @@
-//! Classification of every keyword of keepalived.conf and every directive of ldirectord.cf: a list contains all of
-//! them, and what the importer does with each.
+//! Classification of every keyword of keepalived.conf and every directive of ldirectord.cf: a list contains all
+//! keywords, each with the class of its import.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ struct Case {
     line: &'static str,
 }
 
-fn cases(list: &'static str) -> Vec<Case> {
+fn parse_cases(list: &'static str) -> Vec<Case> {
     let lines = list.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let split = |line: &'static str| {
@@ -28,8 +28,8 @@ fn cases(list: &'static str) -> Vec<Case> {
 }
 
 /// Returns a keepalived.conf with a line in the named block.
-fn file_of_keepalived(block: &str, line: &str) -> String {
-    let at = |name: &str| if name == block { line } else { "" };
+fn keepalived_file(block: &str, line: &str) -> String {
+    let line_in = |name: &str| if name == block { line } else { "" };
     let check = match block {
         "http" => format!("SSL_GET {{\nurl {{\npath /\n}}\n{line}\n}}"),
         "url" => format!("HTTP_GET {{\nurl {{\npath /a\n{line}\n}}\n}}"),
@@ -39,16 +39,16 @@ fn file_of_keepalived(block: &str, line: &str) -> String {
         "udp" => format!("UDP_CHECK {{\npayload 00\nrequire_reply 01\n{line}\n}}"),
         "misc" => format!("MISC_CHECK {{\nmisc_path /bin/true\n{line}\n}}"),
         "real" if is_checker(line) => line.to_owned(),
-        _ => format!("TCP_CHECK {{\n{}\n}}", at("check")),
+        _ => format!("TCP_CHECK {{\n{}\n}}", line_in("check")),
     };
     let hmac = match block {
         "hmac" => format!("auth_hmac {{\nkey 1 0123456789abcdef0123456789abcdef\n{line}\n}}"),
         _ => String::new(),
     };
-    let real = if is_checker(at("real")) {
+    let real_server_line = if is_checker(line_in("real")) {
         ""
     } else {
-        at("real")
+        line_in("real")
     };
     format!(
         "global_defs {{\n{}\n}}\n{}\nvrrp_script alive {{\nscript /bin/true\n{}\n}}\n\
@@ -59,17 +59,18 @@ fn file_of_keepalived(block: &str, line: &str) -> String {
          vrrp_instance VI_2 {{\ninterface eth0\nvirtual_router_id 61\nvirtual_ipaddress {{\n192.0.2.30/24\n}}\n\
          track_script {{\nalive\n}}\ntrack_process {{\nproxy\n}}\ntrack_file {{\nweight\n}}\n\
          notify_master /bin/true\n}}\n\
-         virtual_server 192.0.2.10 80 {{\nprotocol TCP\n{}\nreal_server 10.0.0.5 80 {{\nweight 3\n{real}\n{check}\n}}\n\
+         virtual_server 192.0.2.10 80 {{\nprotocol TCP\n{}\nreal_server 10.0.0.5 80 {{\nweight 3\n\
+         {real_server_line}\n{check}\n}}\n\
          real_server 10.0.0.6 80 {{\nTCP_CHECK {{\n}}\n}}\n}}\n",
-        at("global"),
-        at("root"),
-        at("script"),
-        at("process"),
-        at("file"),
-        at("sync"),
-        at("vrrp"),
+        line_in("global"),
+        line_in("root"),
+        line_in("script"),
+        line_in("process"),
+        line_in("file"),
+        line_in("sync"),
+        line_in("vrrp"),
         "",
-        at("virtual"),
+        line_in("virtual"),
     )
 }
 
@@ -80,20 +81,20 @@ fn is_checker(line: &str) -> bool {
 
 /// Returns the class of a line, from its notes and whether the output differs without it.
 fn class_of(with: &Imported, without: &Imported, line: &str) -> &'static str {
-    let is_single = !line.contains(" ; ");
+    let is_single_line = !line.contains(" ; ");
     let line = line.split(" ; ").next().unwrap_or(line);
     let has_new = |notes: &[String], others: &[String]| {
         let first = line.split([';', '{']).next().unwrap_or(line).trim();
         let others: BTreeSet<&str> = others.iter().map(|note| after_number(note)).collect();
-        let mut new = notes.iter().map(|note| after_number(note));
-        new.any(|note| note.starts_with(first) && !others.contains(note))
+        let mut new_notes = notes.iter().map(|note| after_number(note));
+        new_notes.any(|note| note.starts_with(first) && !others.contains(note))
     };
     let is_lost = has_new(&with.losses, &without.losses);
     let is_noted = has_new(&with.notes, &without.notes);
     match (is_lost, is_noted, with.toml == without.toml) {
         (true, ..) => "lost",
-        // With several lines, the others may change the output.
-        (false, true, false) if is_single => "carried",
+        // If the case has several lines, the others may change the output.
+        (false, true, false) if is_single_line => "carried",
         (false, true, _) => "noted",
         (false, false, false) => "carried",
         (false, false, true) => "default",
@@ -113,8 +114,8 @@ fn without_comments(mut imported: Imported) -> Imported {
 }
 
 fn assert_classes(list: &'static str, import: impl Fn(&str, &str) -> Imported) {
-    let mut wrong = Vec::new();
-    for case in cases(list) {
+    let mut mismatches = Vec::new();
+    for case in parse_cases(list) {
         let with = import(case.block, case.line);
         let parsed = weir_config::parse(&with.toml, &weir_config::Host::default());
         assert!(parsed.is_ok(), "{}: {parsed:?}\n{}", case.line, with.toml);
@@ -122,24 +123,24 @@ fn assert_classes(list: &'static str, import: impl Fn(&str, &str) -> Imported) {
             without_comments(with),
             without_comments(import(case.block, "")),
         );
-        let found = class_of(&with, &without, case.line);
-        let wanted = match case.class {
+        let class = class_of(&with, &without, case.line);
+        let expected = match case.class {
             "remark" | "inert" => "noted",
-            class => class,
+            other => other,
         };
-        if found != wanted {
-            wrong.push(format!(
-                "{} {}: {found}, not {}: {:?}",
+        if class != expected {
+            mismatches.push(format!(
+                "{} {}: {class}, not {}: {:?}",
                 case.block, case.line, case.class, with.notes
             ));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
 /// Asserts that the list has a case for every keyword in its block.
 fn assert_complete(list: &'static str, keywords: &str) {
-    let known: BTreeSet<(&str, &str)> = cases(list)
+    let known_cases: BTreeSet<(&str, &str)> = parse_cases(list)
         .iter()
         .map(|case| {
             let end = case.line.find([' ', '=']).unwrap_or(case.line.len());
@@ -151,57 +152,57 @@ fn assert_complete(list: &'static str, keywords: &str) {
     for word in keywords.split_whitespace() {
         if let Some(name) = word.strip_suffix(':') {
             block = name;
-        } else if !known.contains(&(block, word)) {
+        } else if !known_cases.contains(&(block, word)) {
             missing.push(format!("{block} {word}"));
         }
     }
-    assert!(missing.is_empty(), "without a case: {missing:?}");
+    assert!(missing.is_empty(), "keywords without a case: {missing:?}");
 }
 
 const KEEPALIVED: &str = include_str!("keywords/keepalived.txt");
 const LDIRECTORD: &str = include_str!("keywords/ldirectord.txt");
 
-fn of_keepalived(block: &str, line: &str) -> Imported {
+fn import_keepalived(block: &str, line: &str) -> Imported {
     let line = line
         .replace(" { ", " {\n")
         .replace(" ; ", "\n")
         .replace(" }", "\n}");
-    let text = file_of_keepalived(block, &line);
+    let text = keepalived_file(block, &line);
     keepalived("keepalived.conf", &text, &EmptyEnvironment)
 }
 
-fn of_ldirectord(block: &str, line: &str) -> Imported {
-    let (global, own) = if block == "global" {
+fn import_ldirectord(block: &str, line: &str) -> Imported {
+    let (global, service_lines) = if block == "global" {
         (line, "")
     } else {
         ("", line)
     };
-    let own: String = own
+    let service_lines: String = service_lines
         .split(" ; ")
         .filter(|line| !line.is_empty())
         .fold(String::new(), |text, line| text + "\n    " + line);
     let text = format!(
-        "{global}\nvirtual=192.0.2.10:80\n    real=10.0.0.5:80 masq 2\n    protocol=tcp{own}\n"
+        "{global}\nvirtual=192.0.2.10:80\n    real=10.0.0.5:80 masq 2\n    protocol=tcp{service_lines}\n"
     );
     ldirectord("ldirectord.cf", &text, &EmptyEnvironment)
 }
 
 #[test]
-fn keywords_of_keepalived_are_in_their_class() {
-    assert_classes(KEEPALIVED, of_keepalived);
+fn keepalived_keywords_are_imported_as_classified() {
+    assert_classes(KEEPALIVED, import_keepalived);
 }
 
 #[test]
-fn directives_of_ldirectord_are_in_their_class() {
-    assert_classes(LDIRECTORD, of_ldirectord);
+fn ldirectord_directives_are_imported_as_classified() {
+    assert_classes(LDIRECTORD, import_ldirectord);
 }
 
 #[test]
-fn no_keyword_of_keepalived_is_missing() {
+fn list_contains_every_keepalived_keyword() {
     assert_complete(KEEPALIVED, include_str!("keywords/keepalived.list"));
 }
 
 #[test]
-fn no_directive_of_ldirectord_is_missing() {
+fn list_contains_every_ldirectord_directive() {
     assert_complete(LDIRECTORD, include_str!("keywords/ldirectord.list"));
 }

@@ -71,21 +71,21 @@ enum Change {
     Cut(usize),
 }
 
-fn change() -> impl Strategy<Value = Change> {
-    let at = || 0..10_000_usize;
-    let word = || prop::sample::select(WORDS);
+fn any_change() -> impl Strategy<Value = Change> {
+    let index = || 0..10_000_usize;
+    let any_word = || prop::sample::select(WORDS);
     prop_oneof![
-        at().prop_map(Change::Drop),
-        at().prop_map(Change::Duplicate),
-        (at(), at()).prop_map(|(a, b)| Change::Swap(a, b)),
-        (at(), word()).prop_map(|(at, word)| Change::Insert(at, word)),
-        (at(), word()).prop_map(|(at, word)| Change::Replace(at, word)),
-        at().prop_map(Change::Cut),
+        index().prop_map(Change::Drop),
+        index().prop_map(Change::Duplicate),
+        (index(), index()).prop_map(|(a, b)| Change::Swap(a, b)),
+        (index(), any_word()).prop_map(|(index, any_word)| Change::Insert(index, any_word)),
+        (index(), any_word()).prop_map(|(index, any_word)| Change::Replace(index, any_word)),
+        index().prop_map(Change::Cut),
     ]
 }
 
-/// Applies the changes. Indices of lines, words and characters wrap around.
-fn changed(text: &str, changes: &[Change]) -> String {
+/// Returns the text after the changes. Indices of lines, words and characters wrap around.
+fn apply_changes(text: &str, changes: &[Change]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for change in changes {
         if lines.is_empty() {
@@ -93,25 +93,27 @@ fn changed(text: &str, changes: &[Change]) -> String {
         }
         let count = lines.len();
         match change {
-            Change::Drop(at) => drop(lines.remove(at % count)),
-            Change::Duplicate(at) => lines.insert(at % count, lines[at % count].clone()),
+            Change::Drop(index) => drop(lines.remove(index % count)),
+            Change::Duplicate(index) => lines.insert(index % count, lines[index % count].clone()),
             Change::Swap(a, b) => lines.swap(a % count, b % count),
-            Change::Insert(at, word) => {
-                let line = &mut lines[at % count];
+            Change::Insert(index, word) => {
+                let line = &mut lines[index % count];
                 let positions: Vec<usize> =
                     line.char_indices().map(|(position, _)| position).collect();
-                let position = positions.get(at / count % positions.len().max(1)).copied();
+                let position = positions
+                    .get(index / count % positions.len().max(1))
+                    .copied();
                 line.insert_str(position.unwrap_or(0), word);
             }
-            Change::Replace(at, word) => {
-                let line = &mut lines[at % count];
+            Change::Replace(index, word) => {
+                let line = &mut lines[index % count];
                 let words: Vec<&str> = line.split_whitespace().collect();
-                if let Some(old) = words.get(at / count % words.len().max(1)) {
-                    *line = line.replacen(old, word, 1);
+                if let Some(old_word) = words.get(index / count % words.len().max(1)) {
+                    *line = line.replacen(old_word, word, 1);
                 }
             }
-            Change::Cut(at) => {
-                let line = &mut lines[at % count];
+            Change::Cut(index) => {
+                let line = &mut lines[index % count];
                 let middle = line.char_indices().nth(line.chars().count() / 2);
                 line.truncate(middle.map_or(0, |(position, _)| position));
             }
@@ -129,7 +131,7 @@ const PROGRAMS: &[(&str, Importer)] = &[
     ("nginx", weir_import::nginx),
 ];
 
-fn check(case: &Case, import: Importer, text: &str) -> Imported {
+fn assert_output_is_valid(case: &Case, import: Importer, text: &str) -> Imported {
     let imported = import(&case.name, text, &case.environment());
     assert_accepted(&imported, text);
     imported
@@ -139,21 +141,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6 * ProptestConfig::default().cases))]
 
     #[test]
-    fn mutated_files_give_valid_output(
+    fn output_for_mutated_files_is_valid(
         program in 0..PROGRAMS.len(),
         file in 0..1000_usize,
-        changes in prop::collection::vec(change(), 1..12),
+        changes in prop::collection::vec(any_change(), 1..12),
     ) {
         let (name, import) = PROGRAMS[program];
         let cases = corpus(name);
         let case = &cases[file % cases.len()];
-        check(case, import, &changed(&case.text, &changes));
+        assert_output_is_valid(case, import, &apply_changes(&case.text, &changes));
     }
 
     #[test]
-    fn random_text_does_not_panic(program in 0..PROGRAMS.len(), text in "(?s).{0,300}") {
+    fn output_for_random_text_is_valid(program in 0..PROGRAMS.len(), text in "(?s).{0,300}") {
         let (name, import) = PROGRAMS[program];
         let cases = corpus(name);
-        check(&cases[0], import, &text);
+        assert_output_is_valid(&cases[0], import, &text);
     }
 }

@@ -1,23 +1,23 @@
-//! nginx's `set`, `map`, `geo`, named locations and `mirror`: what they become, and what is reported.
+//! Import of nginx's `set`, `map`, `geo`, named locations and `mirror`.
 
 use weir_import::{EmptyEnvironment, Imported, nginx};
 
-fn imported(lines: &str) -> Imported {
+fn import(lines: &str) -> Imported {
     nginx("nginx.conf", lines, &EmptyEnvironment)
 }
 
 /// Imports a server block with these lines.
-fn of_server(lines: &str) -> Imported {
-    imported(&format!("server {{ listen 80;\n{lines}\n}}"))
+fn import_server(lines: &str) -> Imported {
+    import(&format!("server {{ listen 80;\n{lines}\n}}"))
 }
 
 /// Returns the first table that contains all of these texts.
-fn table<'t>(toml: &'t str, texts: &[&str]) -> &'t str {
+fn find_table<'t>(toml: &'t str, texts: &[&str]) -> &'t str {
     let tables: Vec<&str> = toml.split("\n\n").collect();
-    let found = tables
+    let table = tables
         .iter()
         .find(|table| texts.iter().all(|text| table.contains(text)));
-    found.unwrap_or_else(|| panic!("no table with {texts:?} in {toml}"))
+    table.unwrap_or_else(|| panic!("no table with {texts:?} in {toml}"))
 }
 
 #[track_caller]
@@ -31,8 +31,8 @@ fn assert_lossless(imported: &Imported) {
 }
 
 #[test]
-fn constant_variables_are_replaced_by_their_values() {
-    let found = of_server(
+fn variables_with_one_value_are_replaced() {
+    let found = import_server(
         "set $app http://10.0.0.5:8080;\nset $where 'a $host';\n\
          location / { set $more ${where}-b; proxy_set_header X-A $more; proxy_pass $app; }\n\
          location /b { set $app http://10.0.0.6; proxy_pass $app; }",
@@ -40,12 +40,12 @@ fn constant_variables_are_replaced_by_their_values() {
     assert_lossless(&found);
     assert!(found.toml.contains("\"10.0.0.5:8080\""), "{}", found.toml);
     assert!(found.toml.contains("\"X-A: a {host}-b\""), "{}", found.toml);
-    let route = table(&found.toml, &["path = \"/b*\""]);
+    let route = find_table(&found.toml, &["path = \"/b*\""]);
     assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
 }
 
 #[test]
-fn unknown_variables_are_reported() {
+fn variables_that_routes_cannot_express_are_losses() {
     for lines in [
         "set $app $geoip_country;\nlocation / { proxy_pass http://$app; }",
         "location ~ ^/(.*) { set $name $1; proxy_set_header X-A $name; proxy_pass http://10.0.0.5; }",
@@ -53,19 +53,19 @@ fn unknown_variables_are_reported() {
         "set $app http://10.0.0.5/x/;\nlocation /y/ { proxy_pass $app; }",
         "if ($http_a ~ x) { set $app http://10.0.0.5; }\nlocation / { proxy_pass $app; }",
     ] {
-        let found = of_server(lines);
+        let found = import_server(lines);
         assert!(!found.losses.is_empty(), "{lines}: {}", found.toml);
     }
 }
 
 #[test]
 fn values_that_depend_on_conditions_become_conditions() {
-    let found = of_server(
+    let found = import_server(
         "set $block 0;\nif ($http_user_agent ~* bot) { set $block 1; }\nif ($cookie_pass = yes) { set $block 0; }\n\
          if ($block = 1) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["status = 403"]);
+    let route = find_table(&found.toml, &["status = 403"]);
     assert!(
         route.contains("header = [\"user-agent: ~(?i)bot\"]"),
         "{route}"
@@ -75,20 +75,20 @@ fn values_that_depend_on_conditions_become_conditions() {
         "{route}"
     );
     // A chain of flags.
-    let found = of_server(
+    let found = import_server(
         "if ($request_method = POST) { set $test P; }\nif ($http_x_a = b) { set $test \"${test}C\"; }\n\
          if ($test = PC) { return 405; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["status = 405"]);
+    let route = find_table(&found.toml, &["status = 405"]);
     assert!(route.contains("method = [\"POST\"]"), "{route}");
     assert!(route.contains("header = [\"x-a: b\"]"), "{route}");
     // One target for each value.
-    let found = of_server(
+    let found = import_server(
         "location / { set $up http://10.0.0.5; if ($cookie_beta = 1) { set $up http://10.0.0.6; } proxy_pass $up; }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["[[route]]", "cookie = [\"beta=1\"]"]);
+    let route = find_table(&found.toml, &["[[route]]", "cookie = [\"beta=1\"]"]);
     assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
     assert!(
         found.toml.contains("\npool = \"10.0.0.5\""),
@@ -99,32 +99,32 @@ fn values_that_depend_on_conditions_become_conditions() {
 
 #[test]
 fn maps_become_conditions_pools_and_tables() {
-    let found = imported(
+    let found = import(
         "map $http_user_agent $bad { default 0; ~*curl 1; wget 1; }\n\
          geo $inside { default 0; 10.0.0.0/8 1; 192.168.0.0/16 1; }\n\
          server { listen 80; if ($bad) { return 403; }\nif ($inside = 0) { return 401; }\n\
          location / { proxy_pass http://10.0.0.5; } }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["status = 403"]);
+    let route = find_table(&found.toml, &["status = 403"]);
     assert!(
         route.contains("header = [\"user-agent: ~(?i)curl\", \"user-agent: ~(?i)^wget$\"]"),
         "{route}"
     );
-    let route = table(&found.toml, &["status = 401"]);
+    let route = find_table(&found.toml, &["status = 401"]);
     assert!(
         route.contains("not = { source = [\"10.0.0.0/8\", \"192.168.0.0/16\"] }"),
         "{route}"
     );
-    let found = imported(
+    let found = import(
         "map $host $up { default 10.0.0.5; b.example 10.0.0.6; }\nmap \"$host:$http_x_a\" $label { a.example:b two; \
          default one; }\n\
          server { listen 80; location / { proxy_set_header X-Label $label; proxy_pass http://$up; } }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["[[route]]", "host = \"b.example\""]);
+    let route = find_table(&found.toml, &["[[route]]", "host = \"b.example\""]);
     assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
-    let map = table(&found.toml, &["[map.label]"]);
+    let map = find_table(&found.toml, &["[map.label]"]);
     assert!(map.contains("key = \"{host}:{header.x-a}\""), "{map}");
     assert!(map.contains("entries = [\"a.example:b two\"]"), "{map}");
     assert!(map.contains("default = \"one\""), "{map}");
@@ -134,7 +134,7 @@ fn maps_become_conditions_pools_and_tables() {
         found.toml
     );
     // Expressions with different values may overlap.
-    let found = imported(
+    let found = import(
         "map $http_a $up { default 0; ~x 1; ~y 2; }\n\
          server { listen 80; if ($up = 2) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; } }",
     );
@@ -142,13 +142,13 @@ fn maps_become_conditions_pools_and_tables() {
 }
 
 #[test]
-fn named_locations_receive_requests_without_a_file() {
-    let found = of_server(
+fn named_locations_receive_requests_for_missing_files() {
+    let found = import_server(
         "root /srv/www;\nlocation / { try_files $uri $uri/index.html @app; }\n\
          location @app { proxy_set_header X-A b; proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
-    let route = table(&found.toml, &["files = {"]);
+    let route = find_table(&found.toml, &["files = {"]);
     assert!(
         route.contains("try = [\"{path}\", \"{path}/index.html\"]")
             && route.contains("pool = \"10.0.0.5\""),
@@ -156,39 +156,39 @@ fn named_locations_receive_requests_without_a_file() {
     );
     assert!(route.contains("set_header = [\"X-A: b\"]"), "{route}");
     // Without `root`, nginx has no files.
-    let found = of_server(
+    let found = import_server(
         "location / { try_files $uri @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
     assert!(!found.toml.contains("files"), "{}", found.toml);
-    let found = of_server(
+    let found = import_server(
         "location /a/ { root /srv/www; error_page 404 = @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
-    assert!(table(&found.toml, &["path = \"/a/*\""]).contains("pool = \"10.0.0.5\""));
-    // A named location that nothing uses, or that does more than `proxy_pass`.
+    assert!(find_table(&found.toml, &["path = \"/a/*\""]).contains("pool = \"10.0.0.5\""));
+    // A named location to which no line refers, or that does more than `proxy_pass`, is a loss.
     for named in [
         "location / { proxy_pass http://10.0.0.5; }\nlocation @app { proxy_pass http://10.0.0.6; }",
         "root /srv/www;\nlocation / { try_files $uri @app; }\nlocation @app { rewrite ^ /x break; proxy_pass \
          http://10.0.0.5; }",
     ] {
-        assert!(!of_server(named).losses.is_empty(), "{named}");
+        assert!(!import_server(named).losses.is_empty(), "{named}");
     }
 }
 
 #[test]
 fn rates_per_minute_are_imported() {
     let zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=30r/m;\n";
-    let found = imported(&format!(
+    let found = import(&format!(
         "{zone}server {{ listen 80; location /a {{ limit_req zone=z burst=5 nodelay; proxy_pass http://10.0.0.5; }} }}"
     ));
     assert_lossless(&found);
-    let route = table(&found.toml, &["path = \"/a*\""]);
+    let route = find_table(&found.toml, &["path = \"/a*\""]);
     assert!(
         route.contains("limits = { rate = \"30/m\", burst = 6 }"),
         "{route}"
     );
-    let found = imported(&format!(
+    let found = import(&format!(
         "{zone}server {{ listen 80; limit_req zone=z nodelay; location /a {{ proxy_pass http://10.0.0.5; }} }}"
     ));
     assert_lossless(&found);
@@ -201,31 +201,31 @@ fn rates_per_minute_are_imported() {
 
 #[test]
 fn mirror_is_imported_with_pool_and_limits() {
-    let text = |more: &str, target: &str| {
+    let text = |lines: &str, target: &str| {
         format!(
             "upstream test {{ server 10.0.0.9; }}\nserver {{ listen 80; client_max_body_size 100k;\n\
-             location / {{ mirror /mirror; {more} proxy_pass http://10.0.0.5; }}\n\
+             location / {{ mirror /mirror; {lines} proxy_pass http://10.0.0.5; }}\n\
              location = /mirror {{ internal; proxy_pass {target}; }} }}"
         )
     };
-    let found = imported(&text("", "http://test$request_uri"));
+    let found = import(&text("", "http://test$request_uri"));
     assert_lossless(&found);
-    let route = table(&found.toml, &["mirror = {"]);
+    let route = find_table(&found.toml, &["mirror = {"]);
     assert!(
         route.contains("mirror = { pool = \"test\", body = 102400, concurrent = 10000 }"),
         "{route}"
     );
-    // The mirror's location is not for clients.
-    assert!(table(&found.toml, &["path = \"/mirror\""]).contains("status = 404"));
-    let found = imported(&text("mirror_request_body off;", "http://test$request_uri"));
+    // Clients cannot request the mirror's location.
+    assert!(find_table(&found.toml, &["path = \"/mirror\""]).contains("status = 404"));
+    let found = import(&text("mirror_request_body off;", "http://test$request_uri"));
     assert_lossless(&found);
     assert!(found.toml.contains("body = 0"), "{}", found.toml);
-    let found = imported(&text("", "http://test"));
+    let found = import(&text("", "http://test"));
     assert_lossless(&found);
-    let route = table(&found.toml, &["mirror = {"]);
+    let route = find_table(&found.toml, &["mirror = {"]);
     assert!(route.contains("path = \"/mirror\" }"), "{route}");
     // A prefix before the path of the request cannot be expressed.
-    let found = imported(&text("", "http://test/x$request_uri"));
+    let found = import(&text("", "http://test/x$request_uri"));
     assert!(
         !found.losses.is_empty() && !found.toml.contains("mirror ="),
         "{}",
@@ -235,20 +235,20 @@ fn mirror_is_imported_with_pool_and_limits() {
 
 #[test]
 fn location_has_its_own_retries_and_compression() {
-    let found = of_server(
+    let found = import_server(
         "gzip on;\nproxy_next_upstream error;\nlocation / { proxy_pass http://10.0.0.5; }\n\
          location /a/ { gzip off; proxy_next_upstream error http_503; proxy_next_upstream_tries 3; \
          proxy_pass http://10.0.0.5; }\n\
          location /b/ { gzip_types text/css; proxy_pass http://10.0.0.5; }",
     );
     assert_lossless(&found);
-    let service = table(&found.toml, &["[service."]);
+    let service = find_table(&found.toml, &["[service."]);
     assert!(service.contains("types = [\"text/html\"]"), "{service}");
     assert!(
         service.contains("retry_on = [\"connect\", \"empty\"]"),
         "{service}"
     );
-    let route = table(&found.toml, &["path = \"/a/*\""]);
+    let route = find_table(&found.toml, &["path = \"/a/*\""]);
     for key in [
         "compression = false",
         "retry_on = [\"connect\", \"empty\", \"503\"]",
@@ -256,7 +256,7 @@ fn location_has_its_own_retries_and_compression() {
     ] {
         assert!(route.contains(key), "{key}: {route}");
     }
-    let route = table(&found.toml, &["path = \"/b/*\""]);
+    let route = find_table(&found.toml, &["path = \"/b/*\""]);
     assert!(
         route.contains("types = [\"text/html\", \"text/css\"]"),
         "{route}"
@@ -265,8 +265,8 @@ fn location_has_its_own_retries_and_compression() {
 
 #[test]
 fn standard_nginx_conf_has_no_losses() {
-    // As Debian and nginx.org install it.
-    assert_lossless(&imported(
+    // The file that Debian and nginx.org install.
+    assert_lossless(&import(
         "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
          http {\nsendfile on;\ntcp_nopush on;\ntypes_hash_max_size 2048;\ninclude /etc/nginx/mime.types;\n\
          default_type application/octet-stream;\naccess_log /var/log/nginx/access.log;\n\
@@ -278,12 +278,12 @@ fn standard_nginx_conf_has_no_losses() {
 #[test]
 fn host_with_variables_becomes_host_of_the_pool() {
     let pool = |listen: &str, value: &str| {
-        let found = imported(&format!(
+        let found = import(&format!(
             "server {{ listen {listen}; server_name www.example;\nproxy_set_header Host {value};\n\
              location / {{ proxy_pass http://10.0.0.5; }} }}"
         ));
         assert_lossless(&found);
-        let pool = table(&found.toml, &["[pool."]);
+        let pool = find_table(&found.toml, &["[pool."]);
         let mut lines = pool.lines();
         lines
             .find_map(|line| line.strip_prefix("host = "))
@@ -303,7 +303,7 @@ fn host_with_variables_becomes_host_of_the_pool() {
     );
     assert_eq!(pool("80", "$proxy_host").as_deref(), Some("\"10.0.0.5\""));
     for value in ["$upstream_addr", "a/b", "\\$host", "$geoip_country"] {
-        let found = of_server(&format!(
+        let found = import_server(&format!(
             "location / {{ proxy_set_header Host {value}; proxy_pass http://10.0.0.5; }}"
         ));
         assert!(!found.losses.is_empty(), "{value}: {}", found.toml);

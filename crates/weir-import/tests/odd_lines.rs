@@ -1,4 +1,4 @@
-//! Rare lines in other programs' files: snapshots of what they become, or why they are not imported.
+//! Rare lines in other programs' files: snapshots of the output and the notes.
 
 mod odd {
     pub(super) const HAPROXY: &str = "\

@@ -1,4 +1,4 @@
-//! Nothing is dropped silently: removing any line of the corpus changes the output.
+//! No line is dropped silently: removing any line of the corpus changes the output.
 
 mod files;
 
@@ -37,14 +37,14 @@ const DEFAULT_LINES: &[&str] = &[
     "http-response set-header X-Frame-Options SAMEORIGIN",
 ];
 
-/// Returns the output, and the notes without line numbers, which differ.
-fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
+/// Returns the output, and the sorted notes without digits: line numbers change if a line is removed.
+fn without_line_numbers(imported: &Imported) -> (String, Vec<String>) {
     let mut texts: Vec<String> = imported
         .notes
         .iter()
         .map(|note| {
-            let digits = |c: char| c.is_ascii_digit();
-            note.replace(digits, "")
+            let is_digit = |c: char| c.is_ascii_digit();
+            note.replace(is_digit, "")
         })
         .collect();
     texts.sort();
@@ -52,7 +52,7 @@ fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
 }
 
 /// Returns every line with content whose removal does not change the output.
-fn silent(
+fn silent_lines(
     program: &str,
     import: impl Fn(&str, &str, &dyn weir_import::Environment) -> Imported,
     structure: &[&str],
@@ -60,21 +60,21 @@ fn silent(
     let mut silent = Vec::new();
     for case in corpus(program) {
         let environment = case.environment();
-        let whole = unnumbered(&import(&case.name, &case.text, &environment));
+        let full_output = without_line_numbers(&import(&case.name, &case.text, &environment));
         let lines: Vec<&str> = case.text.lines().collect();
-        for at in 0..lines.len() {
-            let line = lines[at].trim();
+        for index in 0..lines.len() {
+            let line = lines[index].trim();
             let has_content =
                 !line.is_empty() && !line.starts_with(['#', '!']) && !structure.contains(&line);
             if !has_content || DEFAULT_LINES.contains(&line) {
                 continue;
             }
-            let mut without = lines.clone();
+            let mut other_lines = lines.clone();
             // An empty line would end a section of ldirectord.
-            without.remove(at);
-            let text = without.join("\n");
-            if unnumbered(&import(&case.name, &text, &environment)) == whole {
-                silent.push(format!("{} line {}: {line}", case.name, at + 1));
+            other_lines.remove(index);
+            let text = other_lines.join("\n");
+            if without_line_numbers(&import(&case.name, &text, &environment)) == full_output {
+                silent.push(format!("{} line {}: {line}", case.name, index + 1));
             }
         }
     }
@@ -83,24 +83,24 @@ fn silent(
 
 #[test]
 fn every_line_of_keepalived_changes_the_output() {
-    let silent = silent("keepalived", weir_import::keepalived, &["}", "{"]);
+    let silent = silent_lines("keepalived", weir_import::keepalived, &["}", "{"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
 fn every_line_of_ldirectord_changes_the_output() {
-    let silent = silent("ldirectord", weir_import::ldirectord, &[]);
+    let silent = silent_lines("ldirectord", weir_import::ldirectord, &[]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
 fn every_line_of_haproxy_changes_the_output() {
-    let silent = silent("haproxy", weir_import::haproxy, &["global", "defaults"]);
+    let silent = silent_lines("haproxy", weir_import::haproxy, &["global", "defaults"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }
 
 #[test]
 fn every_line_of_nginx_changes_the_output() {
-    let silent = silent("nginx", weir_import::nginx, &["}", "http {"]);
+    let silent = silent_lines("nginx", weir_import::nginx, &["}", "http {"]);
     assert!(silent.is_empty(), "{}", silent.join("\n"));
 }

@@ -1,29 +1,29 @@
-//! Lost lines that keep clients out are reported as such.
+//! Lost lines that keep clients out are reported as unguarded.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
 /// Returns the numbers of the lines that are reported as unguarded.
-fn marked(imported: &Imported) -> Vec<usize> {
+fn unguarded_lines(imported: &Imported) -> Vec<usize> {
     for note in &imported.unguarded {
         assert!(imported.notes.contains(note), "{note}");
     }
     let number = |note: &String| {
-        let rest = note
+        let text = note
             .strip_prefix("line ")
             .expect("note begins with its line");
-        rest.split(':')
+        text.split(':')
             .next()
             .unwrap_or("")
             .parse()
             .expect("parse the line number")
     };
-    let mut marked: Vec<usize> = imported.unguarded.iter().map(number).collect();
-    marked.dedup();
-    marked
+    let mut lines: Vec<usize> = imported.unguarded.iter().map(number).collect();
+    lines.dedup();
+    lines
 }
 
 /// Imports a frontend with these lines, from line 6 on.
-fn of_frontend(lines: &[&str]) -> Imported {
+fn import_frontend(lines: &[&str]) -> Imported {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind :80\n acl internal src 10.0.0.0/8\n {}\n \
          default_backend app\nbackend app\n server a 10.0.0.5:80\n",
@@ -33,7 +33,7 @@ fn of_frontend(lines: &[&str]) -> Imported {
 }
 
 /// Imports a server block with these lines, from line 4 on.
-fn of_server(lines: &[&str]) -> Imported {
+fn import_server(lines: &[&str]) -> Imported {
     let text = format!(
         "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80; proxy_set_header Host $host;\n{}\n\
          location / {{ proxy_pass http://app; }}\n}}\n",
@@ -43,7 +43,7 @@ fn of_server(lines: &[&str]) -> Imported {
 }
 
 #[test]
-fn lost_rules_of_haproxy_are_marked() {
+fn lost_rules_of_haproxy_are_unguarded() {
     for line in [
         "http-request deny if { req.hdr_cnt(content-length) gt 1 }",
         "http-request auth realm staff unless internal",
@@ -54,14 +54,19 @@ fn lost_rules_of_haproxy_are_marked() {
         "http-response deny if { res.hdr(x-secret) -m found }",
         "http-request deny if \"internal",
     ] {
-        let imported = of_frontend(&[line]);
-        assert_eq!(marked(&imported), [6], "{line}: {:#?}", imported.notes);
+        let imported = import_frontend(&[line]);
+        assert_eq!(
+            unguarded_lines(&imported),
+            [6],
+            "{line}: {:#?}",
+            imported.notes
+        );
     }
 }
 
 #[test]
-fn imported_lines_are_not_marked() {
-    let imported = of_frontend(&[
+fn imported_lines_are_not_unguarded() {
+    let imported = import_frontend(&[
         "http-request deny if { path_beg /admin }",
         "http-request deny if internal",
         "http-request deny if { path_beg /admin } !internal",
@@ -75,9 +80,14 @@ fn imported_lines_are_not_marked() {
         "option httplog",
         "http-response del-header Server if internal",
     ]);
-    assert_eq!(marked(&imported), [0; 0], "{:#?}", imported.unguarded);
+    assert_eq!(
+        unguarded_lines(&imported),
+        [0; 0],
+        "{:#?}",
+        imported.unguarded
+    );
     assert!(!imported.notes.is_empty());
-    let imported = of_server(&[
+    let imported = import_server(&[
         "location /a { allow 10.0.0.0/8; deny all; proxy_pass http://app; }",
         "location = /b { return 403; }",
         "location /c { limit_except GET { deny all; } proxy_pass http://app; }",
@@ -85,11 +95,16 @@ fn imported_lines_are_not_marked() {
         "if ($http_user_agent ~* bot) { return 403; }",
         "access_log /var/log/a;",
     ]);
-    assert_eq!(marked(&imported), [0; 0], "{:#?}", imported.unguarded);
+    assert_eq!(
+        unguarded_lines(&imported),
+        [0; 0],
+        "{:#?}",
+        imported.unguarded
+    );
 }
 
 #[test]
-fn lost_directives_of_nginx_are_marked() {
+fn lost_directives_of_nginx_are_unguarded() {
     for line in [
         "auth_request /auth;",
         "satisfy any;",
@@ -100,13 +115,18 @@ fn lost_directives_of_nginx_are_marked() {
         "valid_referers none example.com;",
         "ssl_crl /etc/crl.pem;",
     ] {
-        let imported = of_server(&[line]);
-        assert_eq!(marked(&imported), [4], "{line}: {:#?}", imported.notes);
+        let imported = import_server(&[line]);
+        assert_eq!(
+            unguarded_lines(&imported),
+            [4],
+            "{line}: {:#?}",
+            imported.notes
+        );
     }
 }
 
 /// Returns the status of the route for `/files`.
-fn status(toml: &str) -> Option<&str> {
+fn route_status(toml: &str) -> Option<&str> {
     let route = &toml[toml.find("path = \"/files*\"")?..];
     let route = route.split("[[route]]").next()?;
     let line = route.lines().find(|line| line.starts_with("status"))?;
@@ -125,11 +145,11 @@ fn location_with_lost_access_rule_rejects_clients() {
         ("auth_basic staff; auth_basic_user_file users;", "401"),
     ] {
         for content in ["root /srv;", "proxy_pass http://app;"] {
-            let imported = of_server(&[&format!("location /files {{ {guard} {content} }}")]);
+            let imported = import_server(&[&format!("location /files {{ {guard} {content} }}")]);
             let toml = &imported.toml;
-            let basic = toml.contains("basic_auth");
+            let has_basic_auth = toml.contains("basic_auth");
             assert!(
-                basic || status(toml) == Some(expected),
+                has_basic_auth || route_status(toml) == Some(expected),
                 "{guard} {content}: {toml}"
             );
         }
@@ -160,7 +180,7 @@ fn lost_haproxy_rule_rejects_clients() {
             "path = \"/admin*\"",
         ),
     ] {
-        let imported = of_frontend(&[line]);
+        let imported = import_frontend(&[line]);
         assert!(
             imported.toml.contains(expected),
             "{line}: {}",

@@ -1,4 +1,4 @@
-//! A line of haproxy.cfg that Weir does not support is lost alone: the rest of the file is imported.
+//! Only the unsupported lines of haproxy.cfg are lost: all other lines are imported.
 
 mod fake_environment;
 
@@ -16,22 +16,22 @@ fn import(text: &str, environment: &dyn Environment) -> Imported {
 }
 
 /// Imports a frontend with these lines, the first of which is line 5, and a backend.
-fn of_frontend(lines: &str) -> Imported {
+fn import_frontend(lines: &str) -> Imported {
     let text = format!("{DEFAULTS}frontend web\n {lines}\n default_backend app\n{BACKEND}");
     import(&text, &EmptyEnvironment)
 }
 
-fn assert_has(imported: &Imported, part: &str) {
+fn assert_contains(imported: &Imported, part: &str) {
     let Imported { toml, notes, .. } = imported;
     assert!(toml.contains(part), "{part}:\n{toml}\n{notes:#?}");
 }
 
 fn lost_lines(imported: &Imported) -> Vec<usize> {
     let number = |note: &String| {
-        let rest = note
+        let text = note
             .strip_prefix("line ")
             .expect("note begins with its line");
-        let digits = rest.split(':').next().unwrap_or_default();
+        let digits = text.split(':').next().unwrap_or_default();
         digits.parse().expect("parse the line number")
     };
     let mut lines: Vec<usize> = imported.losses.iter().map(number).collect();
@@ -39,6 +39,7 @@ fn lost_lines(imported: &Imported) -> Vec<usize> {
     lines
 }
 
+/// Lines that Weir does not support in most sections.
 const LINES: &[&str] = &[
     "frobnicate",
     "mode haterm",
@@ -82,41 +83,41 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn unsupported_line_does_not_affect_the_rest_of_the_file() {
+fn unsupported_line_does_not_affect_other_lines() {
     let mut silent = Vec::new();
     for line in LINES {
         for section in ["web", "app", "defaults"] {
-            let with = |name: &str| match name == section {
+            let line_in = |name: &str| match name == section {
                 true => format!(" {line}\n"),
                 false => String::new(),
             };
-            // The line is the last one of its section; an open block contains the rest of the file.
+            // The line is the last line of its section, because an open block contains all following lines.
             let text = format!(
                 "{DEFAULTS}{}frontend web\n bind 192.0.2.1:80\n bind 192.0.2.1:81\n default_backend app\n{}backend \
                  app\n server a 10.0.0.5:80 check\n server b 10.0.0.6:80 check\n{}",
-                with("defaults"),
-                with("web"),
-                with("app"),
+                line_in("defaults"),
+                line_in("web"),
+                line_in("app"),
             );
             let imported = import(&text, &EmptyEnvironment);
-            assert_has(&imported, "[service.web]");
-            assert_has(&imported, "[pool.app]");
+            assert_contains(&imported, "[service.web]");
+            assert_contains(&imported, "[pool.app]");
             for address in [
                 "192.0.2.1:80",
                 "192.0.2.1:81",
                 "\"10.0.0.5:80\"",
                 "\"10.0.0.6:80\"",
             ] {
-                assert_has(&imported, address);
+                assert_contains(&imported, address);
             }
             let number = text.lines().position(|it| it.trim() == *line);
             let number = number.expect("the file contains the line") + 1;
-            let noted = format!("line {number}:");
+            let prefix = format!("line {number}:");
             let mut notes = imported.notes.iter();
             // Without a path, the check uses `/`; an unused default and a supported rule lose nothing.
             let is_imported = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
                 || (*line, section) == ("use-server a if TRUE", "app");
-            if !is_imported && !notes.any(|note| note.starts_with(&noted)) {
+            if !is_imported && !notes.any(|note| note.starts_with(&prefix)) {
                 silent.push(format!("{section}: {line}: {:?}", imported.notes));
             }
         }
@@ -135,12 +136,12 @@ fn frontend_without_usable_address_listens_on_loopback() {
         "bind 192.0.2.1",
         "bind {{ address }}:80",
     ] {
-        let imported = of_frontend(bind);
-        assert_has(&imported, "listen = [\"127.0.0.1:22000\"]");
+        let imported = import_frontend(bind);
+        assert_contains(&imported, "listen = [\"127.0.0.1:22000\"]");
         assert_eq!(lost_lines(&imported), [5], "{:#?}", imported.notes);
     }
-    let imported = of_frontend("bind nowhere.example:8080");
-    assert_has(&imported, "listen = [\"127.0.0.1:8080\"]");
+    let imported = import_frontend("bind nowhere.example:8080");
+    assert_contains(&imported, "listen = [\"127.0.0.1:8080\"]");
     assert_eq!(lost_lines(&imported), [5]);
 }
 
@@ -151,34 +152,37 @@ fn frontend_with_address_of_another_frontend_listens_on_loopback() {
          nowhere.example:80\n bind elsewhere.example:80\n default_backend app\n{BACKEND}"
     );
     let imported = import(&text, &EmptyEnvironment);
-    assert_has(&imported, "[service.one]\nlisten = [\"127.0.0.1:80\"]");
-    assert_has(&imported, "[service.two]\nlisten = [\"127.0.0.1:22000\"]");
+    assert_contains(&imported, "[service.one]\nlisten = [\"127.0.0.1:80\"]");
+    assert_contains(&imported, "[service.two]\nlisten = [\"127.0.0.1:22000\"]");
     assert_eq!(lost_lines(&imported), [5, 8, 9]);
 }
 
 #[test]
 fn ipv6_wildcard_includes_ipv4() {
-    assert_has(
-        &of_frontend("bind :::80"),
+    assert_contains(
+        &import_frontend("bind :::80"),
         "listen = [\"[::]:80\", \"0.0.0.0:80\"]",
     );
-    assert_has(&of_frontend("bind :::80 v6only"), "listen = [\"[::]:80\"]");
-    let imported = of_frontend("bind :::80\n bind *:80");
-    assert_has(&imported, "listen = [\"[::]:80\", \"0.0.0.0:80\"]");
+    assert_contains(
+        &import_frontend("bind :::80 v6only"),
+        "listen = [\"[::]:80\"]",
+    );
+    let imported = import_frontend("bind :::80\n bind *:80");
+    assert_contains(&imported, "listen = [\"[::]:80\", \"0.0.0.0:80\"]");
 }
 
 #[test]
 fn unset_variables_remain_in_addresses() {
-    let imported = of_frontend("bind \"${IP}:${PORT}\"");
-    assert_has(&imported, "listen = [\"${IP}:${PORT}\"]");
+    let imported = import_frontend("bind \"${IP}:${PORT}\"");
+    assert_contains(&imported, "listen = [\"${IP}:${PORT}\"]");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
     let text = format!(
         "{DEFAULTS}listen web\n bind :80\n server a \"${{ONE}}:80\" inter \"${{INTERVAL}}\" check\n server b \
          ${{TWO}}:${{PORT}}\n"
     );
     let imported = import(&text, &EmptyEnvironment);
-    assert_has(&imported, "address = \"${ONE}:80\"");
-    assert_has(&imported, "address = \"${TWO}:${PORT}\"");
+    assert_contains(&imported, "address = \"${ONE}:80\"");
+    assert_contains(&imported, "address = \"${TWO}:${PORT}\"");
     assert_eq!(lost_lines(&imported), [6]);
 }
 
@@ -190,19 +194,19 @@ fn bind_with_lost_certificates_still_uses_tls() {
         "ssl crt @a/b",
         "ssl crt-list /l",
     ] {
-        let imported = of_frontend(&format!("bind :443 {options}"));
-        assert_has(&imported, "tls = { certificates = \"/etc/weir/certs\" }");
+        let imported = import_frontend(&format!("bind :443 {options}"));
+        assert_contains(&imported, "tls = { certificates = \"/etc/weir/certs\" }");
         assert_eq!(lost_lines(&imported), [5], "{options}");
     }
-    let imported = of_frontend("bind :443 ssl crt a.pem verify required ca-file \"${CA}\"");
-    assert_has(&imported, "certificates = \"/etc/haproxy/a.pem\"");
+    let imported = import_frontend("bind :443 ssl crt a.pem verify required ca-file \"${CA}\"");
+    assert_contains(&imported, "certificates = \"/etc/haproxy/a.pem\"");
     assert!(!imported.unguarded.is_empty(), "{:#?}", imported.notes);
 }
 
 #[test]
 fn certificates_of_all_binds_are_merged() {
-    let imported = of_frontend("bind :443 ssl crt /a.pem crt /b\n bind :444 ssl crt /a.pem");
-    assert_has(&imported, "tls = { certificates = [\"/a.pem\", \"/b\"] }");
+    let imported = import_frontend("bind :443 ssl crt /a.pem crt /b\n bind :444 ssl crt /a.pem");
+    assert_contains(&imported, "tls = { certificates = [\"/a.pem\", \"/b\"] }");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
 }
 
@@ -215,7 +219,7 @@ fn certificates_of_crt_store_are_replaced_by_files() {
     );
     let imported = import(&text, &EmptyEnvironment);
     let list = "certificates = [\"/etc/crt/a.crt\", \"/etc/crt/b.pem\"]";
-    assert_has(&imported, list);
+    assert_contains(&imported, list);
     assert_eq!(lost_lines(&imported), [6], "{:#?}", imported.notes);
 }
 
@@ -236,7 +240,7 @@ fn certificates_of_crt_list_are_imported() {
     );
     let imported = import(&text, &ENVIRONMENT);
     let list = "certificates = [\"/base/a.pem\", \"/b.pem\", \"/base/c.pem\"]";
-    assert_has(&imported, list);
+    assert_contains(&imported, list);
     let notes = imported.losses.join("\n");
     assert!(
         notes.contains("c.pem in /etc/haproxy/list: options"),
@@ -247,11 +251,13 @@ fn certificates_of_crt_list_are_imported() {
 #[test]
 fn only_lines_of_active_blocks_are_imported() {
     let blocks = "global\n setenv MINE 1\n unsetenv SET\n.if defined(SET)\n maxconn 1\n.endif\n";
-    let front = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  bind :82\n \
-                 .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n .notice \"text\"";
-    let text = format!("{blocks}{DEFAULTS}frontend web\n {front}\n default_backend app\n{BACKEND}");
+    let frontend = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  \
+                 bind :82\n .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n \
+                 .notice \"text\"";
+    let text =
+        format!("{blocks}{DEFAULTS}frontend web\n {frontend}\n default_backend app\n{BACKEND}");
     let imported = import(&text, &ENVIRONMENT);
-    assert_has(&imported, "listen = [\"0.0.0.0:80\", \"0.0.0.0:82\"]");
+    assert_contains(&imported, "listen = [\"0.0.0.0:80\", \"0.0.0.0:82\"]");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
     assert!(
         !imported.toml.contains("connections = 1"),
@@ -273,7 +279,7 @@ fn only_lines_of_active_blocks_are_imported() {
         ("bind :80\n .elif 1", 6),
         ("bind :80\n .alert \"no\"", 6),
     ] {
-        assert_eq!(lost_lines(&of_frontend(line)), [expected], "{line}");
+        assert_eq!(lost_lines(&import_frontend(line)), [expected], "{line}");
     }
 }
 
@@ -281,13 +287,13 @@ fn only_lines_of_active_blocks_are_imported() {
 fn statistics_section_becomes_admin_listener() {
     let stats = "listen stats\n bind *:8404\n stats enable\n stats uri /\n";
     let imported = import(&format!("{DEFAULTS}{stats}"), &EmptyEnvironment);
-    assert_has(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
+    assert_contains(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
     let exporter = "frontend prometheus\n bind :8405\n http-request use-service prometheus-exporter if { path \
                     /metrics }\n";
     let text = format!("global\n hard-stop-after 9s\n{DEFAULTS}{stats}{exporter}");
     let imported = import(&text, &EmptyEnvironment);
-    assert_has(
+    assert_contains(
         &imported,
         "[node]\ndrain_timeout = \"9s\"\nadmin = \"127.0.0.1:8404\"\n",
     );
@@ -296,7 +302,7 @@ fn statistics_section_becomes_admin_listener() {
 #[test]
 fn file_without_proxies_becomes_service_defaults() {
     let imported = import("global\n maxconn 100\n", &EmptyEnvironment);
-    assert_has(
+    assert_contains(
         &imported,
         "[defaults.service]\nlimits = { connections = 100 }\n",
     );
@@ -304,7 +310,7 @@ fn file_without_proxies_becomes_service_defaults() {
         "\u{feff}defaults\n mode http\n option httplog\n",
         &EmptyEnvironment,
     );
-    assert_has(
+    assert_contains(
         &imported,
         "[defaults.service]\nforward = \"proxy\"\nprotocol = \"http\"\n",
     );

@@ -1,8 +1,8 @@
-//! `make bench`: ten thousand servers checked every two seconds by http from one daemon.
+//! `make bench`: one process checks ten thousand servers by HTTP every two seconds.
 //!
-//! Prints the CPU share of the checks, compared with a floor (a plain connect and exchange per check), and the delay of
-//! the probes. A separate process serves all servers on 127.0.0.0/8; its CPU time is not counted. `WEIR_BENCH_CHECKS`
-//! (default 10000) sets the number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
+//! Prints the CPU share of the checks, compared with a floor (a plain connection and exchange per check), and the delay
+//! of the probes. A separate process acts as all servers, on 127.0.0.0/8; its CPU time is not counted.
+//! `WEIR_BENCH_CHECKS` (default 10000) sets the number of servers, `WEIR_BENCH_SECONDS` (default 20) the duration.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -22,11 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().any(|argument| argument == SERVE) {
         return serve();
     }
-    let number = |name: &str, default: u32| -> Result<u32, Box<dyn Error>> {
+    let read_number = |name: &str, default: u32| -> Result<u32, Box<dyn Error>> {
         Ok(std::env::var(name).map_or(Ok(default), |text| text.parse())?)
     };
-    let count = number("WEIR_BENCH_CHECKS", 10_000)?;
-    let time = Duration::from_secs(number("WEIR_BENCH_SECONDS", 20)?.into());
+    let count = read_number("WEIR_BENCH_CHECKS", 10_000)?;
+    let duration = Duration::from_secs(read_number("WEIR_BENCH_SECONDS", 20)?.into());
     weir_sys::raise_nofile()?;
     let mut servers = Servers::start()?;
     let desired = configuration(count, servers.port)?;
@@ -34,8 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let measured = runtime.block_on(async { measure(&desired, time).await });
-    let (checking, probing) = measured;
+    let (cpu_share, probing) = runtime.block_on(async { measure(&desired, duration).await });
     servers.stop();
     let rate = f64::from(count) / INTERVAL.as_secs_f64();
     let percentile = |percent| match probing.lateness.quantile(percent) {
@@ -43,15 +42,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => "above 1 s".to_owned(),
     };
     println!(
-        "{count} servers, http every {INTERVAL:?}, {} probes in {time:?}",
+        "{count} servers, http every {INTERVAL:?}, {} probes in {duration:?}",
         probing.probes
     );
-    println!("  CPU share              {:6.1} %", checking * 100.0);
+    println!("  CPU share              {:6.1} %", cpu_share * 100.0);
     println!(
         "  floor                  {:6.1} %  (sequential: connect, write, read, close)",
         floor * rate * 100.0
     );
-    println!("  ratio                  {:6.2}", checking / (floor * rate));
+    println!(
+        "  ratio                  {:6.2}",
+        cpu_share / (floor * rate)
+    );
     println!("  lateness p50           {}", percentile(50));
     println!(
         "  lateness p99           {}  (goal: < 50 ms)",
@@ -80,6 +82,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// The process that acts as the servers.
 struct Servers {
     child: Child,
     port: u16,
@@ -128,12 +131,12 @@ fn configuration(count: u32, port: u16) -> Result<Desired, Box<dyn Error>> {
     Ok(parsed.map_err(|found| format!("{found:?}"))?.desired)
 }
 
-/// Returns the minimum CPU time of one exchange, in seconds.
+/// Measures the CPU time of one plain connection and exchange, in seconds.
 fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
-    const TIMES: u32 = 2000;
+    const EXCHANGES: u32 = 2000;
     let count = u32::try_from(desired.pools[0].servers.len())?;
     let before = cpu_time();
-    for n in 0..TIMES {
+    for n in 0..EXCHANGES {
         let mut stream = TcpStream::connect((address(n % count), port))?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut response = Vec::new();
@@ -142,16 +145,17 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
             return Err("unexpected response".into());
         }
     }
-    Ok((cpu_time() - before).as_secs_f64() / f64::from(TIMES))
+    Ok((cpu_time() - before).as_secs_f64() / f64::from(EXCHANGES))
 }
 
-async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
+/// Runs the checks for a time. Returns their CPU share and counters.
+async fn measure(desired: &Desired, duration: Duration) -> (f64, Probing) {
     let checks = Checks::start();
     checks.configure(desired, &Suspended::new(), &|_, _| None, None);
     // Skip the first round, in which all servers are new.
     tokio::time::sleep(INTERVAL * 2).await;
     let (before, started) = (cpu_time(), Instant::now());
-    tokio::time::sleep(time).await;
+    tokio::time::sleep(duration).await;
     let share = (cpu_time() - before).as_secs_f64() / started.elapsed().as_secs_f64();
     (share, checks.probing())
 }

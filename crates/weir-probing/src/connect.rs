@@ -43,7 +43,7 @@ impl ConnectError {
             Errno::PERM,
         ];
         let errno = Errno::from_io_error(&self.0);
-        let text = self.text(errno);
+        let text = self.describe(errno);
         let is_unavailable = self
             .0
             .get_ref()
@@ -55,7 +55,7 @@ impl ConnectError {
         }
     }
 
-    fn text(&self, errno: Option<Errno>) -> String {
+    fn describe(&self, errno: Option<Errno>) -> String {
         match errno {
             Some(Errno::CONNREFUSED) => "connection refused".to_owned(),
             Some(Errno::CONNRESET) => "connection reset".to_owned(),
@@ -67,7 +67,7 @@ impl ConnectError {
     }
 }
 
-/// Connects to a target, through `path` if it is set. The caller enforces the deadline.
+/// Connects to a target, through `path` if it is set, and sends its PROXY header. The caller enforces the deadline.
 pub(crate) async fn connect(
     context: &Context,
     target: &Target,
@@ -76,8 +76,8 @@ pub(crate) async fn connect(
     if let Some(path) = &target.unix {
         return connect_unix(path, target.proxy_protocol).await;
     }
-    let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
-    let socket = if to.is_ipv4() {
+    let destination = SocketAddr::new(target.address, target.port.unwrap_or(0));
+    let socket = if destination.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
         TcpSocket::new_v6()?
@@ -92,7 +92,7 @@ pub(crate) async fn connect(
         }
         None => bind(context, &SockRef::from(&socket), target)?,
     }
-    let mut stream = socket.connect(to).await?;
+    let mut stream = socket.connect(destination).await?;
     stream.set_nodelay(true)?;
     if let Some(version) = target.proxy_protocol {
         let header = proxy_header(version, stream.local_addr()?, stream.peer_addr()?);
@@ -101,7 +101,7 @@ pub(crate) async fn connect(
     Ok(Stream::Tcp(stream))
 }
 
-/// Connects to the unix socket of a server.
+/// Connects to the unix socket of a server, and sends the PROXY header if one is configured.
 async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream, ConnectError> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,
@@ -127,12 +127,11 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
 }
 
 /// Binds a socket to the check's source address. With `nat` without source translation, the source is the VIP, so that
-/// the server replies as it would to a client. If the director does not have the VIP, the director's own address is
-/// used.
+/// the server replies as it would to a client. If the director does not have the VIP, the kernel selects the source.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
-    let (from, is_optional) = local_address(context, target);
-    let Some(from) = from else { return Ok(()) };
-    match socket.bind(&SocketAddr::new(from, 0).into()) {
+    let (source, is_optional) = local_address(context, target);
+    let Some(source) = source else { return Ok(()) };
+    match socket.bind(&SocketAddr::new(source, 0).into()) {
         Err(error) if is_optional && error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
         bound => bound,
     }
@@ -143,7 +142,7 @@ pub(crate) fn local_address(context: &Context, target: &Target) -> (Option<IpAdd
     match (target.source, target.path) {
         (Some(address), _) => (Some(address), false),
         (None, Some(path)) if path.source_is_vip => (Some(path.vip), true),
-        // If no better address is found, the kernel selects one.
+        // If there is no address to bind to, the kernel selects one.
         (None, _) if target.address.is_ipv6() => (source(target, &context.vips()).ok(), false),
         (None, _) => (None, false),
     }
@@ -151,19 +150,23 @@ pub(crate) fn local_address(context: &Context, target: &Target) -> (Option<IpAdd
 
 /// Builds a PROXY protocol header (HAProxy's proxy-protocol.txt). Version 1 contains the addresses; version 2 uses the
 /// command LOCAL, for connections of the proxy itself.
-fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+fn proxy_header(
+    version: ProxyHeader,
+    source_address: SocketAddr,
+    destination_address: SocketAddr,
+) -> Vec<u8> {
     match version {
         ProxyHeader::V1 => {
-            let family = if matches!(to.ip(), IpAddr::V4(_)) {
+            let family = if matches!(destination_address.ip(), IpAddr::V4(_)) {
                 "TCP4"
             } else {
                 "TCP6"
             };
-            let (source, destination) = (from.ip(), to.ip());
+            let (source, destination) = (source_address.ip(), destination_address.ip());
             format!(
                 "PROXY {family} {source} {destination} {} {}\r\n",
-                from.port(),
-                to.port()
+                source_address.port(),
+                destination_address.port()
             )
             .into_bytes()
         }
@@ -177,16 +180,16 @@ mod tests {
 
     #[test]
     fn proxy_headers_match_specification() {
-        let (from, to) = (
+        let (source, destination) = (
             "10.0.0.1:4000".parse().unwrap(),
             "10.0.0.5:80".parse().unwrap(),
         );
         assert_eq!(
-            proxy_header(ProxyHeader::V1, from, to),
+            proxy_header(ProxyHeader::V1, source, destination),
             b"PROXY TCP4 10.0.0.1 10.0.0.5 4000 80\r\n"
         );
         assert_eq!(
-            proxy_header(ProxyHeader::V2, from, to),
+            proxy_header(ProxyHeader::V2, source, destination),
             [
                 0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x20, 0, 0, 0
             ]
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn local_resource_error_has_unknown_verdict() {
+    fn verdict_is_unknown_after_local_resource_error() {
         let verdict = |errno: Errno| ConnectError(errno.into()).outcome().verdict;
         assert_eq!(verdict(Errno::MFILE), weir_health::Verdict::Unknown);
         assert_eq!(verdict(Errno::CONNREFUSED), weir_health::Verdict::Failed);

@@ -9,19 +9,19 @@ use weir_model::Desired;
 use crate::path_table::PathTable;
 use crate::tls::Clients;
 
-/// State that all running probes share.
+/// Configuration and caches that all running probes share.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     /// The data plane's table of probes through a path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Addresses of services. They are not used as the source of a probe unless configured.
+    /// Addresses of services. A probe uses one as its source only if it is configured as the source.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
     pub(crate) tls_clients: Clients,
 }
 
 impl Context {
-    /// Replaces the context with that of a configuration.
+    /// Replaces the values with those of a configuration.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
         *locked(&self.path_table) = path_table;
         self.tls_clients.clear();

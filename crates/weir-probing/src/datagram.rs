@@ -16,15 +16,15 @@ use crate::connect::{bind, local_address};
 use crate::context::Context;
 use crate::path::PathProbe;
 
-/// Pause before the next attempt after the privileged helper has ended.
-const HELPER_PAUSE: Duration = Duration::from_millis(50);
+/// Delay before the next attempt after the privileged helper has exited.
+const HELPER_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Identifier of the next probe, which distinguishes concurrent probes.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
 /// Sends the request and waits for the reply. The caller enforces the deadline.
 ///
 /// # Errors
-/// The socket cannot be opened, or the network reports the target as unreachable.
+/// Returns an error if the socket cannot be opened or used, or if the network reports the target as unreachable.
 pub(crate) async fn probe(
     context: &Context,
     target: &Target,
@@ -46,7 +46,7 @@ pub(crate) async fn probe(
     }
 }
 
-/// Sends an echo request and waits for the reply.
+/// Sends an echo request and waits for the reply. If the privileged helper exits, sends the request again.
 async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome> {
     let (from, is_optional) = local_address(context, target);
     let to = PingTarget {
@@ -69,7 +69,7 @@ async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome
         }
         loop {
             let packet = match socket.recv(&mut buffer).await {
-                // The helper has ended.
+                // The helper has exited.
                 Ok(0) | Err(_) if is_relayed => break,
                 received => &buffer[..received?],
             };
@@ -81,7 +81,7 @@ async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome
             }
         }
         // The keeper starts another helper. The caller enforces the deadline.
-        tokio::time::sleep(HELPER_PAUSE).await;
+        tokio::time::sleep(HELPER_RETRY_DELAY).await;
     }
 }
 
@@ -91,8 +91,12 @@ async fn open_socket(
     target: &Target,
     path: Option<&PathProbe>,
 ) -> io::Result<UdpSocket> {
-    let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
-    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    let destination = SocketAddr::new(target.address, target.port.unwrap_or(0));
+    let socket = Socket::new(
+        Domain::for_address(destination),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
     if let Some(interface) = &target.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }
@@ -103,19 +107,19 @@ async fn open_socket(
         }
         None => bind(context, &socket, target)?,
     }
-    socket.connect(&to.into())?;
+    socket.connect(&destination.into())?;
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(OwnedFd::from(socket).into())
 }
 
 /// Builds an echo request (RFC 792, RFC 4443); the kernel computes the ICMPv6 checksum.
-fn echo_request(to: IpAddr, id: u16) -> Vec<u8> {
-    let kind = if to.is_ipv4() { 8 } else { 128 };
+fn echo_request(destination: IpAddr, id: u16) -> Vec<u8> {
+    let kind = if destination.is_ipv4() { 8 } else { 128 };
     let [high, low] = id.to_be_bytes();
     let mut message = vec![kind, 0, 0, 0, high, low, 0, 1];
     message.extend(*b"weir health check");
     message.push(0);
-    if to.is_ipv4() {
+    if destination.is_ipv4() {
         let words = message.chunks(2).map(|pair| match pair {
             [high, low] => u32::from(u16::from_be_bytes([*high, *low])),
             _ => 0,
@@ -129,8 +133,8 @@ fn echo_request(to: IpAddr, id: u16) -> Vec<u8> {
 }
 
 /// Returns whether a message is the reply to the echo request `id`. A raw IPv4 socket also delivers the IP header.
-fn is_echo_reply(from: IpAddr, id: u16, message: &[u8]) -> bool {
-    let (kind, icmp) = if from.is_ipv4() {
+fn is_echo_reply(server: IpAddr, id: u16, message: &[u8]) -> bool {
+    let (kind, icmp) = if server.is_ipv4() {
         let header = message
             .first()
             .map_or(0, |byte| usize::from(byte & 0xf) * 4);
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn echo_reply_is_recognized() {
+    fn only_reply_to_own_echo_request_is_recognized() {
         let v4: IpAddr = "10.0.0.5".parse().unwrap();
         let request = echo_request(v4, 0x1234);
         assert_eq!(request.len() % 2, 0);
@@ -154,7 +158,7 @@ mod tests {
             .chunks(2)
             .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
             .sum();
-        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "RFC 1071");
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "checksum of RFC 1071");
         let mut reply = vec![0x45];
         reply.extend([0; 19]);
         reply.extend(&request);

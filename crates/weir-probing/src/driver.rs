@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::shared::Shared;
 
-/// Time to wait if there is no deadline.
+/// Waiting time if there is no deadline.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// Advances the monitor at each deadline and handles its outputs, until the task is aborted.
 pub(crate) async fn drive(shared: Arc<Shared>) {
     loop {
         let next = {

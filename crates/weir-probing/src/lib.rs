@@ -36,7 +36,7 @@ pub use post::{PostError, Poster};
 use context::locked;
 use shared::Shared;
 
-/// Counters of the checks.
+/// Number of targets, and counters of their probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probing {
     /// Number of targets that are probed.
@@ -47,7 +47,7 @@ pub struct Probing {
     pub lateness: Lateness,
 }
 
-/// The active checks. Dropping this aborts them and all running probes.
+/// The active checks. Dropping this aborts the task that starts their probes.
 #[derive(Debug)]
 pub struct Checks {
     shared: Arc<Shared>,
@@ -62,16 +62,16 @@ impl Checks {
         Self { shared, driver }
     }
 
-    /// Applies the checks of a configuration. `known` returns the saved state of a new server.
+    /// Applies the checks of a configuration. `saved_state` returns the saved state of a new server.
     pub fn configure(
         &self,
         desired: &Desired,
         suspended: &Suspended,
-        known: &dyn Fn(&str, &str) -> Option<SavedState>,
+        saved_state: &dyn Fn(&str, &str) -> Option<SavedState>,
         path_table: Option<PathTable>,
     ) {
         self.set_probe_context(desired, path_table);
-        self.change(|monitor, now| monitor.configure(desired, suspended, known, now));
+        self.change(|monitor, now| monitor.configure(desired, suspended, saved_state, now));
     }
 
     /// Returns the current states of servers, for [`Self::restore`].
@@ -79,17 +79,20 @@ impl Checks {
         self.shared.monitor().checkpoint()
     }
 
-    /// Like [`Self::configure`], for a rollback to `desired`: servers have the states of the checkpoint.
+    /// Applies a configuration like [`Self::configure`], for a rollback to `desired`: servers get the checkpoint's
+    /// states.
     pub fn restore(
         &self,
         checkpoint: Checkpoint,
         desired: &Desired,
         suspended: &Suspended,
-        known: &dyn Fn(&str, &str) -> Option<SavedState>,
+        saved_state: &dyn Fn(&str, &str) -> Option<SavedState>,
         path_table: Option<PathTable>,
     ) {
         self.set_probe_context(desired, path_table);
-        self.change(|monitor, now| monitor.restore(checkpoint, desired, suspended, known, now));
+        self.change(|monitor, now| {
+            monitor.restore(checkpoint, desired, suspended, saved_state, now)
+        });
     }
 
     /// Stores the settings that probes and notifications need in addition to the checks.
@@ -153,11 +156,11 @@ impl Checks {
             self.shared
                 .notify(notification(notify::Subject::Pool, from, to));
         }
-        let (before, now) = pool_change.serves;
-        if before == now {
+        let (served_before, serves_now) = pool_change.serves;
+        if served_before == serves_now {
             return;
         }
-        let state = |serves| if serves { "up" } else { "down" };
+        let state_name = |serves| if serves { "up" } else { "down" };
         let layer_4 = desired
             .services
             .iter()
@@ -171,8 +174,11 @@ impl Checks {
             .chain(proxied.map(|service| &service.name));
         for name in names {
             let subject = notify::Subject::Service(name.clone());
-            self.shared
-                .notify(notification(subject, state(before), state(now)));
+            self.shared.notify(notification(
+                subject,
+                state_name(served_before),
+                state_name(serves_now),
+            ));
         }
     }
 
@@ -181,8 +187,8 @@ impl Checks {
         self.shared.monitor().last_pass(pool, server)
     }
 
-    /// Returns the state of a server's checks, or `None` if the server has none. If `service` is set, the checks
-    /// through the path of this service are included.
+    /// Returns the state of a server's checks, for one service if `service` is set. Returns `None` if the server has no
+    /// check.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let mut view = self.shared.monitor().view(pool, server, service)?;
         let now = self.shared.clock.now();
@@ -193,7 +199,7 @@ impl Checks {
         Some(view)
     }
 
-    /// Returns the counters of the checks.
+    /// Returns the number of targets and the counters of probes.
     pub fn probing(&self) -> Probing {
         let monitor = self.shared.monitor();
         Probing {

@@ -1,4 +1,4 @@
-//! Checks that run on the director itself: the exit code of a program, or a weight in a file.
+//! Checks that run on the director itself: of a program's exit code, or of a weight in a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use weir_model::{MAX_WEIGHT, Script};
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
-/// Runs a program, which is killed when the probe ends. `WEIR_ADDRESS` and `WEIR_PORT` identify the server.
+/// Runs a program, and kills it if the probe is aborted. `WEIR_ADDRESS` and `WEIR_PORT` identify the server.
 pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     let Some((program, arguments)) = script.command.split_first() else {
         return Outcome::unknown("no program is configured");
@@ -34,7 +34,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     };
     let _group = ProcessGroup(child.id());
     match child.wait().await {
-        Ok(status) => evaluate(status.code(), script.dynamic),
+        Ok(status) => evaluate_exit(status.code(), script.dynamic),
         Err(error) => Outcome::unknown(format!("{program}: {error}")),
     }
 }
@@ -52,7 +52,7 @@ async fn run_script_by_helper(
         port: target.port,
     };
     match run_by_helper(helper, &program).await {
-        Ok(code) => evaluate(code, script.dynamic),
+        Ok(code) => evaluate_exit(code, script.dynamic),
         Err(error) => Outcome::unknown(error.to_string()),
     }
 }
@@ -62,16 +62,16 @@ pub(crate) async fn run_by_helper(
     helper: &'static dyn PrivilegedHelper,
     program: &Program,
 ) -> io::Result<Option<i32>> {
-    struct Running(&'static dyn PrivilegedHelper, u64);
-    impl Drop for Running {
+    struct RunningProgram(&'static dyn PrivilegedHelper, u64);
+    impl Drop for RunningProgram {
         fn drop(&mut self) {
             self.0.kill(self.1);
         }
     }
-    let (sender, ended) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let on_end = Box::new(move |result| drop(sender.send(result)));
-    let _running = Running(helper, helper.run(program, on_end)?);
-    ended
+    let _running = RunningProgram(helper, helper.run(program, on_end)?);
+    receiver
         .await
         .unwrap_or_else(|_| Err(io::Error::other("the privileged helper has exited")))
 }
@@ -92,13 +92,15 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // The processes may have ended already.
+            // The processes may have exited already.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
 }
 
-fn evaluate(code: Option<i32>, dynamic: bool) -> Outcome {
+/// Returns the outcome for an exit code; `None` = killed by a signal. With `dynamic`, codes from 2 on are weights plus
+/// 2.
+fn evaluate_exit(code: Option<i32>, dynamic: bool) -> Outcome {
     let Some(code) = code else {
         return Outcome::failed("killed by a signal");
     };
@@ -139,17 +141,17 @@ mod tests {
 
     #[test]
     fn exit_code_determines_verdict_and_weight() {
-        let result = |code, dynamic| {
-            let outcome = evaluate(code, dynamic);
+        let evaluate = |code, dynamic| {
+            let outcome = evaluate_exit(code, dynamic);
             (outcome.verdict, outcome.weight)
         };
-        assert_eq!(result(Some(0), true), (Verdict::Passed, None));
-        assert_eq!(result(Some(1), true), (Verdict::Failed, None));
+        assert_eq!(evaluate(Some(0), true), (Verdict::Passed, None));
+        assert_eq!(evaluate(Some(1), true), (Verdict::Failed, None));
         assert_eq!(
-            result(Some(12), true),
+            evaluate(Some(12), true),
             (Verdict::Passed, Some(ReportedWeight::Weight(10)))
         );
-        assert_eq!(result(Some(2), false), (Verdict::Failed, None));
-        assert_eq!(result(None, true), (Verdict::Failed, None));
+        assert_eq!(evaluate(Some(2), false), (Verdict::Failed, None));
+        assert_eq!(evaluate(None, true), (Verdict::Failed, None));
     }
 }

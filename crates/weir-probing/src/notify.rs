@@ -13,7 +13,7 @@ use crate::local::run_by_helper;
 
 pub(crate) use batch::Notifiers;
 
-/// Time limit of a program, which is killed when it expires.
+/// Time limit of a notify program, which is then killed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The object whose state changed.
@@ -39,7 +39,7 @@ pub(crate) struct Change {
     pub(crate) reason: String,
 }
 
-/// Runs the notify program. Errors are logged, not returned.
+/// Runs the notify program for a change. Errors are logged, not returned.
 pub(crate) async fn run(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;

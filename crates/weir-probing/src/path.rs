@@ -38,7 +38,7 @@ impl PathProbe {
     /// targets.
     ///
     /// # Errors
-    /// There is no data plane; the error is the outcome of the probe.
+    /// Returns the outcome of the probe if there is no data plane.
     pub(crate) fn for_target(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
         match (target.path, context.path_table()) {
             (None, _) => Ok(None),
@@ -95,7 +95,7 @@ impl PathProbe {
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
-            // The reply did not come from the VIP.
+            // The data plane saw no reply from the VIP.
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
                 "the probe was sent through an interface to which Weir is not attached",
             ),
@@ -104,7 +104,7 @@ impl PathProbe {
                 self.path.vip
             )),
             Verdict::Passed => outcome,
-            // The packet was not sent, because neighbour resolution failed.
+            // No packet was sent, such as because neighbour resolution failed.
             Verdict::Failed if observed.sent == 0 => outcome,
             Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
         }
@@ -116,6 +116,7 @@ impl PathProbe {
         can_claim && self.table.claims_vip(packets).await
     }
 
+    /// Explains a failed probe by the observed packets.
     fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
         let ProbePath { vip, port, .. } = self.path;
         if observed.answered > 0 {

@@ -1,4 +1,4 @@
-//! The data plane's table of probes through a path: a map of this process or of another one.
+//! The data plane's table of probes through a path: a map of this process or of another process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-/// Time limit for an ARP reply on the server's segment, where the server has already replied to other packets.
+/// Time limit for an ARP reply. It is short, because the server has already replied to a probe on the same segment.
 const ARP_TIMEOUT: Duration = Duration::from_millis(30);
 const ETHERTYPE_ARP: u16 = 0x0806;
 
@@ -43,24 +43,24 @@ pub struct PathObservation {
     pub error_code: u8,
 }
 
-/// A table of another process. All operations block.
+/// A table of another process. All operations except `remove` block.
 pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Starts forwarding the packets of a probe to a server.
     ///
     /// # Errors
-    /// The other process cannot be reached, or rejects the request.
+    /// Returns an error if the other process cannot be reached or rejects the request.
     fn add(&self, packets: PathPackets, server: IpAddr, path: &ProbePath) -> io::Result<()>;
 
     /// Returns the observations, or `None` if there is no such probe.
     ///
     /// # Errors
-    /// The other process cannot be reached.
+    /// Returns an error if the other process cannot be reached.
     fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>>;
 
     /// Stops forwarding the packets of a probe. Does not wait for completion.
     fn remove(&self, packets: PathPackets);
 
-    /// Whether the server answers ARP for the VIP.
+    /// Returns whether the server answers ARP for the VIP. Returns false if the other process cannot be reached.
     fn claims_vip(&self, packets: PathPackets) -> bool;
 }
 
@@ -73,7 +73,7 @@ pub enum PathTable {
     Remote(Arc<dyn RemotePaths>),
 }
 
-/// The other process did not respond, so the state of the server is unknown.
+/// The error of another process that did not respond or rejected a request, so that the server's state is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unavailable(io::Error);
@@ -87,7 +87,7 @@ impl PathTable {
     ) -> io::Result<()> {
         match self {
             Self::Local(table) => table
-                .set(&key(packets), &path_entry(server, &path))
+                .set(&map_key(packets), &path_entry(server, &path))
                 .map_err(io::Error::other),
             Self::Remote(remote) => {
                 let remote = Arc::clone(remote);
@@ -101,7 +101,7 @@ impl PathTable {
     pub(crate) async fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>> {
         match self {
             Self::Local(table) => {
-                let entry = table.get(&key(packets)).map_err(io::Error::other)?;
+                let entry = table.get(&map_key(packets)).map_err(io::Error::other)?;
                 Ok(entry.map(|entry| path_observation(&entry)))
             }
             Self::Remote(remote) => {
@@ -115,7 +115,7 @@ impl PathTable {
     pub(crate) async fn claims_vip(&self, packets: PathPackets) -> bool {
         let claimed = match self {
             Self::Local(table) => {
-                let Ok(Some(entry)) = table.get(&key(packets)) else {
+                let Ok(Some(entry)) = table.get(&map_key(packets)) else {
                     return false;
                 };
                 spawn_blocking(move || claims_vip(&entry, packets.local.ip())).await
@@ -131,13 +131,13 @@ impl PathTable {
     /// Removes a probe. If this fails, the map evicts the entry later.
     pub(crate) fn remove(&self, packets: PathPackets) {
         match self {
-            Self::Local(table) => drop(table.remove(&key(packets))),
+            Self::Local(table) => drop(table.remove(&map_key(packets))),
             Self::Remote(remote) => remote.remove(packets),
         }
     }
 }
 
-fn key(packets: PathPackets) -> ProbeKey {
+fn map_key(packets: PathPackets) -> ProbeKey {
     ProbeKey {
         local: packets.local.ip().into(),
         port: packets.local.port().into(),
@@ -184,8 +184,8 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
     }
 }
 
-/// Whether the server of a probe with `direct` answers ARP for the VIP, so that clients would bypass the director.
-/// Returns false if this process may not send ARP. Blocks.
+/// Returns whether the server of a probe with `direct` answers ARP for the VIP, so that clients would bypass the
+/// director. Returns false if this process may not send ARP packets. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;
@@ -197,13 +197,13 @@ pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
 /// Sends an ARP request for the VIP to the server only, and waits for its reply. Blocks.
 fn probe_arp(observed: &Probe, local: Ipv4Addr, vip: Ipv4Addr) -> Result<bool, weir_sys::Error> {
     let socket = FrameSocket::listening(observed.ifindex, ETHERTYPE_ARP)?;
-    let (from, to) = (
+    let (source_mac, destination_mac) = (
         MacAddr::new(observed.from_mac),
         MacAddr::new(observed.to_mac),
     );
-    let request = Packet::ethernet(from, to).arp(&ArpPacket {
+    let request = Packet::ethernet(source_mac, destination_mac).arp(&ArpPacket {
         operation: ArpOperation::Request,
-        sender_mac: from,
+        sender_mac: source_mac,
         sender: local,
         target_mac: MacAddr::ZERO,
         target: vip,
@@ -239,7 +239,7 @@ mod tests {
     const SERVER: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 5]);
     const DIRECTOR: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
 
-    fn accepts(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
+    fn is_accepted(operation: ArpOperation, sender: &str, mac: MacAddr) -> bool {
         let frame = Packet::ethernet(mac, DIRECTOR).arp(&ArpPacket {
             operation,
             sender_mac: mac,
@@ -256,10 +256,10 @@ mod tests {
 
     #[test]
     fn only_arp_reply_of_server_is_accepted() {
-        assert!(accepts(ArpOperation::Reply, "192.0.2.10", SERVER));
-        assert!(!accepts(ArpOperation::Reply, "192.0.2.11", SERVER));
-        assert!(!accepts(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
-        assert!(!accepts(ArpOperation::Request, "192.0.2.10", SERVER));
+        assert!(is_accepted(ArpOperation::Reply, "192.0.2.10", SERVER));
+        assert!(!is_accepted(ArpOperation::Reply, "192.0.2.11", SERVER));
+        assert!(!is_accepted(ArpOperation::Reply, "192.0.2.10", DIRECTOR));
+        assert!(!is_accepted(ArpOperation::Request, "192.0.2.10", SERVER));
         assert!(!is_arp_reply_for(
             &[0; 20],
             &Probe::ZERO,

@@ -15,12 +15,12 @@ use weir_model::HttpReceiver;
 use weir_proxy::server_verifier;
 
 /// Maximum length of a status line, in bytes.
-const STATUS_LINE_MAX: u64 = 1_024;
+const STATUS_LINE_MAX_BYTES: u64 = 1_024;
 
 /// Sends requests to one receiver.
 #[derive(Debug)]
 pub struct Poster {
-    to: HttpReceiver,
+    receiver: HttpReceiver,
     /// TLS configuration, built on first use.
     tls: Option<Arc<ClientConfig>>,
 }
@@ -28,10 +28,10 @@ pub struct Poster {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// The connection failed.
+    /// The connection or the TLS handshake failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file with the CA certificates cannot be used.
+    /// The TLS configuration cannot be built, such as with an invalid file of CA certificates.
     #[error("{0}")]
     Authorities(String),
     /// The status is not 2xx.
@@ -45,7 +45,7 @@ pub enum PostError {
 }
 
 impl PostError {
-    /// Whether the same request may succeed later (OTLP/HTTP, "Retryable Response Codes").
+    /// Returns whether the same request may succeed later (OTLP/HTTP, "Retryable Response Codes").
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Io(_) => true,
@@ -57,22 +57,26 @@ impl PostError {
 
 impl Poster {
     /// Creates a sender for one receiver. Does not connect.
-    pub const fn new(to: HttpReceiver) -> Self {
-        Self { to, tls: None }
+    pub const fn new(receiver: HttpReceiver) -> Self {
+        Self {
+            receiver,
+            tls: None,
+        }
     }
 
-    /// Sends JSON. Any 2xx status is a success. The caller enforces the deadline.
+    /// Sends a JSON body. Any 2xx status is a success. The caller enforces the deadline.
     ///
     /// # Errors
-    /// See [`PostError`].
+    /// Returns a [`PostError`] if the connection fails, or if the status is not 2xx.
     pub async fn post(&mut self, body: &str) -> Result<(), PostError> {
-        let stream = TcpStream::connect(&self.to.authority).await?;
-        if !self.to.is_secure {
-            return exchange(stream, &self.to, body).await;
+        let stream = TcpStream::connect(&self.receiver.authority).await?;
+        if !self.receiver.is_secure {
+            return send_request(stream, &self.receiver, body).await;
         }
-        let name = ServerName::try_from(self.to.host().to_owned()).map_err(io::Error::other)?;
+        let name =
+            ServerName::try_from(self.receiver.host().to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.tls()?);
-        exchange(connector.connect(name, stream).await?, &self.to, body).await
+        send_request(connector.connect(name, stream).await?, &self.receiver, body).await
     }
 
     fn tls(&mut self) -> Result<Arc<ClientConfig>, PostError> {
@@ -80,7 +84,8 @@ impl Poster {
             return Ok(Arc::clone(tls));
         }
         let failed = |error: &dyn std::fmt::Display| PostError::Authorities(error.to_string());
-        let verifier = server_verifier(self.to.ca.as_deref()).map_err(|error| failed(&error))?;
+        let verifier =
+            server_verifier(self.receiver.ca.as_deref()).map_err(|error| failed(&error))?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -94,23 +99,24 @@ impl Poster {
     }
 }
 
-async fn exchange(
+/// Sends a request and checks the status of the response.
+async fn send_request(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    to: &HttpReceiver,
+    receiver: &HttpReceiver,
     body: &str,
 ) -> Result<(), PostError> {
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nContent-Type: application/json\r\nContent-Length: \
          {}\r\nConnection: close\r\n\r\n",
-        to.path,
-        to.authority,
+        receiver.path,
+        receiver.authority,
         body.len()
     );
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
     stream.flush().await?;
     let mut line = String::new();
-    BufReader::new(stream.take(STATUS_LINE_MAX))
+    BufReader::new(stream.take(STATUS_LINE_MAX_BYTES))
         .read_line(&mut line)
         .await?;
     let status = line.split(' ').nth(1).and_then(|it| it.parse().ok());

@@ -38,11 +38,11 @@ pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -
 }
 
 /// Appends the duration to the note of a passed probe.
-fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
+fn with_duration(outcome: Outcome, duration: Duration) -> Outcome {
     if outcome.verdict != Verdict::Passed {
         return outcome;
     }
-    let millis = took.as_secs_f64() * 1000.0;
+    let millis = duration.as_secs_f64() * 1000.0;
     Outcome {
         note: format!("{} in {millis:.1}ms", outcome.note),
         ..outcome
@@ -97,12 +97,12 @@ async fn run_over(
         return Outcome::passed(connected);
     };
     let outcome = converse(stream, dialogue.as_mut()).await;
-    // The outcome is already known, so an error does not matter.
+    // The outcome is already decided, so an error does not matter.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }
 
-/// Runs a dialogue over a stream until it ends.
+/// Runs a dialogue over a stream. An error of the stream is a failure.
 async fn converse(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     dialogue: &mut dyn Dialogue,
@@ -113,6 +113,7 @@ async fn converse(
     }
 }
 
+/// Exchanges messages with the server until the dialogue has an outcome or the server closes the connection.
 async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     dialogue: &mut dyn Dialogue,

@@ -13,11 +13,12 @@ use crate::context::{Context, locked};
 use crate::watch::{Observer, Watch};
 use crate::{notify, probe};
 
-/// State of the checks, used by the driver, by running probes and by [`crate::Checks`].
+/// State of the checks, used by the driver, running probes and [`crate::Checks`].
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     monitor: Mutex<Monitor>,
+    /// State changes that the caller has not taken yet, by pool and server; `None` = the server has no checks.
     pub(crate) changes: Mutex<BTreeMap<(String, String), Option<Standing>>>,
     /// Notify programs, by pool.
     pub(crate) notify_commands: Mutex<HashMap<String, Vec<String>>>,
@@ -74,12 +75,12 @@ impl Drop for Report {
         let outcome = self.outcome.take();
         let outcome = outcome.unwrap_or_else(|| Outcome::unknown("the probe was aborted"));
         let mut monitor = self.shared.monitor();
-        let before = monitor.next_deadline();
+        let previous_deadline = monitor.next_deadline();
         monitor.handle_result(self.id, outcome, self.shared.clock.now());
         self.shared.drain_outputs(&mut monitor);
-        let moved = monitor.next_deadline() < before || before.is_none();
+        let is_earlier = monitor.next_deadline() < previous_deadline || previous_deadline.is_none();
         drop(monitor);
-        if moved {
+        if is_earlier {
             self.shared.deadline_moved.notify_one();
         }
     }
@@ -99,12 +100,12 @@ async fn run_probe(shared: Arc<Shared>, request: ProbeRequest) {
     report.outcome = Some(probe::run(&report.shared.context, &request.target, deadline).await);
 }
 
-/// Immediately runs the checks that read the changed file.
 impl Observer for Shared {
+    /// Immediately runs the checks that read the changed file.
     fn file_changed(&self, file: &Path) {
-        let reads =
+        let is_reader =
             |probe: &Probe| matches!(probe, Probe::File { path } if Path::new(path) == file);
-        self.monitor().probe_now(reads, self.clock.now());
+        self.monitor().probe_now(is_reader, self.clock.now());
         self.deadline_moved.notify_one();
     }
 }
@@ -149,10 +150,10 @@ impl Shared {
                     server,
                     standing,
                     from,
-                    paths: services,
+                    paths: path_changes,
                 } => {
                     if let Some((from, standing)) = from.zip(standing.as_ref()) {
-                        log(&pool, &server, from, standing);
+                        log_change(&pool, &server, from, standing);
                         self.notify(notify::Change {
                             pool: pool.clone(),
                             subject: notify::Subject::Server(server.clone()),
@@ -161,7 +162,7 @@ impl Shared {
                             reason: standing.reason.clone(),
                         });
                     }
-                    for (service, from) in services {
+                    for (service, from) in path_changes {
                         let Some(in_service) =
                             standing.as_ref().map(|health| health.in_service(&service))
                         else {
@@ -187,7 +188,8 @@ impl Shared {
     }
 }
 
-fn log(pool: &str, server: &str, from: State, health: &Standing) {
+/// Logs a state change of a server.
+fn log_change(pool: &str, server: &str, from: State, health: &Standing) {
     let (from, to) = (state_name(from), state_name(health.state));
     let cause = health.reason.as_str();
     if health.state == State::Down {

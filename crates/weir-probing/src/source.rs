@@ -1,4 +1,4 @@
-//! Selects source addresses for probes. A VIP is not used unless it is configured.
+//! Selects source addresses for probes. A VIP is not used unless it is the configured source.
 //!
 //! A server that has the VIP on its loopback interface cannot reply to a probe from the VIP. The kernel selects an IPv4
 //! source by the route, but an IPv6 source from all addresses of the interface (RFC 6724), which may be the VIP.
@@ -10,11 +10,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::SockRef;
 use weir_health::Target;
 
-/// Returns the source address for a probe: the configured one, otherwise that of the route. If this is a VIP, another
-/// address of the interface is used.
+/// Returns the source address for a probe: the configured address, otherwise the route's source. If the route's source
+/// is an IPv6 VIP, another address of the director is used.
 ///
 /// # Errors
-/// There is no route, or all addresses are VIPs.
+/// Returns an error if there is no route, or if only VIPs are available.
 pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAddr> {
     if let Some(source) = target.source {
         return Ok(source);
@@ -48,8 +48,8 @@ fn route_source(target: &Target) -> io::Result<IpAddr> {
 
 /// Returns the usable address in the kernel's table, other than VIPs, that shares the longest prefix with `server`.
 fn longest_match(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Option<Ipv6Addr> {
-    let usable = table.lines().filter_map(parse_address);
-    usable
+    let usable_addresses = table.lines().filter_map(parse_address);
+    usable_addresses
         .filter(|address| !vips.contains(&IpAddr::V6(*address)))
         .max_by_key(|address| (address.to_bits() ^ server.to_bits()).leading_zeros())
 }
@@ -61,10 +61,10 @@ fn parse_address(line: &str) -> Option<Ipv6Addr> {
     // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE of linux/if_addr.h.
     const UNUSABLE: u32 = 0x08 | 0x20 | 0x40;
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
-    let usable = number(3)? == GLOBAL && number(4)? & UNUSABLE == 0;
+    let parse_field = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
+    let is_usable = parse_field(3)? == GLOBAL && parse_field(4)? & UNUSABLE == 0;
     let bits = u128::from_str_radix(fields.first()?, 16).ok()?;
-    usable.then(|| Ipv6Addr::from_bits(bits))
+    is_usable.then(|| Ipv6Addr::from_bits(bits))
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Closes the connection with a reset. Otherwise each TCP probe would leave a port in TIME_WAIT for a minute.
+    /// Makes a TCP connection end with a reset when it is closed. Otherwise each probe would leave a port in TIME_WAIT
+    /// for a minute.
     pub(crate) fn reset_on_close(&self) {
         match self {
             // Fails only if the connection is already broken.
@@ -27,7 +28,7 @@ impl Stream {
     }
 }
 
-/// Calls the method of the inner stream.
+/// Calls a method of the inner stream.
 macro_rules! delegate {
     ($self:ident, $method:ident($($argument:expr),*)) => {
         match $self.get_mut() {
@@ -41,9 +42,9 @@ impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        delegate!(self, poll_read(cx, into))
+        delegate!(self, poll_read(cx, buffer))
     }
 }
 

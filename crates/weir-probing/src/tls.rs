@@ -19,11 +19,11 @@ use weir_proxy::{NoCertificateVerification, server_verifier};
 use crate::stream::Stream;
 
 /// TLS settings of a check, and whether it uses HTTP/2.
-type Key = (CheckTls, bool);
+type ConfigKey = (CheckTls, bool);
 
 /// Client configurations, built on first use.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<HashMap<Key, Result<Arc<ClientConfig>, String>>>);
+pub(crate) struct Clients(Mutex<HashMap<ConfigKey, Result<Arc<ClientConfig>, String>>>);
 
 impl Clients {
     /// Removes all configurations, so that files are read again.
@@ -35,21 +35,21 @@ impl Clients {
     }
 
     /// Returns the configuration for these settings, or why it cannot be built.
-    fn get(&self, tls: &CheckTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
+    fn get(&self, tls: &CheckTls, uses_http2: bool) -> Result<Arc<ClientConfig>, String> {
         let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || client_config(tls, http2).map(Arc::new);
+        let build = || client_config(tls, uses_http2).map(Arc::new);
         configurations
-            .entry((tls.clone(), http2))
-            .or_insert_with(new)
+            .entry((tls.clone(), uses_http2))
+            .or_insert_with(build)
             .clone()
     }
 }
 
 /// The outcome of a handshake.
 pub(crate) enum Handshake {
-    /// The server was verified.
+    /// The handshake completed; the server was verified unless verification is disabled.
     Done(Box<TlsStream<Stream>>),
-    /// Verification failed, or the server closed the connection.
+    /// The handshake failed, such as because of the server's certificate.
     Failed(io::Error),
     /// The director cannot probe with these settings.
     Unable(String),
@@ -62,12 +62,12 @@ pub(crate) async fn handshake(
     target: &Target,
     stream: Stream,
 ) -> Handshake {
-    let http2 = matches!(target.probe, Probe::Grpc { .. });
+    let uses_http2 = matches!(target.probe, Probe::Grpc { .. });
     let name = match &tls.server_name {
         Some(name) => ServerName::try_from(name.clone()),
         None => Ok(ServerName::IpAddress(target.address.into())),
     };
-    match (clients.get(tls, http2), name) {
+    match (clients.get(tls, uses_http2), name) {
         (Ok(config), Ok(name)) => match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Handshake::Done(Box::new(stream)),
             Err(error) => Handshake::Failed(error),
@@ -77,7 +77,8 @@ pub(crate) async fn handshake(
     }
 }
 
-fn client_config(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
+/// Builds the configuration for these settings.
+fn client_config(tls: &CheckTls, uses_http2: bool) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -91,7 +92,7 @@ fn client_config(tls: &CheckTls, http2: bool) -> Result<ClientConfig, String> {
             .with_custom_certificate_verifier(Arc::new(NoCertificateVerification::new(&provider)))
     };
     let mut config = builder.with_no_client_auth();
-    if http2 {
+    if uses_http2 {
         config.alpn_protocols = vec![b"h2".to_vec()];
     }
     Ok(config)

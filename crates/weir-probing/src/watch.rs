@@ -1,5 +1,5 @@
-//! Watches the directories of the files of `file` checks with inotify(7), so that a changed file is read immediately. A
-//! file that cannot be watched is still read at its interval. The thread ends when the checks are dropped.
+//! Watches the files that `file` checks read, so that a changed file is read immediately. inotify(7) watches their
+//! directories. A file that cannot be watched is still read at the check's interval.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,18 +17,19 @@ use crate::context::locked;
 /// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Receives notifications of changes in watched directories.
+/// Receives changes of files in watched directories.
 pub(crate) trait Observer: Send + Sync {
-    /// Handles a change to a file in a watched directory. A check may or may not read the file.
+    /// Handles a change to a file, which is not necessarily read by a check.
     fn file_changed(&self, file: &Path);
 }
 
 /// The watched directories. The inotify descriptor is opened on first use.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<Option<Open>>);
+pub(crate) struct Watch(Mutex<Option<ActiveWatch>>);
 
+/// The inotify descriptor and what it watches.
 #[derive(Debug)]
-struct Open {
+struct ActiveWatch {
     descriptor: Arc<OwnedFd>,
     /// Directories by watch descriptor.
     directories: Arc<Mutex<HashMap<i32, PathBuf>>>,
@@ -39,9 +40,9 @@ impl Watch {
     pub(crate) fn watch(&self, observer: Weak<dyn Observer>, file: &Path) {
         let mut open = locked(&self.0);
         if open.is_none() {
-            match Open::new(observer) {
+            match ActiveWatch::new(observer) {
                 Ok(new) => *open = Some(new),
-                // The file is still read at its interval, so the error is only logged.
+                // The file is still read at the check's interval, so the error is only logged.
                 Err(error) => tracing::debug!(%error, "failed to watch the files of checks"),
             }
         }
@@ -51,14 +52,14 @@ impl Watch {
     }
 }
 
-impl Open {
+impl ActiveWatch {
     fn new(observer: Weak<dyn Observer>) -> io::Result<Self> {
         let descriptor = Arc::new(init(CreateFlags::CLOEXEC)?);
         let directories: Arc<Mutex<HashMap<i32, PathBuf>>> = Arc::default();
-        let (events, known) = (Arc::clone(&descriptor), Arc::clone(&directories));
+        let (events, shared_directories) = (Arc::clone(&descriptor), Arc::clone(&directories));
         std::thread::Builder::new()
             .name("checked-files".to_owned())
-            .spawn(move || handle_events(&events, &known, &observer))?;
+            .spawn(move || handle_events(&events, &shared_directories, &observer))?;
         Ok(Self {
             descriptor,
             directories,
@@ -81,7 +82,7 @@ impl Open {
     }
 }
 
-/// Handles events until the checks are dropped.
+/// Handles events. Returns at the first event after the checks were dropped.
 fn handle_events(
     descriptor: &OwnedFd,
     directories: &Mutex<HashMap<i32, PathBuf>>,

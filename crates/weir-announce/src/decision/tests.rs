@@ -42,9 +42,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(left: &[IpAddr]) -> Self {
+    fn new(inherited: &[IpAddr]) -> Self {
         let decisions = Decisions::new(
-            left.iter().copied(),
+            inherited.iter().copied(),
             Duration::from_secs(10),
             (Duration::ZERO, Duration::ZERO),
         );
@@ -59,14 +59,15 @@ impl Run {
         self.decisions.handle_facts(&facts(vips, is_draining), now);
     }
 
-    /// Advances the clock, sends facts each second, and handles every deadline exactly.
-    fn pass(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
+    /// Advances the clock, handles each deadline exactly when it is due, and sends the facts each second unless `vips`
+    /// is empty.
+    fn advance(&mut self, milliseconds: u64, vips: &[(IpAddr, bool)], is_draining: bool) {
         for _ in 0..milliseconds {
             self.now += Duration::from_millis(1);
             if self
                 .decisions
                 .next_deadline()
-                .is_some_and(|at| at <= self.now)
+                .is_some_and(|deadline| deadline <= self.now)
             {
                 self.decisions.handle_timeout((self.now, self.now));
             }
@@ -80,7 +81,8 @@ impl Run {
         self.decisions.routes().into_iter().collect()
     }
 
-    fn reason(&self, vip: IpAddr) -> (String, String) {
+    /// Returns the state of a VIP and the reason.
+    fn state(&self, vip: IpAddr) -> (String, String) {
         let report = self.decisions.report();
         let route = report.into_iter().find(|route| route.vip == vip).unwrap();
         (route.state, route.reason)
@@ -88,19 +90,19 @@ impl Run {
 }
 
 #[test]
-fn vip_is_announced_or_withdrawn_at_once_when_its_services_change() {
+fn vip_is_announced_or_withdrawn_immediately_when_its_services_change() {
     let mut run = Run::new(&[]);
     run.send(&[(A, true), (B, false)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
-    assert_eq!(run.reason(B), ("withdrawn".into(), "web: down".into()));
-    run.pass(1_000, &[], false);
+    assert_eq!(run.state(B), ("withdrawn".into(), "web: down".into()));
+    run.advance(1_000, &[], false);
     run.send(&[(A, false), (B, true)], false);
     assert_eq!(run.routes(), [(B, Quality::Normal)]);
-    assert_eq!(run.reason(A), ("withdrawn".into(), "web: down".into()));
-    // A first failure does not delay the return.
+    assert_eq!(run.state(A), ("withdrawn".into(), "web: down".into()));
+    // The first withdrawal does not delay the next announcement.
     run.send(&[(A, true), (B, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal), (B, Quality::Normal)]);
-    // A VIP that left the configuration.
+    // A VIP that is no longer configured is withdrawn.
     run.send(&[(B, true)], false);
     assert_eq!(run.routes(), [(B, Quality::Normal)]);
 }
@@ -117,13 +119,13 @@ fn repeated_withdrawals_delay_announcement_until_vip_was_stable() {
         assert_eq!(run.routes(), []);
         run.send(&[(A, true)], false);
         if pause > 0 {
-            run.pass(pause - 1, &[(A, true)], false);
+            run.advance(pause - 1, &[(A, true)], false);
             assert_eq!(run.routes(), [], "before {pause} ms");
-            run.pass(1, &[(A, true)], false);
+            run.advance(1, &[(A, true)], false);
         }
         assert_eq!(run.routes(), [(A, Quality::Normal)], "after {pause} ms");
     }
-    run.pass(60_000, &[(A, true)], false);
+    run.advance(60_000, &[(A, true)], false);
     run.send(&[(A, false)], false);
     run.send(&[(A, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
@@ -136,37 +138,37 @@ fn routes_of_drained_node_are_last_resort_before_withdrawal() {
     run.send(&both, false);
     run.send(&both, true);
     assert_eq!(run.routes(), [(A, Quality::LastResort)]);
-    run.pass(4_999, &both, true);
+    run.advance(4_999, &both, true);
     assert_eq!(run.routes(), [(A, Quality::LastResort)]);
-    run.pass(1, &both, true);
+    run.advance(1, &both, true);
     assert_eq!(run.routes(), []);
     assert_eq!(
-        run.reason(A),
+        run.state(A),
         ("withdrawn".into(), "the node is drained".into())
     );
-    // What begins to serve now is not announced.
+    // A VIP whose services can serve only after the drain is not announced.
     run.send(&[(A, true), (B, true)], true);
     assert_eq!(run.routes(), []);
-    // Draining is no failure: the return has no delay.
+    // Draining is not a failure, so the VIPs are announced without delay.
     run.send(&[(A, true), (B, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal), (B, Quality::Normal)]);
 }
 
 #[test]
-fn routes_are_withdrawn_after_withdraw_after_without_daemon() {
-    // A new announcer keeps what the former one has announced.
+fn routes_are_withdrawn_if_daemon_is_silent_for_withdraw_after() {
+    // A new announcer keeps the routes that the previous one has announced.
     let mut run = Run::new(&[A]);
-    run.pass(9_999, &[], false);
+    run.advance(9_999, &[], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
-    run.pass(1, &[], false);
+    run.advance(1, &[], false);
     assert_eq!(run.routes(), []);
     assert_eq!(run.decisions.next_deadline(), None);
-    let (state, reason) = run.reason(A);
+    let (state, reason) = run.state(A);
     assert!(
         state == "withdrawn" && reason.contains("withdraw_after"),
         "{reason}"
     );
-    // A daemon that starts later announces at once.
+    // Facts of a daemon that starts later are applied immediately.
     run.send(&[(A, true)], false);
     assert_eq!(run.routes(), [(A, Quality::Normal)]);
 }
@@ -175,27 +177,27 @@ fn routes_are_withdrawn_after_withdraw_after_without_daemon() {
 fn new_vip_waits_for_first_check_results() {
     let vip: IpAddr = [192, 0, 2, 10].into();
     let mut run = Run::new(&[]);
-    let send = |run: &mut Run, settling: bool| {
+    let handle_facts = |run: &mut Run, settling: bool| {
         let mut facts = facts(&[(vip, true)], false);
         facts.vips[0].settling = settling;
         run.decisions.handle_facts(&facts, (run.now, run.now));
         !run.decisions.routes().is_empty()
     };
-    assert!(!send(&mut run, true));
+    assert!(!handle_facts(&mut run, true));
     assert_eq!(
         run.decisions.report()[0].reason,
         "servers are being checked"
     );
-    assert!(send(&mut run, false));
-    // A server that joins later withdraws nothing.
-    assert!(send(&mut run, true));
+    assert!(handle_facts(&mut run, false));
+    // A new server that has no check result does not withdraw an announced VIP.
+    assert!(handle_facts(&mut run, true));
 
-    // Checks without a result do not hold it for ever.
+    // The VIP does not wait longer than the limit for check results.
     let mut run = Run::new(&[]);
-    assert!(!send(&mut run, true));
+    assert!(!handle_facts(&mut run, true));
     for second in 1..=10 {
         run.now = Duration::from_secs(second);
-        let is_announced = send(&mut run, true);
+        let is_announced = handle_facts(&mut run, true);
         assert_eq!(is_announced, second == 10, "after {second} s");
     }
 }

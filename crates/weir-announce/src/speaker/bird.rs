@@ -1,6 +1,6 @@
 //! Driver of BIRD 2 and 3: writes an include file with two `static` protocols, and sends `configure` to the socket.
 //!
-//! bird.conf is never changed: it must include the file at its top level and export the routes of `weir4` and `weir6`.
+//! bird.conf is never changed. It must include the file at its top level, and export the routes of `weir4` and `weir6`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,19 +14,20 @@ use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::Error;
 use crate::error::Result;
 
-/// Maximum length of a reply, in bytes.
-const REPLY_MAX: usize = 64 * 1024;
+/// Maximum length of a reply.
+const REPLY_MAX_BYTES: usize = 64 * 1024;
 
+/// Writes the include file if its content changes, and makes BIRD read its configuration.
 pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) -> Result<()> {
     let failed = |source| Error::File {
         path: include.to_owned(),
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so anything
-    // except a regular file with this content is replaced.
-    let present = untrusted_file::read(include, Owner::Any, text.len() as u64);
-    if present.as_ref() != Ok(&text) {
+    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so whatever
+    // has the file's name is replaced unless it is a regular file with this content.
+    let current = untrusted_file::read(include, Owner::Any, text.len() as u64);
+    if current.as_ref() != Ok(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }
     timeout(COMMAND_TIMEOUT, configure(socket))
@@ -49,7 +50,7 @@ pub(super) fn render(change: &Change<'_>) -> String {
                 .collect();
             let attributes = match communities.as_str() {
                 "" => String::new(),
-                some => format!(" {{{some} }}"),
+                communities => format!(" {{{communities} }}"),
             };
             let _ = writeln!(text, "  route {} blackhole{attributes};", prefix(*vip));
         }
@@ -67,37 +68,37 @@ async fn configure(socket: &Path) -> Result<()> {
     let stream = UnixStream::connect(socket).await.map_err(failed)?;
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
-    let mut read = 0;
-    let mut next = async || {
+    let mut length = 0;
+    let mut read_reply = async || {
         loop {
             let line = lines.next_line().await.map_err(failed)?;
             let line = line.ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()))?;
-            read += line.len();
-            match reply(&line) {
+            length += line.len();
+            match parse_outcome(&line) {
                 Some(outcome) => return outcome,
-                None if read > REPLY_MAX => return Err(rejected("the reply is too long")),
+                None if length > REPLY_MAX_BYTES => return Err(rejection("the reply is too long")),
                 None => {}
             }
         }
     };
-    next().await?;
+    read_reply().await?;
     writer.write_all(b"configure\n").await.map_err(failed)?;
-    next().await
+    read_reply().await
 }
 
 /// Parses the outcome in the last line of a reply; `None` = another line follows.
-pub(super) fn reply(line: &str) -> Option<Result<()>> {
+pub(super) fn parse_outcome(line: &str) -> Option<Result<()>> {
     let (code, text) = line.split_at_checked(4)?;
     let code: u16 = code.parse().ok()?;
     let text = text.strip_prefix(' ')?;
     Some(match code {
-        // Below 8000: success, or "in progress" while other protocols are reconfigured.
+        // Codes below 8000 mean success, or that BIRD is still reconfiguring other protocols.
         0..8000 => Ok(()),
-        _ => Err(rejected(text)),
+        _ => Err(rejection(text)),
     })
 }
 
-fn rejected(reply: &str) -> Error {
+fn rejection(reply: &str) -> Error {
     Error::Rejected {
         speaker: "bird",
         reply: reply.to_owned(),

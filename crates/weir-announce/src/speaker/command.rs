@@ -10,31 +10,32 @@ use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
-/// Maximum length of a reply that an error quotes, in characters.
-const REPLY_MAX: usize = 200;
+/// Maximum length of a quoted reply in an error.
+const REPLY_MAX_CHARS: usize = 200;
 
-pub(super) async fn gobgp(command: &[String], change: &Change<'_>) -> Result<()> {
+/// Runs the `gobgp` commands of a change.
+pub(super) async fn apply_gobgp(command: &[String], change: &Change<'_>) -> Result<()> {
     for arguments in gobgp_commands(change) {
-        run("gobgp", command, &arguments).await?;
+        run_command("gobgp", command, &arguments).await?;
     }
     Ok(())
 }
 
 /// Returns the arguments of each call of `gobgp`.
 pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
-    let call = |action: &str, vip: IpAddr| {
+    let arguments = |action: &str, vip: IpAddr| {
         let family = if vip.is_ipv4() { "ipv4" } else { "ipv6" };
         let words = ["global", "rib", "-a", family, action];
         let words = words.into_iter().map(str::to_owned);
         words.chain([prefix(vip)]).collect::<Vec<_>>()
     };
-    let removed = change.removed().map(|vip| call("del", *vip));
+    let removed = change.removed().map(|vip| arguments("del", *vip));
     let added = change.added().map(|(vip, quality)| {
-        let mut words = call("add", *vip);
+        let mut words = arguments("add", *vip);
         let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
-        // The default origin is "incomplete", and routers use several paths only if their origins are equal.
-        let further = ["origin", "igp", "nexthop", next_hop];
-        words.extend(further.into_iter().map(str::to_owned));
+        // The default origin is "incomplete". Routers use several paths only if their origins are equal.
+        let attributes = ["origin", "igp", "nexthop", next_hop];
+        words.extend(attributes.into_iter().map(str::to_owned));
         let communities: Vec<String> = change
             .communities(quality)
             .map(|it| it.to_string())
@@ -47,9 +48,10 @@ pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
     removed.chain(added).collect()
 }
 
-pub(super) async fn frr(command: &[String], asn: u32, change: &Change<'_>) -> Result<()> {
+/// Runs vtysh with the configuration commands of a change.
+pub(super) async fn apply_frr(command: &[String], asn: u32, change: &Change<'_>) -> Result<()> {
     let arguments = frr_arguments(asn, change);
-    run("frr", command, &arguments).await
+    run_command("frr", command, &arguments).await
 }
 
 /// Returns the arguments of one call of vtysh: route maps that set communities, and `network` statements. Each VIP also
@@ -73,22 +75,26 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
     }
     let removed: Vec<IpAddr> = change.removed().copied().collect();
     let added: Vec<(IpAddr, Quality)> = change.added().map(|(vip, it)| (*vip, it)).collect();
-    let ip = |vip: IpAddr| if vip.is_ipv4() { "ip" } else { "ipv6" };
+    let route_keyword = |vip: IpAddr| if vip.is_ipv4() { "ip" } else { "ipv6" };
     for (vip, _) in &added {
-        lines.push(format!("{} route {} blackhole", ip(*vip), prefix(*vip)));
+        lines.push(format!(
+            "{} route {} blackhole",
+            route_keyword(*vip),
+            prefix(*vip)
+        ));
     }
     lines.push(format!("router bgp {asn}"));
     for (family, is_v4) in [("ipv4", true), ("ipv6", false)] {
-        let is_of = |vip: &IpAddr| vip.is_ipv4() == is_v4;
-        let removed = removed.iter().filter(|vip| is_of(vip));
+        let is_in_family = |vip: &IpAddr| vip.is_ipv4() == is_v4;
+        let removed = removed.iter().filter(|vip| is_in_family(vip));
         let removed = removed.map(|vip| format!("no network {}", prefix(*vip)));
-        let added = added.iter().filter(|(vip, _)| is_of(vip));
+        let added = added.iter().filter(|(vip, _)| is_in_family(vip));
         let added = added.map(|(vip, quality)| {
-            let map = match quality {
+            let route_map = match quality {
                 Quality::Normal => "WEIR",
                 Quality::LastResort => "WEIR-DRAIN",
             };
-            format!("network {} route-map {map}", prefix(*vip))
+            format!("network {} route-map {route_map}", prefix(*vip))
         });
         let statements: Vec<String> = removed.chain(added).collect();
         if !statements.is_empty() {
@@ -99,7 +105,11 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
     }
     lines.push("exit".to_owned());
     for vip in &removed {
-        lines.push(format!("no {} route {} blackhole", ip(*vip), prefix(*vip)));
+        lines.push(format!(
+            "no {} route {} blackhole",
+            route_keyword(*vip),
+            prefix(*vip)
+        ));
     }
     lines
         .into_iter()
@@ -107,8 +117,12 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Runs a program without a shell.
-async fn run(speaker: &'static str, command: &[String], arguments: &[String]) -> Result<()> {
+/// Runs a program without a shell. Returns an error if it fails or reports one.
+async fn run_command(
+    speaker: &'static str,
+    command: &[String],
+    arguments: &[String],
+) -> Result<()> {
     let (program, options) = command.split_first().ok_or(Error::Rejected {
         speaker,
         reply: "`command` is empty".to_owned(),
@@ -128,7 +142,7 @@ async fn run(speaker: &'static str, command: &[String], arguments: &[String]) ->
         })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    // vtysh reports unknown commands by a line that begins with a percent sign, and may still exit with 0.
+    // vtysh reports an unknown command with a line that begins with a percent sign, and may still exit with 0.
     let error_line = text.lines().find(|line| line.starts_with('%'));
     if output.status.success() && error_line.is_none() {
         return Ok(());
@@ -138,7 +152,7 @@ async fn run(speaker: &'static str, command: &[String], arguments: &[String]) ->
         speaker,
         reply: match reply {
             "" => output.status.to_string(),
-            some => some.chars().take(REPLY_MAX).collect(),
+            reply => reply.chars().take(REPLY_MAX_CHARS).collect(),
         },
     })
 }

@@ -1,4 +1,4 @@
-//! Driver of ExaBGP, which writes commands to its named pipe.
+//! Driver of ExaBGP: writes commands to ExaBGP's named pipe.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -12,6 +12,7 @@ use super::{Change, prefix};
 use crate::error::Result;
 use crate::{Error, Quality};
 
+/// Writes the commands of a change to the pipe.
 pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     let failed = |source| Error::File {
         path: pipe.to_owned(),
@@ -20,7 +21,7 @@ pub(super) fn apply(pipe: &Path, change: &Change<'_>) -> Result<()> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(flags.bits().cast_signed());
-    // Fails if the pipe has no reader, that is, if ExaBGP is not running.
+    // Fails if no process reads the pipe, such as if ExaBGP is not running.
     let mut file = options.open(pipe).map_err(failed)?;
     if !file.metadata().map_err(failed)?.file_type().is_fifo() {
         return Err(failed(std::io::Error::other("this is not a named pipe")));
@@ -36,18 +37,18 @@ pub(super) fn commands(change: &Change<'_>) -> Vec<String> {
     let removed = change.removed();
     let removed = removed.map(|vip| format!("withdraw route {}\n", route(*vip)));
     let added = change.added();
-    let added = added.map(|(vip, quality)| announcement(change, *vip, quality));
+    let added = added.map(|(vip, quality)| announce_command(change, *vip, quality));
     removed.chain(added).collect()
 }
 
-fn announcement(change: &Change<'_>, vip: IpAddr, quality: Quality) -> String {
+fn announce_command(change: &Change<'_>, vip: IpAddr, quality: Quality) -> String {
     let communities: Vec<String> = change
         .communities(quality)
         .map(|it| it.to_string())
         .collect();
     let communities = match communities.as_slice() {
         [] => String::new(),
-        some => format!(" community [{}]", some.join(" ")),
+        communities => format!(" community [{}]", communities.join(" ")),
     };
     format!("announce route {} origin igp{communities}\n", route(vip))
 }

@@ -25,22 +25,22 @@ fn routes(routes: &[(&str, Quality)]) -> Routes {
         .collect()
 }
 
-/// Runs `test` with a change from two VIPs to three: one is withdrawn, one is drained, and two are new.
+/// Runs `test` with a change from two VIPs to three: one VIP is withdrawn, one is drained, and two are new.
 fn with_change<R>(test: impl FnOnce(&Change<'_>) -> R) -> R {
-    let before = routes(&[
+    let previous = routes(&[
         ("192.0.2.9", Quality::Normal),
         ("192.0.2.10", Quality::Normal),
     ]);
-    let now = routes(&[
+    let current = routes(&[
         ("192.0.2.10", Quality::LastResort),
         ("192.0.2.11", Quality::Normal),
         ("2001:db8::1", Quality::Normal),
     ]);
     test(&Change {
         settings: &settings(),
-        before: &before,
-        resend: false,
-        routes: &now,
+        previous: &previous,
+        resends_all: false,
+        routes: &current,
     })
 }
 
@@ -59,18 +59,22 @@ fn bird_file_lists_routes_of_both_families() {
 }
 
 #[test]
-fn last_line_of_bird_reply_has_a_space_after_the_code() {
-    assert!(bird::reply("0002-Reading configuration from /etc/bird/bird.conf").is_none());
-    assert!(bird::reply(" more").is_none());
-    assert!(bird::reply("").is_none());
-    assert!(bird::reply("0001 BIRD 2.0.12 ready.").unwrap().is_ok());
-    assert!(bird::reply("0003 Reconfigured").unwrap().is_ok());
+fn outcome_is_in_line_of_bird_reply_with_space_after_code() {
+    assert!(bird::parse_outcome("0002-Reading configuration from /etc/bird/bird.conf").is_none());
+    assert!(bird::parse_outcome(" more").is_none());
+    assert!(bird::parse_outcome("").is_none());
     assert!(
-        bird::reply("0004 Reconfiguration in progress")
+        bird::parse_outcome("0001 BIRD 2.0.12 ready.")
             .unwrap()
             .is_ok()
     );
-    let error = bird::reply("8002 /etc/bird/bird.conf:3:1 syntax error").unwrap();
+    assert!(bird::parse_outcome("0003 Reconfigured").unwrap().is_ok());
+    assert!(
+        bird::parse_outcome("0004 Reconfiguration in progress")
+            .unwrap()
+            .is_ok()
+    );
+    let error = bird::parse_outcome("8002 /etc/bird/bird.conf:3:1 syntax error").unwrap();
     let error = error.unwrap_err().to_string();
     assert_eq!(error, "bird: /etc/bird/bird.conf:3:1 syntax error");
 }
@@ -90,10 +94,10 @@ fn exabgp_commands_withdraw_first() {
 
 #[test]
 fn gobgp_commands_contain_origin_and_next_hop() {
-    let calls = with_change(command::gobgp_commands);
-    let calls: Vec<String> = calls.iter().map(|words| words.join(" ")).collect();
+    let commands = with_change(command::gobgp_commands);
+    let commands: Vec<String> = commands.iter().map(|words| words.join(" ")).collect();
     assert_eq!(
-        calls,
+        commands,
         [
             "global rib -a ipv4 del 192.0.2.9/32",
             "global rib -a ipv4 add 192.0.2.10/32 origin igp nexthop 0.0.0.0 community 65001:100,65535:0",
@@ -104,16 +108,16 @@ fn gobgp_commands_contain_origin_and_next_hop() {
 }
 
 #[test]
-fn frr_uses_one_call_for_a_change() {
+fn frr_arguments_are_ordered_by_dependency() {
     let arguments = with_change(|change| command::frr_arguments(65001, change));
     let lines: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
         .filter(|it| *it != "-c")
         .collect();
-    let at = |line: &str| {
-        let found = lines.iter().position(|it| *it == line);
-        found.unwrap_or_else(|| panic!("{line} in {lines:#?}"))
+    let position_of = |line: &str| {
+        let position = lines.iter().position(|it| *it == line);
+        position.unwrap_or_else(|| panic!("no line {line:?} in {lines:#?}"))
     };
     let order = [
         "set community 65001:100",
@@ -127,33 +131,31 @@ fn frr_uses_one_call_for_a_change() {
         "network 2001:db8::1/128 route-map WEIR",
         "no ip route 192.0.2.9/32 blackhole",
     ];
-    let positions: Vec<usize> = order.into_iter().map(at).collect();
+    let positions: Vec<usize> = order.into_iter().map(position_of).collect();
     assert!(positions.is_sorted(), "{lines:#?}");
 }
 
-/// All routes are sent to a speaker that may have lost them.
 #[test]
-fn uncertain_state_sends_all_routes() {
-    let before = routes(&[
+fn all_routes_are_sent_to_speaker_that_may_have_lost_them() {
+    let previous = routes(&[
         ("192.0.2.9", Quality::Normal),
         ("192.0.2.10", Quality::Normal),
     ]);
-    let now = routes(&[("192.0.2.10", Quality::Normal)]);
-    for (resend, count) in [(false, 0), (true, 1)] {
+    let current = routes(&[("192.0.2.10", Quality::Normal)]);
+    for (resends_all, count) in [(false, 0), (true, 1)] {
         let change = Change {
             settings: &settings(),
-            before: &before,
-            resend,
-            routes: &now,
+            previous: &previous,
+            resends_all,
+            routes: &current,
         };
         assert_eq!(change.added().count(), count);
         assert_eq!(change.removed().count(), 1);
     }
 }
 
-/// Routes that a failed command may have announced are withdrawn later.
 #[tokio::test]
-async fn routes_of_a_failed_command_are_withdrawn() {
+async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
     let settings = Announce {
         speaker: Speaker::Gobgp {
             command: vec!["/nonexistent".to_owned()],
@@ -161,8 +163,11 @@ async fn routes_of_a_failed_command_are_withdrawn() {
         ..settings()
     };
     let mut driver = Driver::new(&["192.0.2.9".parse().unwrap()]);
-    let now = routes(&[("192.0.2.10", Quality::Normal)]);
-    let error = driver.apply(&settings, &now).await.unwrap_err();
+    let routes_to_announce = routes(&[("192.0.2.10", Quality::Normal)]);
+    let error = driver
+        .apply(&settings, &routes_to_announce)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
     assert_eq!(driver.announced().count(), 2);
     let settings = Announce {
@@ -176,13 +181,13 @@ async fn routes_of_a_failed_command_are_withdrawn() {
 }
 
 #[test]
-fn pipe_in_place_of_the_bird_file_does_not_block() {
+fn pipe_in_place_of_bird_file_is_replaced() {
     let directory = std::env::temp_dir().join(format!("weir-bird-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let include = directory.join("weir.conf");
     let _ = std::fs::remove_file(&include);
-    let made = std::process::Command::new("mkfifo").arg(&include).status();
-    assert!(made.unwrap().success());
+    let status = std::process::Command::new("mkfifo").arg(&include).status();
+    assert!(status.unwrap().success());
     let (sender, applied) = std::sync::mpsc::channel();
     let path = include.clone();
     std::thread::spawn(move || {
@@ -190,7 +195,8 @@ fn pipe_in_place_of_the_bird_file_does_not_block() {
             .enable_all()
             .build()
             .unwrap();
-        with_change(|change| runtime.block_on(bird::apply(&path.join("none"), &path, change))).ok();
+        with_change(|change| runtime.block_on(bird::apply(&path.join("none"), &path, change)))
+            .unwrap_err();
         sender.send(()).unwrap();
     });
     applied.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -9,11 +9,11 @@ use weir_cluster::{Event, Facts, Input, Machine, Output, RolloutState, Settings,
 
 const DIRECTORS: usize = 8;
 
-/// The directors of a group, with a store that responds immediately.
+/// A group's directors and a store that responds immediately.
 struct Group {
     store: Store,
     machines: Vec<Option<Machine>>,
-    /// The store's revision from which each watch reports.
+    /// The next revision that each director's watch reports.
     watches: Vec<i64>,
     /// Directors that are applying the configuration.
     applying: BTreeSet<usize>,
@@ -78,7 +78,7 @@ impl Group {
         }
     }
 
-    /// Ends the application of the configuration by a director with this result.
+    /// Ends a director's application of the configuration with this result.
     fn finish(&mut self, n: usize, result: Result<(), String>) {
         assert!(
             self.applying.remove(&n),
@@ -88,9 +88,9 @@ impl Group {
         self.settle();
     }
 
-    fn wait(&mut self, time: Duration) {
-        let (until, step) = (self.now + time, Duration::from_millis(100));
-        while self.now < until {
+    fn wait(&mut self, duration: Duration) {
+        let (end, step) = (self.now + duration, Duration::from_millis(100));
+        while self.now < end {
             self.now += step;
             self.store.expire(self.now);
             for machine in self.machines.iter_mut().flatten() {
@@ -100,7 +100,7 @@ impl Group {
         }
     }
 
-    /// Executes all requests and reports all changes, until there are none.
+    /// Executes requests and reports changes until there are none.
     fn settle(&mut self) {
         let mut is_busy = true;
         while is_busy {
@@ -110,8 +110,12 @@ impl Group {
                     is_busy = true;
                     self.execute(n, output);
                 }
-                let (from, revision) = (self.watches[n], self.store.revision);
-                let history = self.store.history.iter().filter(|(at, _)| *at >= from);
+                let (first_revision, revision) = (self.watches[n], self.store.revision);
+                let history = self
+                    .store
+                    .history
+                    .iter()
+                    .filter(|(event_revision, _)| *event_revision >= first_revision);
                 let events: Vec<Event> = history.map(|(_, event)| event.clone()).collect();
                 if !events.is_empty() && self.machines[n].is_some() {
                     is_busy = true;
@@ -165,11 +169,13 @@ impl Group {
         self.handle(n, input);
     }
 
+    /// Returns the state of the rollout that the first director reports.
     fn rollout(&self) -> RolloutState {
         let machine = self.machines[0].as_ref().expect("director runs");
         machine.status(self.now).rollout
     }
 
+    /// Returns the keys of directors that are applying the configuration.
     fn rollout_keys(&self) -> Vec<&String> {
         let keys = self.store.keys.keys();
         keys.filter(|it| it.contains("/config/turn") || it.contains("/config/applying/"))
@@ -253,25 +259,29 @@ fn death_of_one_of_several_concurrent_directors_stops_rollout() {
         group.publish(0);
         group.finish_one();
         let applying: Vec<usize> = group.applying.iter().copied().collect();
-        let dead = applying[1];
-        group.machines[dead] = None;
-        group.applying.remove(&dead);
-        for n in applying.into_iter().filter(|n| *n != dead) {
+        let dead_director = applying[1];
+        group.machines[dead_director] = None;
+        group.applying.remove(&dead_director);
+        for n in applying.into_iter().filter(|n| *n != dead_director) {
             group.finish(n, Ok(()));
         }
         if restarts {
-            group.start(dead, 2, true);
+            group.start(dead_director, 2, true);
         }
         group.wait(4 * TTL);
         let stopped = RolloutState::Stopped {
-            member: format!("lb{dead}"),
-            reason: "the director ended while it applied the configuration".to_owned(),
+            member: format!("lb{dead_director}"),
+            reason: "the director exited while applying the configuration".to_owned(),
         };
-        assert_eq!(group.rollout(), stopped, "restarts: {restarts}");
+        assert_eq!(
+            group.rollout(),
+            stopped,
+            "the dead director restarts: {restarts}"
+        );
         assert_eq!(
             group.started.len(),
             DIRECTORS,
-            "the configuration is not applied again: {restarts}"
+            "a director applied the configuration again; the dead director restarts: {restarts}"
         );
     }
 }

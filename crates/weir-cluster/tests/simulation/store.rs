@@ -8,6 +8,7 @@ use weir_cluster::{Compare, Entry, Event, Txn, TxnResult, Write};
 /// Time to live of all leases.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 
+/// A value with its revision and lease.
 pub(crate) struct Stored {
     pub(crate) value: Vec<u8>,
     pub(crate) revision: i64,
@@ -22,6 +23,7 @@ pub(crate) struct Store {
     /// Events with their revisions, starting at `compacted`.
     pub(crate) history: Vec<(i64, Event)>,
     pub(crate) compacted: i64,
+    /// Expiry times of leases, by ID.
     pub(crate) leases: BTreeMap<i64, Duration>,
     pub(crate) next_lease: i64,
     pub(crate) has_majority: bool,
@@ -45,18 +47,19 @@ impl Store {
         }
     }
 
+    /// Executes a transaction.
     pub(crate) fn txn(&mut self, txn: &Txn, lease: Option<i64>) -> TxnResult {
         let revision_of = |key: &str| self.keys.get(key).map_or(0, |it| it.revision);
-        let holds = txn.compares.iter().all(|compare| match compare {
+        let conditions_hold = txn.compares.iter().all(|compare| match compare {
             Compare::Revision(key, revision) => revision_of(key) == *revision,
             Compare::Exists(key) => self.keys.contains_key(key),
         });
         let needs_lease = |write: &Write| matches!(write, Write::Put(put) if put.leased);
-        let lease_ended = lease.is_none_or(|lease| !self.leases.contains_key(&lease));
-        if txn.writes.iter().any(needs_lease) && lease_ended {
+        let has_no_lease = lease.is_none_or(|lease| !self.leases.contains_key(&lease));
+        if txn.writes.iter().any(needs_lease) && has_no_lease {
             return TxnResult::Unknown("requested lease not found".to_owned());
         }
-        if !holds {
+        if !conditions_hold {
             let compared = txn.compares.iter().filter_map(|it| self.entry(it.key()));
             return TxnResult::Conflict {
                 found: compared.collect(),
@@ -84,17 +87,18 @@ impl Store {
         }
     }
 
+    /// Ends expired leases and deletes their keys.
     pub(crate) fn expire(&mut self, now: Duration) {
         if !self.has_majority {
             // A new leader extends all leases.
             self.leases
                 .values_mut()
-                .for_each(|until| *until = now + TTL);
+                .for_each(|expiry| *expiry = now + TTL);
             return;
         }
-        let ended = self.leases.iter().filter(|(_, until)| **until <= now);
-        let ended: Vec<i64> = ended.map(|(lease, _)| *lease).collect();
-        for lease in ended {
+        let expired = self.leases.iter().filter(|(_, expiry)| **expiry <= now);
+        let expired: Vec<i64> = expired.map(|(lease, _)| *lease).collect();
+        for lease in expired {
             self.leases.remove(&lease);
             let keys = self.keys.iter().filter(|(_, it)| it.lease == Some(lease));
             let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
@@ -105,6 +109,7 @@ impl Store {
         }
     }
 
+    /// Loses all data.
     pub(crate) fn wipe(&mut self) {
         let next_lease = self.next_lease + 1000;
         *self = Self {

@@ -23,19 +23,20 @@ impl Agent {
     }
 }
 
-fn evaluate(line: &[u8]) -> Outcome {
+/// Evaluates the words of a line. An agent that is down reports no weight.
+fn evaluate_line(line: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(line);
     let words = text.split('#').next().unwrap_or_default();
     let words = words
         .split([' ', '\t', ','])
         .filter(|word| !word.is_empty());
     let note = format!("agent {}", quoted(line));
-    let (mut down, mut weight, mut has_words) = (false, None, false);
+    let (mut is_down, mut weight, mut has_words) = (false, None, false);
     for word in words {
         has_words = true;
         match word.to_ascii_lowercase().as_str() {
-            "up" | "ready" => down = false,
-            "down" | "failed" | "fail" | "stopped" => down = true,
+            "up" | "ready" => is_down = false,
+            "down" | "failed" | "fail" | "stopped" => is_down = true,
             "drain" | "maint" => weight = Some(ReportedWeight::Drain),
             word => match word.strip_suffix('%').map(str::parse::<u32>) {
                 Some(Ok(percent)) => weight = weight.or(Some(ReportedWeight::Percent(percent))),
@@ -45,7 +46,7 @@ fn evaluate(line: &[u8]) -> Outcome {
         }
     }
     match weight {
-        _ if down || !has_words => Outcome::failed(note),
+        _ if is_down || !has_words => Outcome::failed(note),
         Some(weight) => Outcome::passed(note).with_weight(weight),
         None => Outcome::passed(note),
     }
@@ -60,14 +61,14 @@ impl Dialogue for Agent {
         if !self.lines.push(bytes) {
             return Reply::Finished(Outcome::failed("line too long"));
         }
-        match self.lines.next() {
-            Some(line) => Reply::Finished(evaluate(&line)),
+        match self.lines.next_line() {
+            Some(line) => Reply::Finished(evaluate_line(&line)),
             None => Reply::More,
         }
     }
 
     fn end(&mut self) -> Outcome {
-        evaluate(&self.lines.rest())
+        evaluate_line(&self.lines.take_remaining())
     }
 }
 
@@ -79,19 +80,19 @@ mod tests {
 
     #[test]
     fn only_first_line_is_evaluated_and_may_end_with_the_connection() {
-        let agent = |send: Option<&'static str>, answer: &'static [u8]| {
+        let outcome = |send: Option<&'static str>, response: &'static [u8]| {
             outcome_of(
                 move || Agent::new(send),
                 move |sent| {
                     assert_eq!(sent, send.unwrap_or_default().as_bytes());
-                    answer
+                    response
                 },
             )
         };
-        assert_eq!(agent(None, b"up\r\ndown\n"), "Passed: agent \"up\"");
-        assert_eq!(agent(Some("who\n"), b"down"), "Failed: agent \"down\"");
-        assert_eq!(agent(None, b""), "Failed: agent \"\"");
-        assert_eq!(agent(None, &[b'u'; 5000]), "Failed: line too long");
+        assert_eq!(outcome(None, b"up\r\ndown\n"), "Passed: agent \"up\"");
+        assert_eq!(outcome(Some("who\n"), b"down"), "Failed: agent \"down\"");
+        assert_eq!(outcome(None, b""), "Failed: agent \"\"");
+        assert_eq!(outcome(None, &[b'u'; 5000]), "Failed: line too long");
     }
 
     #[test]
@@ -124,7 +125,7 @@ mod tests {
             ("hello", Verdict::Failed, None),
             ("99999999999%", Verdict::Failed, None),
         ] {
-            let outcome = evaluate(line.as_bytes());
+            let outcome = evaluate_line(line.as_bytes());
             assert_eq!(
                 (outcome.verdict, outcome.weight),
                 (verdict, weight),

@@ -1,4 +1,4 @@
-//! A configured dialogue: strings to send, and strings that must be received in response.
+//! A configured dialogue: strings to send, and strings and regular expressions that the responses must contain.
 
 use weir_model::ExchangeStep;
 
@@ -13,7 +13,7 @@ const RECEIVED_MAX_BYTES: usize = 64 << 10;
 pub(super) struct Exchange {
     steps: Vec<ExchangeStep>,
     /// Index of the step whose expectation is evaluated next.
-    at: usize,
+    step_index: usize,
     /// Bytes received since the last string was sent.
     received: Vec<u8>,
 }
@@ -22,20 +22,20 @@ impl Exchange {
     pub(super) fn new(steps: &[ExchangeStep]) -> Self {
         Self {
             steps: steps.to_vec(),
-            at: 0,
+            step_index: 0,
             received: Vec::new(),
         }
     }
 
-    /// Returns the bytes that the steps up to the next expectation send, and advances to that step.
+    /// Advances to the next step with an expectation. Returns the bytes that the steps up to it send.
     fn next_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        while let Some(step) = self.steps.get(self.at) {
+        while let Some(step) = self.steps.get(self.step_index) {
             bytes.extend_from_slice(step.send.as_bytes());
             if step.expects_something() {
                 break;
             }
-            self.at += 1;
+            self.step_index += 1;
         }
         bytes
     }
@@ -62,17 +62,17 @@ impl Dialogue for Exchange {
         self.received.extend_from_slice(bytes);
         while self
             .steps
-            .get(self.at)
+            .get(self.step_index)
             .is_some_and(|step| self.is_met(step))
         {
-            self.at += 1;
-            let next = self.next_bytes();
-            if !next.is_empty() {
+            self.step_index += 1;
+            let to_send = self.next_bytes();
+            if !to_send.is_empty() {
                 self.received.clear();
-                return Reply::Send(next);
+                return Reply::Send(to_send);
             }
         }
-        if self.at == self.steps.len() {
+        if self.step_index == self.steps.len() {
             return Reply::Finished(Outcome::passed("tcp exchange completed"));
         }
         if self.received.len() > RECEIVED_MAX_BYTES {
@@ -82,7 +82,7 @@ impl Dialogue for Exchange {
     }
 
     fn end(&mut self) -> Outcome {
-        let step = self.at + 1;
+        let step = self.step_index + 1;
         let received = quoted(self.received.trim_ascii_start());
         Outcome::failed(format!("closed in step {step} after {received}"))
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_run_in_order() {
+    fn steps_are_executed_in_order() {
         let role = ExchangeStep {
             regex: Some(Pattern::new("role:(master|active)").expect("the pattern is valid")),
             ..step("INFO\r\n", "")

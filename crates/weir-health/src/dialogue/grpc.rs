@@ -11,7 +11,7 @@ use crate::target::Target;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER_BYTES: usize = 9;
 
-/// The default of SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
+/// Default of SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
 const FRAME_MAX_BYTES: usize = 1 << 14;
 
 /// Maximum number of frames of a response; more than any valid response has.
@@ -33,8 +33,10 @@ const PADDED: u8 = 8;
 #[derive(Debug)]
 pub(super) struct Check {
     request: Vec<u8>,
-    read: Vec<u8>,
+    /// Received bytes that are not processed yet.
+    received: Vec<u8>,
     body: Vec<u8>,
+    /// Number of frames received.
     frames: u32,
 }
 
@@ -59,35 +61,36 @@ impl Check {
             "http"
         };
         let mut request = PREFACE.to_vec();
-        request.extend(frame(SETTINGS, 0, 0, &[]));
-        let fields = fields(scheme, &authority);
-        request.extend(frame(HEADERS, END_HEADERS, 1, &fields));
-        request.extend(frame(DATA, END_STREAM, 1, &request_message(service)));
+        request.extend(encode_frame(SETTINGS, 0, 0, &[]));
+        let fields = encode_fields(scheme, &authority);
+        request.extend(encode_frame(HEADERS, END_HEADERS, 1, &fields));
+        request.extend(encode_frame(DATA, END_STREAM, 1, &request_message(service)));
         Self {
             request,
-            read: Vec::new(),
+            received: Vec::new(),
             body: Vec::new(),
             frames: 0,
         }
     }
 
     /// Removes and returns the next complete frame.
-    fn next(&mut self) -> Result<Option<Frame>, Outcome> {
-        let [a, b, c, kind, flags, s0, s1, s2, s3, ..] = *self.read.as_slice() else {
+    fn next_frame(&mut self) -> Result<Option<Frame>, Outcome> {
+        let [a, b, c, kind, flags, s0, s1, s2, s3, ..] = *self.received.as_slice() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         if length > FRAME_MAX_BYTES {
             return Err(Outcome::failed(format!(
                 "not HTTP/2: {}",
-                quoted(&self.read[..FRAME_HEADER_BYTES])
+                quoted(&self.received[..FRAME_HEADER_BYTES])
             )));
         }
-        if self.read.len() < FRAME_HEADER_BYTES + length {
+        if self.received.len() < FRAME_HEADER_BYTES + length {
             return Ok(None);
         }
-        let rest = self.read.split_off(FRAME_HEADER_BYTES + length);
-        let payload = std::mem::replace(&mut self.read, rest).split_off(FRAME_HEADER_BYTES);
+        let remaining = self.received.split_off(FRAME_HEADER_BYTES + length);
+        let payload =
+            std::mem::replace(&mut self.received, remaining).split_off(FRAME_HEADER_BYTES);
         self.frames += 1;
         if self.frames > FRAMES_MAX {
             return Err(Outcome::failed("too many frames"));
@@ -100,16 +103,20 @@ impl Check {
         }))
     }
 
-    /// Processes a frame. Returns the bytes to send, or the probe's outcome as an error.
-    fn take(&mut self, frame: &Frame) -> Result<Vec<u8>, Outcome> {
+    /// Processes a frame. Returns the bytes to send; `Err` = the outcome of the completed probe.
+    fn process_frame(&mut self, frame: &Frame) -> Result<Vec<u8>, Outcome> {
         match (frame.kind, frame.stream) {
-            (SETTINGS, 0) if frame.flags & ACK == 0 => Ok(self::frame(SETTINGS, ACK, 0, &[])),
-            (PING, 0) if frame.flags & ACK == 0 => Ok(self::frame(PING, ACK, 0, &frame.payload)),
+            (SETTINGS, 0) if frame.flags & ACK == 0 => {
+                Ok(self::encode_frame(SETTINGS, ACK, 0, &[]))
+            }
+            (PING, 0) if frame.flags & ACK == 0 => {
+                Ok(self::encode_frame(PING, ACK, 0, &frame.payload))
+            }
             (GOAWAY, _) => Err(Outcome::failed("server sent GOAWAY")),
             (RST_STREAM, 1) => Err(Outcome::failed("server reset the stream")),
             (DATA, 1) => {
-                self.body.extend(content(frame));
-                match status(&self.body) {
+                self.body.extend(unpadded_payload(frame));
+                match evaluate_message(&self.body) {
                     Some(outcome) => Err(outcome),
                     None if frame.flags & END_STREAM != 0 => {
                         Err(Outcome::failed("response without a health status"))
@@ -132,17 +139,17 @@ impl Dialogue for Check {
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
-        self.read.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
         let mut reply = Vec::new();
         loop {
-            let answer = match self.next() {
-                Ok(Some(frame)) => self.take(&frame),
+            let result = match self.next_frame() {
+                Ok(Some(frame)) => self.process_frame(&frame),
                 Ok(None) if reply.is_empty() => return Reply::More,
                 Ok(None) => return Reply::Send(reply),
                 Err(outcome) => Err(outcome),
             };
-            match answer {
-                Ok(more) => reply.extend(more),
+            match result {
+                Ok(bytes_to_send) => reply.extend(bytes_to_send),
                 Err(outcome) => return Reply::Finished(outcome),
             }
         }
@@ -153,7 +160,7 @@ impl Dialogue for Check {
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+fn encode_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
     let mut frame = vec![a, b, c, kind, flags];
     frame.extend(stream.to_be_bytes());
@@ -162,19 +169,19 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the payload of a DATA frame without padding.
-fn content(frame: &Frame) -> &[u8] {
+fn unpadded_payload(frame: &Frame) -> &[u8] {
     if frame.flags & PADDED == 0 {
         return &frame.payload;
     }
-    let Some((padding, rest)) = frame.payload.split_first() else {
+    let Some((padding, content)) = frame.payload.split_first() else {
         return &[];
     };
-    let end = rest.len().saturating_sub(usize::from(*padding));
-    &rest[..end]
+    let end = content.len().saturating_sub(usize::from(*padding));
+    &content[..end]
 }
 
 /// Encodes the request's fields as literals without indexing (RFC 7541 section 6.2.2).
-fn fields(scheme: &str, authority: &str) -> Vec<u8> {
+fn encode_fields(scheme: &str, authority: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
         (":scheme", scheme),
@@ -188,7 +195,7 @@ fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     for (name, value) in fields {
         block.push(0);
         for text in [name, value] {
-            // All are shorter than 127 bytes, so the length takes one byte. Huffman coding is not used.
+            // All texts are shorter than 127 bytes, so the length takes one byte. Huffman coding is not used.
             block.push(text.len().min(126) as u8);
             block.extend(&text.as_bytes()[..text.len().min(126)]);
         }
@@ -202,7 +209,7 @@ fn request_message(service: &str) -> Vec<u8> {
     let mut request = Vec::new();
     if !service.is_empty() {
         request.push(0x0a);
-        request.extend(varint(service.len()));
+        request.extend(encode_varint(service.len()));
         request.extend(service.as_bytes());
     }
     let mut message = vec![0];
@@ -211,7 +218,7 @@ fn request_message(service: &str) -> Vec<u8> {
     message
 }
 
-fn varint(mut number: usize) -> Vec<u8> {
+fn encode_varint(mut number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {
         bytes.push((number & 0x7f) as u8 | 0x80);
@@ -223,15 +230,15 @@ fn varint(mut number: usize) -> Vec<u8> {
 
 /// Evaluates `HealthCheckResponse { ServingStatus status = 1; }`. Returns `None` if the message is incomplete. A status
 /// of zero is not encoded in the message.
-fn status(body: &[u8]) -> Option<Outcome> {
-    let [compressed, a, b, c, d, rest @ ..] = body else {
+fn evaluate_message(body: &[u8]) -> Option<Outcome> {
+    let [compressed, a, b, c, d, message @ ..] = body else {
         return None;
     };
     let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
     if *compressed != 0 || length > 64 {
         return Some(Outcome::failed("invalid health message"));
     }
-    let response = rest.get(..length)?;
+    let response = message.get(..length)?;
     Some(match response {
         [0x08, 1, ..] => Outcome::passed("grpc SERVING"),
         [0x08, 2, ..] => Outcome::failed("grpc NOT_SERVING"),
@@ -261,7 +268,9 @@ mod tests {
     fn respond(frames: &[(u8, u8, u32, &[u8])]) -> String {
         let bytes: Vec<u8> = frames
             .iter()
-            .flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, payload))
+            .flat_map(|(kind, flags, stream, payload)| {
+                encode_frame(*kind, *flags, *stream, payload)
+            })
             .collect();
         let bytes: &'static [u8] = bytes.leak();
         outcome_of(check, |sent| {
@@ -276,8 +285,8 @@ mod tests {
     #[test]
     fn request_has_preface_settings_headers_and_message() {
         let request = check().open();
-        let rest = request.strip_prefix(PREFACE).unwrap();
-        assert_eq!(&rest[..9], frame(SETTINGS, 0, 0, &[]));
+        let frames = request.strip_prefix(PREFACE).unwrap();
+        assert_eq!(&frames[..9], encode_frame(SETTINGS, 0, 0, &[]));
         assert!(request.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
         let path = b"\x00\x05:path\x1c/grpc.health.v1.Health/Check";
         assert!(request.windows(path.len()).any(|window| window == path));
@@ -285,7 +294,7 @@ mod tests {
 
     #[test]
     fn only_serving_status_passes() {
-        let with = |message: &'static [u8]| {
+        let outcome_with = |message: &'static [u8]| {
             respond(&[
                 (SETTINGS, 0, 0, &[]),
                 (HEADERS, END_HEADERS, 1, &[0x88]),
@@ -293,12 +302,21 @@ mod tests {
                 (HEADERS, END_HEADERS | END_STREAM, 1, &[]),
             ])
         };
-        assert_eq!(with(b"\0\0\0\0\x02\x08\x01"), "Passed: grpc SERVING");
-        assert_eq!(with(b"\0\0\0\0\x02\x08\x02"), "Failed: grpc NOT_SERVING");
-        assert_eq!(with(b"\0\0\0\0\0"), "Failed: grpc UNKNOWN");
-        assert_eq!(with(b"\x01\0\0\0\0"), "Failed: invalid health message");
         assert_eq!(
-            with(b"\0\0\0"),
+            outcome_with(b"\0\0\0\0\x02\x08\x01"),
+            "Passed: grpc SERVING"
+        );
+        assert_eq!(
+            outcome_with(b"\0\0\0\0\x02\x08\x02"),
+            "Failed: grpc NOT_SERVING"
+        );
+        assert_eq!(outcome_with(b"\0\0\0\0\0"), "Failed: grpc UNKNOWN");
+        assert_eq!(
+            outcome_with(b"\x01\0\0\0\0"),
+            "Failed: invalid health message"
+        );
+        assert_eq!(
+            outcome_with(b"\0\0\0"),
             "Failed: error response without a health status"
         );
     }
@@ -357,9 +375,9 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_pings_are_acknowledged_once() {
+    fn only_requests_on_stream_0_are_acknowledged() {
         let acknowledged = |kind, flags, stream, payload: &[u8]| match check()
-            .receive(&frame(kind, flags, stream, payload))
+            .receive(&encode_frame(kind, flags, stream, payload))
         {
             Reply::Send(bytes) => Some(bytes),
             Reply::More => None,
@@ -367,11 +385,11 @@ mod tests {
         };
         assert_eq!(
             acknowledged(SETTINGS, 0, 0, &[0; 6]),
-            Some(frame(SETTINGS, ACK, 0, &[]))
+            Some(encode_frame(SETTINGS, ACK, 0, &[]))
         );
         assert_eq!(
             acknowledged(PING, 0, 0, b"12345678"),
-            Some(frame(PING, ACK, 0, b"12345678"))
+            Some(encode_frame(PING, ACK, 0, b"12345678"))
         );
         for kind in [SETTINGS, PING] {
             assert_eq!(acknowledged(kind, ACK, 0, &[]), None);
@@ -380,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_have_lengths_of_two_bytes() {
+    fn service_names_from_128_bytes_have_two_length_bytes() {
         for (length, encoded) in [(127, &[0x7f][..]), (128, &[0x80, 1]), (300, &[0xac, 2])] {
             let message = request_message(&"s".repeat(length));
             let size = u32::try_from(message.len() - 5).unwrap().to_be_bytes();
@@ -406,9 +424,9 @@ mod tests {
 
     #[test]
     fn errors_and_invalid_frames_fail() {
-        let refused = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
+        let trailers_only = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
         assert_eq!(
-            respond(&refused),
+            respond(&trailers_only),
             "Failed: error response without a health status"
         );
         assert_eq!(

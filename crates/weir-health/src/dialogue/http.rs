@@ -1,4 +1,4 @@
-//! HTTP/1 (RFC 9112): sends one request, and checks the status and body of the response as configured.
+//! HTTP/1 (RFC 9112): sends one request, and checks the status and the body of the response as configured.
 //!
 //! Redirects are not followed. Interim responses (1xx) are skipped.
 
@@ -17,7 +17,7 @@ use crate::target::Target;
 
 use body::Body;
 
-/// Maximum length of status line and fields, in bytes.
+/// Maximum length of the status line and the fields, in bytes.
 const HEAD_MAX_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes of a body that are examined.
@@ -38,7 +38,7 @@ pub(super) struct Exchange {
 impl Exchange {
     pub(super) fn new(expected: &Http, target: &Target) -> Self {
         Self {
-            request: request(expected, target),
+            request: build_request(expected, target),
             expected: expected.clone(),
             head: Vec::new(),
             status: None,
@@ -47,34 +47,34 @@ impl Exchange {
         }
     }
 
-    /// Searches for the end of the header, starting at `from`, and evaluates the header.
-    fn receive_head(&mut self, from: usize) -> Reply {
+    /// Searches for the end of the header from offset `start` on, and evaluates the header.
+    fn receive_head(&mut self, start: usize) -> Reply {
         const START: &[u8] = b"HTTP/1.";
         if self.head.len() >= START.len() && !self.head.starts_with(START) {
             return finished(not_http(&self.head[..START.len()]));
         }
-        let Some(end) = find(&self.head[from..], b"\r\n\r\n") else {
+        let Some(end) = find_bytes(&self.head[start..], b"\r\n\r\n") else {
             if self.head.len() > HEAD_MAX_BYTES {
                 return finished(Outcome::failed("header too long"));
             }
             return Reply::More;
         };
-        let end = from + end;
-        let rest = self.head.split_off(end + 4);
-        let Some(status) = status(&self.head) else {
+        let end = start + end;
+        let body_bytes = self.head.split_off(end + 4);
+        let Some(status) = parse_status(&self.head) else {
             return finished(not_http(&self.head));
         };
         if (100..200).contains(&status) && status != 101 {
-            self.head = rest;
+            self.head = body_bytes;
             return self.receive_head(0);
         }
         self.status = Some(status);
         let expected = &self.expected.status;
         if !expected
             .iter()
-            .any(|(from, to)| (*from..=*to).contains(&status))
+            .any(|(first, last)| (*first..=*last).contains(&status))
         {
-            let expected = ranges(expected);
+            let expected = format_ranges(expected);
             let text = format!("http {status}, expected {expected}");
             return finished(Outcome::failed(text));
         }
@@ -87,8 +87,8 @@ impl Exchange {
                 .lines()
                 .skip(1)
                 .filter_map(|line| line.split_once(':'));
-            let mut named = lines.filter(|(key, _)| key.eq_ignore_ascii_case(name));
-            named
+            let mut matching = lines.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+            matching
                 .next()
                 .map(|(_, value)| value.trim().to_ascii_lowercase())
         };
@@ -98,7 +98,7 @@ impl Exchange {
         if self.expected.method == "HEAD" || matches!(status, 204 | 304) {
             self.body.length = Some(0);
         }
-        self.receive_body(&rest)
+        self.receive_body(&body_bytes)
     }
 
     const fn needs_body(&self) -> bool {
@@ -106,7 +106,7 @@ impl Exchange {
         expected.contains.is_some() || self.needs_complete_body()
     }
 
-    /// Whether the check needs the complete body, not only the occurrence of a string.
+    /// Returns whether the check needs the complete body, not only the occurrence of a string.
     const fn needs_complete_body(&self) -> bool {
         let expected = &self.expected;
         expected.pattern.is_some() || expected.without.is_some() || expected.digest.is_some()
@@ -114,11 +114,11 @@ impl Exchange {
 
     fn receive_body(&mut self, bytes: &[u8]) -> Reply {
         let text = self.expected.contains.as_deref().unwrap_or_default();
-        let from = self.body.plain.len().saturating_sub(text.len());
-        if let Err(why) = self.body.push(bytes) {
-            return finished(Outcome::failed(why));
+        let start = self.body.plain.len().saturating_sub(text.len());
+        if let Err(reason) = self.body.push(bytes) {
+            return finished(Outcome::failed(reason));
         }
-        self.has_text |= find(&self.body.plain[from..], text.as_bytes()).is_some();
+        self.has_text |= find_bytes(&self.body.plain[start..], text.as_bytes()).is_some();
         if self.body.complete || (self.has_text && !self.needs_complete_body()) {
             finished(self.evaluate())
         } else if self.body.raw.len() > BODY_MAX_BYTES {
@@ -146,7 +146,7 @@ impl Exchange {
         }
         match expected
             .digest
-            .map(|expected| (expected, digest(expected, plain)))
+            .map(|expected| (expected, digest_of(expected, plain)))
         {
             Some((expected, found)) if expected != found => {
                 Outcome::failed(format!("http {status}, body digest is {found}"))
@@ -193,25 +193,28 @@ impl Dialogue for Exchange {
     }
 }
 
-fn request(expected: &Http, target: &Target) -> Vec<u8> {
+fn build_request(expected: &Http, target: &Target) -> Vec<u8> {
     let mut text = format!(
         "{} {} HTTP/1.{}\r\n",
         expected.method, expected.path, expected.minor_version
     );
-    let has = |name: &str| {
+    let has_field = |name: &str| {
         expected
             .headers
             .iter()
             .any(|(key, _)| key.eq_ignore_ascii_case(name))
     };
-    if !has("host") {
-        let host = expected.host.clone().unwrap_or_else(|| host(target));
+    if !has_field("host") {
+        let host = expected
+            .host
+            .clone()
+            .unwrap_or_else(|| default_host(target));
         let _ = write!(text, "Host: {host}\r\n");
     }
-    if !has("user-agent") {
+    if !has_field("user-agent") {
         text.push_str("User-Agent: weir-check\r\n");
     }
-    if !has("connection") {
+    if !has_field("connection") {
         text.push_str("Connection: close\r\n");
     }
     for (name, value) in &expected.headers {
@@ -231,7 +234,7 @@ fn not_http(bytes: &[u8]) -> Outcome {
 
 /// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a unix socket, which
 /// has no host name, this is `localhost`, as in curl.
-fn host(target: &Target) -> String {
+fn default_host(target: &Target) -> String {
     if target.unix.is_some() {
         return "localhost".to_owned();
     }
@@ -247,7 +250,7 @@ fn host(target: &Target) -> String {
     }
 }
 
-fn status(head: &[u8]) -> Option<u16> {
+fn parse_status(head: &[u8]) -> Option<u16> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let mut words = line.splitn(3, |byte| *byte == b' ');
     words
@@ -257,26 +260,30 @@ fn status(head: &[u8]) -> Option<u16> {
     std::str::from_utf8(code).ok()?.parse().ok()
 }
 
-fn ranges(ranges: &[(u16, u16)]) -> String {
-    let one = |(from, to): &(u16, u16)| {
-        if from == to {
-            from.to_string()
+fn format_ranges(ranges: &[(u16, u16)]) -> String {
+    let format_range = |(first, last): &(u16, u16)| {
+        if first == last {
+            first.to_string()
         } else {
-            format!("{from}-{to}")
+            format!("{first}-{last}")
         }
     };
-    ranges.iter().map(one).collect::<Vec<_>>().join(",")
+    ranges
+        .iter()
+        .map(format_range)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Returns the digest of `body`, of the same kind as `expected`.
-fn digest(expected: Digest, body: &[u8]) -> Digest {
+fn digest_of(expected: Digest, body: &[u8]) -> Digest {
     match expected {
         Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),
         Digest::Sha256(_) => Digest::Sha256(Sha256::digest(body).into()),
     }
 }
 
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+fn find_bytes(text: &[u8], part: &[u8]) -> Option<usize> {
     if part.is_empty() {
         return Some(0);
     }

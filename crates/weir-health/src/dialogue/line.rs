@@ -15,7 +15,7 @@ impl Lines {
     }
 
     /// Removes and returns the next complete line, without its terminator.
-    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+    pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.0.iter().position(|byte| *byte == b'\n')?;
         let mut line: Vec<u8> = self.0.drain(..=end).collect();
         line.truncate(end);
@@ -26,7 +26,7 @@ impl Lines {
     }
 
     /// Removes and returns the remaining bytes at the end of the stream.
-    pub(super) fn rest(&mut self) -> Vec<u8> {
+    pub(super) fn take_remaining(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 }
@@ -39,12 +39,12 @@ mod tests {
     fn length_limit_applies_to_the_first_line_only() {
         let mut lines = Lines::default();
         assert!(lines.push(b"a\nb\r\n\nc"));
-        let received: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        let received: Vec<_> = std::iter::from_fn(|| lines.next_line()).collect();
         assert_eq!(received, [&b"a"[..], b"b", b""]);
-        assert_eq!(lines.rest(), b"c");
+        assert_eq!(lines.take_remaining(), b"c");
         assert!(lines.push(&[b'x'; LINE_MAX_BYTES]));
         assert!(!lines.push(b"x\n"), "too long");
-        let mut several = Lines::default();
-        assert!(several.push(&b"line\n".repeat(LINE_MAX_BYTES)));
+        let mut short_lines = Lines::default();
+        assert!(short_lines.push(&b"line\n".repeat(LINE_MAX_BYTES)));
     }
 }

@@ -1,4 +1,4 @@
-//! The client side of probe protocols over a stream: what to send, and how to evaluate what is received.
+//! Client side of the probe protocols over a stream: the bytes to send, and the evaluation of received bytes.
 //!
 //! A dialogue uses neither sockets nor clocks. The driver connects, sends the bytes that [`Dialogue::open`] returns,
 //! passes received bytes in pieces of any size, and stops at the deadline. A dialogue limits the number of bytes that
@@ -30,7 +30,7 @@ pub enum Reply {
     Finished(Outcome),
 }
 
-/// One probe's protocol exchange.
+/// Protocol exchange of one probe.
 pub trait Dialogue: Send {
     /// Returns the first bytes to send; empty if the server sends first.
     fn open(&mut self) -> Vec<u8>;
@@ -63,7 +63,7 @@ pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
         | Probe::Script(_)
         | Probe::File { .. } => None,
         Probe::Grpc { service } => Some(Box::new(grpc::Check::new(service, target))),
-        Probe::Http(wanted) => Some(Box::new(http::Exchange::new(wanted, target))),
+        Probe::Http(expected) => Some(Box::new(http::Exchange::new(expected, target))),
     }
 }
 
@@ -94,20 +94,20 @@ pub(crate) mod tests {
         dialogue: impl Fn() -> D,
         server: impl Fn(&[u8]) -> &'static [u8],
     ) -> String {
-        let mut last: Option<String> = None;
-        for portion in 1..=40 {
-            let outcome = converse(&mut dialogue(), &server, portion);
+        let mut last_text: Option<String> = None;
+        for piece_size in 1..=40 {
+            let outcome = converse(&mut dialogue(), &server, piece_size);
             let text = format!("{:?}: {}", outcome.verdict, outcome.note);
-            if let Some(before) = &last {
-                assert_eq!(*before, text, "in portions of {portion}");
+            if let Some(previous) = &last_text {
+                assert_eq!(*previous, text, "in pieces of {piece_size} bytes");
             }
-            last = Some(text);
+            last_text = Some(text);
         }
-        last.unwrap_or_default()
+        last_text.unwrap_or_default()
     }
 
     #[test]
-    fn each_stream_probe_has_its_dialogue() {
+    fn each_stream_probe_has_a_dialogue() {
         let user = || "u".to_owned();
         let quit = b"\x01\0\0\0\x01";
         for (probe, opens_with, quits_with) in [
@@ -156,22 +156,23 @@ pub(crate) mod tests {
         }
     }
 
+    /// Runs a dialogue with a server whose responses arrive in pieces of this size.
     fn converse(
         dialogue: &mut dyn Dialogue,
         server: &impl Fn(&[u8]) -> &'static [u8],
-        portion: usize,
+        piece_size: usize,
     ) -> Outcome {
         let mut sent = dialogue.open();
         for _ in 0..8 {
-            let mut next = None;
-            for piece in server(&sent).chunks(portion) {
+            let mut to_send = None;
+            for piece in server(&sent).chunks(piece_size) {
                 match dialogue.receive(piece) {
                     Reply::More => {}
-                    Reply::Send(bytes) => next = Some(bytes),
+                    Reply::Send(bytes) => to_send = Some(bytes),
                     Reply::Finished(outcome) => return outcome,
                 }
             }
-            match next {
+            match to_send {
                 Some(bytes) => sent = bytes,
                 None => return dialogue.end(),
             }

@@ -7,6 +7,7 @@
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
+/// Maximum length of a packet, in bytes.
 const PACKET_MAX_BYTES: usize = 64 << 10;
 
 /// LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
@@ -43,13 +44,16 @@ impl Login {
     }
 
     /// Processes a packet; `number` is its sequence number.
-    fn packet(&mut self, number: u8, payload: &[u8]) -> Step {
+    fn process_packet(&mut self, number: u8, payload: &[u8]) -> Step {
         let version = self.version.clone();
         match (version, payload) {
-            (None, [10, rest @ ..]) => {
-                let version = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+            (None, [10, fields @ ..]) => {
+                let version = fields.split(|byte| *byte == 0).next().unwrap_or_default();
                 self.version = Some(quoted(version));
-                Step::Send(packet(number.wrapping_add(1), &self.response()))
+                Step::Send(encode_packet(
+                    number.wrapping_add(1),
+                    &self.login_response(),
+                ))
             }
             (Some(version), [0, ..]) => Step::End(Outcome::passed(format!("mysql {version}"))),
             // SQLSTATE class 28 reports a problem with the account.
@@ -67,13 +71,13 @@ impl Login {
             }
             // The server requests another authentication method or more data: the response is empty, because there is
             // no password.
-            (Some(_), [0xfe | 1, ..]) => Step::Send(packet(number.wrapping_add(1), &[])),
+            (Some(_), [0xfe | 1, ..]) => Step::Send(encode_packet(number.wrapping_add(1), &[])),
             (_, other) => Step::End(not_mysql(other)),
         }
     }
 
     /// Builds a HandshakeResponse41 with an empty password.
-    fn response(&self) -> Vec<u8> {
+    fn login_response(&self) -> Vec<u8> {
         let mut body = CAPABILITIES.to_le_bytes().to_vec();
         body.extend((1_u32 << 24).to_le_bytes());
         body.push(CHARACTER_SET);
@@ -85,7 +89,7 @@ impl Login {
     }
 }
 
-fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
+fn encode_packet(number: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(0);
     let [low, middle, high, _] = length.to_le_bytes();
     [&[low, middle, high, number], payload].concat()
@@ -102,7 +106,7 @@ impl Dialogue for Login {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         self.bytes.extend_from_slice(bytes);
-        let mut answer = Vec::new();
+        let mut to_send = Vec::new();
         while let Some([a, b, c, number]) = self.bytes.first_chunk().copied() {
             let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
             let expects_greeting = self.version.is_none();
@@ -112,17 +116,17 @@ impl Dialogue for Login {
             if self.bytes.len() < 4 + length {
                 break;
             }
-            let rest = self.bytes.split_off(4 + length);
-            let packet = std::mem::replace(&mut self.bytes, rest);
-            match self.packet(number, &packet[4..]) {
-                Step::Send(bytes) => answer.extend(bytes),
+            let remaining = self.bytes.split_off(4 + length);
+            let packet = std::mem::replace(&mut self.bytes, remaining);
+            match self.process_packet(number, &packet[4..]) {
+                Step::Send(bytes) => to_send.extend(bytes),
                 Step::End(outcome) => return Reply::Finished(outcome),
             }
         }
-        if answer.is_empty() {
+        if to_send.is_empty() {
             Reply::More
         } else {
-            Reply::Send(answer)
+            Reply::Send(to_send)
         }
     }
 
@@ -148,24 +152,30 @@ mod tests {
 
     #[test]
     fn accepted_and_rejected_logins_pass() {
-        let after = |answer: &'static [u8]| {
+        let outcome_after_login = |response: &'static [u8]| {
             outcome_of(
                 || Login::new("weir"),
-                move |sent| if sent.is_empty() { GREETING } else { answer },
+                move |sent| if sent.is_empty() { GREETING } else { response },
             )
         };
         let refused = "Passed: mysql \"10.11.6\", login refused";
         assert_eq!(
-            after(b"\x07\0\0\x02\0\0\0\x02\0\0\0"),
+            outcome_after_login(b"\x07\0\0\x02\0\0\0\x02\0\0\0"),
             "Passed: mysql \"10.11.6\""
         );
-        assert_eq!(after(b"\x0b\0\0\x02\xff\x15\x04#28000no"), refused);
         assert_eq!(
-            after(b"\x0d\0\0\x02\xff\x10\x04#08004busy"),
+            outcome_after_login(b"\x0b\0\0\x02\xff\x15\x04#28000no"),
+            refused
+        );
+        assert_eq!(
+            outcome_after_login(b"\x0d\0\0\x02\xff\x10\x04#08004busy"),
             "Failed: mysql \"busy\""
         );
-        assert_eq!(after(b""), "Failed: connection closed after the greeting");
-        let switches = outcome_of(
+        assert_eq!(
+            outcome_after_login(b""),
+            "Failed: connection closed after the greeting"
+        );
+        let outcome_after_switch = outcome_of(
             || Login::new("weir"),
             |sent| match sent {
                 [] => GREETING,
@@ -173,11 +183,11 @@ mod tests {
                 _ => b"\x06\0\0\x02\xfeother",
             },
         );
-        assert_eq!(switches, refused);
+        assert_eq!(outcome_after_switch, refused);
     }
 
     #[test]
-    fn login_packet_contains_the_account() {
+    fn login_packet_contains_the_user() {
         let mut login = Login::new("probe");
         let Reply::Send(sent) = login.receive(GREETING) else {
             panic!("expected a login packet");
@@ -188,7 +198,8 @@ mod tests {
 
     #[test]
     fn unexpected_greetings_fail_except_for_rejected_hosts() {
-        let outcome_of = |answer: &'static [u8]| outcome_of(|| Login::new("weir"), move |_| answer);
+        let outcome_of =
+            |greeting: &'static [u8]| outcome_of(|| Login::new("weir"), move |_| greeting);
         assert_eq!(
             outcome_of(b"\x07\0\0\0\xff\x10\x04busy"),
             "Failed: mysql \"busy\""

@@ -6,6 +6,7 @@ use crate::outcome::Outcome;
 
 const PROTOCOL_VERSION: u32 = 196_608;
 
+/// Maximum length of a message, in bytes.
 const MESSAGE_MAX_BYTES: usize = 64 << 10;
 
 /// The state of a PostgreSQL start-up.
@@ -32,18 +33,18 @@ impl Startup {
 }
 
 /// Evaluates an ErrorResponse by its SQLSTATE code. The outcome's note is the error message.
-fn error(fields: &[u8]) -> Outcome {
+fn evaluate_error(fields: &[u8]) -> Outcome {
     let (mut code, mut text) = ("", &b""[..]);
     for field in fields.split(|byte| *byte == 0) {
         match field {
-            [b'C', rest @ ..] => code = std::str::from_utf8(rest).unwrap_or_default(),
-            [b'M', rest @ ..] => text = rest,
+            [b'C', value @ ..] => code = std::str::from_utf8(value).unwrap_or_default(),
+            [b'M', value @ ..] => text = value,
             _ => {}
         }
     }
     let note = format!("postgres {}", quoted(text));
-    // Class 28 (invalid_authorization_specification) reports a problem with the account, 3D000 one with the database:
-    // the server itself works.
+    // Class 28 (invalid_authorization_specification) reports a problem with the account, and 3D000 a problem with the
+    // database: the server itself works.
     if code.starts_with("28") || code == "3D000" {
         Outcome::passed(note)
     } else {
@@ -72,7 +73,7 @@ impl Dialogue for Startup {
         Reply::Finished(if *kind == b'R' {
             Outcome::passed("postgres responded")
         } else {
-            error(&self.bytes[5..=length])
+            evaluate_error(&self.bytes[5..=length])
         })
     }
 
@@ -90,7 +91,7 @@ mod tests {
     fn authentication_requests_and_account_errors_pass() {
         let startup = || Startup::new("probe");
         assert_eq!(startup().message, b"\0\0\0\x14\0\x03\0\0user\0probe\0\0");
-        let outcome_of = |answer: &'static [u8]| outcome_of(startup, move |_| answer);
+        let outcome_of = |response: &'static [u8]| outcome_of(startup, move |_| response);
         assert_eq!(
             outcome_of(b"R\0\0\0\x08\0\0\0\x0a"),
             "Passed: postgres responded"

@@ -17,7 +17,7 @@ impl Dialogue for Ping {
         if !self.0.push(bytes) {
             return Reply::Finished(Outcome::failed("line too long"));
         }
-        let Some(line) = self.0.next() else {
+        let Some(line) = self.0.next_line() else {
             return Reply::More;
         };
         Reply::Finished(if line == b"+PONG" {
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn pong_and_required_password_pass() {
-        let outcome_of = |answer: &'static [u8]| outcome_of(Ping::default, move |_| answer);
+        let outcome_of = |response: &'static [u8]| outcome_of(Ping::default, move |_| response);
         assert_eq!(outcome_of(b"+PONG\r\n"), "Passed: redis PONG");
         assert_eq!(
             outcome_of(b"-NOAUTH Authentication required.\r\n"),

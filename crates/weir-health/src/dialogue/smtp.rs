@@ -29,7 +29,8 @@ impl Session {
         }
     }
 
-    fn line(&mut self, line: &[u8]) -> Option<Reply> {
+    /// Handles a line of a reply; `None` = more lines follow.
+    fn handle_line(&mut self, line: &[u8]) -> Option<Reply> {
         let code: Option<u16> = line
             .get(..3)
             .and_then(|code| std::str::from_utf8(code).ok())
@@ -66,8 +67,8 @@ impl Dialogue for Session {
         if !self.lines.push(bytes) {
             return Reply::Finished(Outcome::failed("line too long"));
         }
-        while let Some(line) = self.lines.next() {
-            if let Some(reply) = self.line(&line) {
+        while let Some(line) = self.lines.next_line() {
+            if let Some(reply) = self.handle_line(&line) {
                 return reply;
             }
         }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn greeting_and_helo_must_be_accepted() {
+    fn greeting_and_ehlo_or_helo_must_be_accepted() {
         let smtp = || Session::new("director");
         let server = |sent: &[u8]| -> &'static [u8] {
             match sent {

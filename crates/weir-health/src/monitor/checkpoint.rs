@@ -27,11 +27,11 @@ struct Saved {
 }
 
 impl Checkpoint {
-    /// Returns the standing of a server, which is named as in the configuration file.
+    /// Returns the standing of a server. `server` is its address as in the configuration file.
     pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
         let mut servers = self.servers.get(pool)?.values();
-        let found = servers.find(|saved| saved.name == server);
-        found.map(|saved| &saved.standing)
+        let saved = servers.find(|saved| saved.name == server);
+        saved.map(|saved| &saved.standing)
     }
 }
 
@@ -68,43 +68,49 @@ impl Monitor {
         now: Duration,
     ) {
         let slots = self.slots.iter().enumerate();
-        let kept: HashMap<usize, Arc<Target>> = slots
-            .filter_map(|(at, slot)| Some((at, Arc::clone(&slot.as_ref()?.target))))
+        let targets_before: HashMap<usize, Arc<Target>> = slots
+            .filter_map(|(index, slot)| Some((index, Arc::clone(&slot.as_ref()?.target))))
             .collect();
         self.configure(desired, suspended, previous, now);
         let mut restored = HashSet::new();
         for (target, machine) in checkpoint.machines {
-            if let Some(at) = self.by_target.get(&target)
-                && let Some(Some(slot)) = self.slots.get_mut(*at)
-                && !kept
-                    .get(at)
+            if let Some(index) = self.by_target.get(&target)
+                && let Some(Some(slot)) = self.slots.get_mut(*index)
+                && !targets_before
+                    .get(index)
                     .is_some_and(|before| Arc::ptr_eq(before, &slot.target))
             {
                 slot.machine = machine;
-                restored.insert(*at);
+                restored.insert(*index);
             }
         }
-        for at in 0..self.pools.len() {
-            let name = self.pools[at].name.clone();
-            let keys: Vec<ServerKey> = self.pools[at].servers.keys().copied().collect();
+        for index in 0..self.pools.len() {
+            let name = self.pools[index].name.clone();
+            let keys: Vec<ServerKey> = self.pools[index].servers.keys().copied().collect();
             for key in keys {
-                let saved = checkpoint.servers.get(&name).and_then(|it| it.get(&key));
-                let Some(server) = self.pools[at].servers.get_mut(&key) else {
+                let saved = checkpoint
+                    .servers
+                    .get(&name)
+                    .and_then(|entry| entry.get(&key));
+                let Some(server) = self.pools[index].servers.get_mut(&key) else {
                     continue;
                 };
                 let before = server.standing.clone();
                 if let Some(saved) = saved
-                    && server.uses.iter().any(|it| restored.contains(&it.slot))
+                    && server
+                        .uses
+                        .iter()
+                        .any(|entry| restored.contains(&entry.slot))
                 {
                     server.standing.clone_from(&saved.standing);
                 }
-                self.review(at, key, now, false);
-                let Some(server) = self.pools[at].servers.get(&key) else {
+                self.review(index, key, now, false);
+                let Some(server) = self.pools[index].servers.get(&key) else {
                     continue;
                 };
                 let is_state_changed = server.standing.state != before.state;
                 let paths = server.standing.changed_paths(&before);
-                self.report(at, key, is_state_changed.then_some(before.state), paths);
+                self.report(index, key, is_state_changed.then_some(before.state), paths);
             }
         }
     }
@@ -138,12 +144,12 @@ mod tests {
         }
     }
 
-    fn unknown(_: &str, _: &str) -> Option<SavedState> {
+    fn no_saved_state(_: &str, _: &str) -> Option<SavedState> {
         None
     }
 
     /// Runs all probes of one minute with the same outcome. Returns the last reported state.
-    fn run(monitor: &mut Monitor, now: &mut Duration, passes: bool) -> Option<State> {
+    fn run_one_minute(monitor: &mut Monitor, now: &mut Duration, passes: bool) -> Option<State> {
         let (end, mut last) = (*now + Duration::from_secs(60), None);
         while let Some(next) = monitor.next_deadline().filter(|next| *next < end) {
             *now = next.max(*now);
@@ -153,6 +159,7 @@ mod tests {
         last
     }
 
+    /// Runs all requested probes with the same outcome. Returns the last reported state.
     fn drain(monitor: &mut Monitor, now: Duration, passes: bool) -> Option<State> {
         let mut last = None;
         while let Some(output) = monitor.poll_output() {
@@ -177,18 +184,24 @@ mod tests {
     fn restore_discards_states_of_a_rejected_configuration() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
-        let none = Suspended::default();
-        monitor.configure(&desired(2), &none, &unknown, now);
-        assert_eq!(run(&mut monitor, &mut now, true), Some(State::Up));
+        let no_server = Suspended::default();
+        monitor.configure(&desired(2), &no_server, &no_saved_state, now);
+        assert_eq!(
+            run_one_minute(&mut monitor, &mut now, true),
+            Some(State::Up)
+        );
         let before = monitor.view("p", "10.0.0.5", None).unwrap();
         let checkpoint = monitor.checkpoint();
         assert_eq!(state(&checkpoint), State::Up);
 
-        monitor.configure(&desired(3), &none, &unknown, now);
-        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
+        monitor.configure(&desired(3), &no_server, &no_saved_state, now);
+        assert_eq!(
+            run_one_minute(&mut monitor, &mut now, false),
+            Some(State::Down)
+        );
         assert_eq!(state(&monitor.checkpoint()), State::Down);
 
-        monitor.restore(checkpoint, &desired(2), &none, &unknown, now);
+        monitor.restore(checkpoint, &desired(2), &no_server, &no_saved_state, now);
         assert_eq!(drain(&mut monitor, now, true), Some(State::Up));
         let after = monitor.view("p", "10.0.0.5", None).unwrap();
         assert_eq!(
@@ -196,19 +209,25 @@ mod tests {
             (before.standing, before.reason)
         );
         // The server's checks continue and detect the failure.
-        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
+        assert_eq!(
+            run_one_minute(&mut monitor, &mut now, false),
+            Some(State::Down)
+        );
     }
 
     #[test]
     fn restore_keeps_results_of_checks_that_stayed_in_use() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
-        let none = Suspended::default();
-        monitor.configure(&desired(2), &none, &unknown, now);
-        run(&mut monitor, &mut now, true);
+        let no_server = Suspended::default();
+        monitor.configure(&desired(2), &no_server, &no_saved_state, now);
+        run_one_minute(&mut monitor, &mut now, true);
         let checkpoint = monitor.checkpoint();
-        assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
-        monitor.restore(checkpoint, &desired(2), &none, &unknown, now);
+        assert_eq!(
+            run_one_minute(&mut monitor, &mut now, false),
+            Some(State::Down)
+        );
+        monitor.restore(checkpoint, &desired(2), &no_server, &no_saved_state, now);
         assert_eq!(drain(&mut monitor, now, true), Some(State::Down));
     }
 }

@@ -15,7 +15,8 @@ use crate::target::Target;
 /// The inputs for one pool.
 struct PoolInput<'a> {
     pool: &'a Pool,
-    before: Option<&'a PoolWatch>,
+    /// The pool in the former configuration.
+    former: Option<&'a PoolWatch>,
     /// The port of checks that do not specify one.
     default_port: Option<u16>,
     /// The services that forward to the pool.
@@ -26,13 +27,17 @@ struct PoolInput<'a> {
 }
 
 /// Returns the targets of a server's check, each with the index of the service whose path it uses (`None` = direct).
-fn targets(input: &PoolInput<'_>, check: &Check, server: &Server) -> Vec<(Option<usize>, Target)> {
+fn check_targets(
+    input: &PoolInput<'_>,
+    check: &Check,
+    server: &Server,
+) -> Vec<(Option<usize>, Target)> {
     let direct = Target::new(check, server, check.port(server, input.default_port));
     let mut targets = Vec::new();
     if check.target.via.through_path() {
-        for (number, service) in input.services.iter().enumerate() {
+        for (index, service) in input.services.iter().enumerate() {
             if let Some(path) = check.probe_path(service, server) {
-                targets.push((Some(number), direct.clone().through(path)));
+                targets.push((Some(index), direct.clone().through(path)));
             }
         }
     }
@@ -45,16 +50,16 @@ fn targets(input: &PoolInput<'_>, check: &Check, server: &Server) -> Vec<(Option
 /// Returns the state machine of a new target, initialized from the saved state of a server that uses the target.
 fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
     match saved {
-        Some(state @ (State::Up | State::Down)) => Machine::resuming(target.timing, state),
+        Some(state @ (State::Up | State::Down)) => Machine::in_known_state(target.timing, state),
         Some(State::Starting) => Machine::new(target.timing, Start::Checking),
         None => Machine::new(target.timing, target.start),
     }
 }
 
-/// Returns the services whose paths the server's probes use.
-fn with_paths<'a>(services: &'a [String], uses: &[Use]) -> Vec<&'a str> {
+/// Returns those services whose paths the server's probes use.
+fn services_with_paths<'a>(services: &'a [String], uses: &[Use]) -> Vec<&'a str> {
     let services = services.iter().enumerate();
-    let used = services.filter(|(path, _)| uses.iter().any(|it| it.path == Some(*path)));
+    let used = services.filter(|(index, _)| uses.iter().any(|probe| probe.path == Some(*index)));
     used.map(|(_, service)| service.as_str()).collect()
 }
 
@@ -69,8 +74,8 @@ impl Monitor {
         now: Duration,
     ) {
         self.generation += 1;
-        let former = std::mem::take(&mut self.pools);
-        let former: HashMap<String, PoolWatch> = former
+        let former_pools = std::mem::take(&mut self.pools);
+        let former_pools: HashMap<String, PoolWatch> = former_pools
             .into_iter()
             .map(|pool| (pool.name.clone(), pool))
             .collect();
@@ -83,7 +88,7 @@ impl Monitor {
         for pool in &desired.pools {
             let input = PoolInput {
                 pool,
-                before: former.get(&pool.name),
+                former: former_pools.get(&pool.name),
                 default_port: ports.get(pool.name.as_str()).copied(),
                 services: services.get(pool.name.as_str()).map_or(&[], Vec::as_slice),
                 suspended,
@@ -92,14 +97,14 @@ impl Monitor {
             };
             self.add_pool(&input, &mut added);
         }
-        self.drop_unused();
-        self.arm(&added, now);
-        self.report_differences(&former, now);
+        self.remove_unused_slots();
+        self.schedule_first_probes(&added, now);
+        self.report_differences(&former_pools, now);
     }
 
     fn add_pool(&mut self, input: &PoolInput<'_>, added: &mut Vec<usize>) {
         let PoolInput { pool, now, .. } = *input;
-        let at = self.pools.len();
+        let pool_index = self.pools.len();
         let mut watch = PoolWatch {
             name: pool.name.clone(),
             services: input.services.iter().map(|it| it.name.clone()).collect(),
@@ -110,9 +115,9 @@ impl Monitor {
         };
         for server in pool.servers.iter().chain(&pool.sorry) {
             let key = (server.address, server.port);
-            let former = input.before.and_then(|pool| pool.servers.get(&key));
-            let previous = match former {
-                Some(former) => Some(SavedState::from(&former.standing)),
+            let former_server = input.former.and_then(|pool| pool.servers.get(&key));
+            let previous = match former_server {
+                Some(former_server) => Some(SavedState::from(&former_server.standing)),
                 None => (input.saved)(&pool.name, &server.name),
             };
             let name = (pool.name.clone(), server.name.clone());
@@ -120,19 +125,19 @@ impl Monitor {
             let uses = if is_suspended {
                 Vec::new()
             } else {
-                self.uses(input, server, (at, key), previous.as_ref(), added)
+                self.uses_of_server(input, server, (pool_index, key), previous.as_ref(), added)
             };
             if uses.is_empty() && !(is_suspended && previous.is_some()) {
                 continue;
             }
-            let standing = former
-                .map(|former| former.standing.clone())
+            let standing = former_server
+                .map(|former_server| former_server.standing.clone())
                 .or_else(|| previous.map(Standing::from))
                 .unwrap_or_else(|| Standing::new(self.combined_state(watch.require, &uses), now));
             let standing = if is_suspended {
                 standing
             } else {
-                standing.with_services(&with_paths(&watch.services, &uses))
+                standing.with_services(&services_with_paths(&watch.services, &uses))
             };
             watch.names.insert(server.name.clone(), key);
             watch.servers.insert(
@@ -144,12 +149,12 @@ impl Monitor {
                 },
             );
         }
-        self.by_name.insert(pool.name.clone(), at);
+        self.by_name.insert(pool.name.clone(), pool_index);
         self.pools.push(watch);
     }
 
-    /// Returns the slots of a server's checks. The indices of new slots are appended to `added`.
-    fn uses(
+    /// Returns the probes of a server's checks. The indices of new slots are appended to `added`.
+    fn uses_of_server(
         &mut self,
         input: &PoolInput<'_>,
         server: &Server,
@@ -158,8 +163,8 @@ impl Monitor {
         added: &mut Vec<usize>,
     ) -> Vec<Use> {
         let mut uses = Vec::new();
-        for (number, check) in input.pool.checks_of(server).iter().enumerate() {
-            for (path, target) in targets(input, check, server) {
+        for (check_index, check) in input.pool.checks_of(server).iter().enumerate() {
+            for (path, target) in check_targets(input, check, server) {
                 let service = path.map(|path| input.services[path].name.as_str());
                 let state = previous.map(|saved| {
                     let path = service.and_then(|service| saved.paths.get(service));
@@ -168,7 +173,7 @@ impl Monitor {
                 uses.push(Use {
                     slot: self.slot_of(target, user, state, added),
                     on_failure: check.on_failure,
-                    check: number,
+                    check: check_index,
                     path,
                 });
             }
@@ -184,53 +189,54 @@ impl Monitor {
         previous: Option<State>,
         added: &mut Vec<usize>,
     ) -> usize {
-        let at = match self.by_target.get(&target) {
-            Some(at) => *at,
+        let index = match self.by_target.get(&target) {
+            Some(index) => *index,
             None => {
-                let at = self.add_slot(target, previous);
-                added.push(at);
-                at
+                let index = self.add_slot(target, previous);
+                added.push(index);
+                index
             }
         };
-        if let Some(Some(slot)) = self.slots.get_mut(at) {
-            if slot.assumed && previous.is_some() {
+        if let Some(Some(slot)) = self.slots.get_mut(index) {
+            if slot.is_state_assumed && previous.is_some() {
                 slot.machine = resume_machine(&slot.target, previous);
-                slot.assumed = false;
+                slot.is_state_assumed = false;
             }
             if !slot.users.contains(&user) {
                 slot.users.push(user);
             }
         }
-        at
+        index
     }
 
     fn add_slot(&mut self, target: Target, previous: Option<State>) -> usize {
         let target = Arc::new(target);
         let machine = resume_machine(&target, previous);
         let slot = Slot {
-            assumed: previous.is_none(),
+            is_state_assumed: previous.is_none(),
             target: Arc::clone(&target),
             machine,
             users: Vec::new(),
             due: Duration::ZERO,
             number: 0,
-            running: false,
-            rerun: false,
+            is_running: false,
+            must_rerun: false,
             last_pass: None,
-            began: Duration::ZERO,
+            started_at: Duration::ZERO,
             counts: super::ProbeCounts::default(),
         };
         let free_slot = self.slots.iter().position(Option::is_none);
-        let at = free_slot.unwrap_or(self.slots.len());
-        match self.slots.get_mut(at) {
+        let index = free_slot.unwrap_or(self.slots.len());
+        match self.slots.get_mut(index) {
             Some(entry) => *entry = Some(slot),
             None => self.slots.push(Some(slot)),
         }
-        self.by_target.insert(target, at);
-        at
+        self.by_target.insert(target, index);
+        index
     }
 
-    fn drop_unused(&mut self) {
+    /// Removes the slots without users.
+    fn remove_unused_slots(&mut self) {
         for entry in &mut self.slots {
             if let Some(slot) = entry
                 && slot.users.is_empty()
@@ -243,25 +249,26 @@ impl Monitor {
 
     /// Schedules the first probes, spread over a duration that is proportional to their number, and resumes slow
     /// starts.
-    fn arm(&mut self, added: &[usize], now: Duration) {
+    fn schedule_first_probes(&mut self, added: &[usize], now: Duration) {
         const SPREAD_MIN: Duration = Duration::from_millis(100);
         const SPREAD_PER_PROBE: Duration = Duration::from_micros(200);
         let count = u32::try_from(added.len()).unwrap_or(u32::MAX);
         let spread = SPREAD_PER_PROBE.saturating_mul(count).max(SPREAD_MIN);
-        for at in added {
-            if let Some(Some(slot)) = self.slots.get_mut(*at) {
-                slot.assumed = false;
+        for index in added {
+            if let Some(Some(slot)) = self.slots.get_mut(*index) {
+                slot.is_state_assumed = false;
                 let window = spread.min(slot.target.timing.interval);
                 self.last_number += 1;
                 slot.number = self.last_number;
                 slot.due = now + self.random.below(window);
-                self.timers.set(slot.due, Event::Probe(*at, slot.number));
+                self.timers.set(slot.due, Event::Probe(*index, slot.number));
             }
         }
-        for (at, pool) in self.pools.iter().enumerate() {
+        for (index, pool) in self.pools.iter().enumerate() {
             for (key, server) in &pool.servers {
-                if server.standing.in_slow_start() {
-                    self.timers.set(now, Event::Ramp(at, *key, self.generation));
+                if server.standing.is_in_slow_start() {
+                    self.timers
+                        .set(now, Event::Ramp(index, *key, self.generation));
                 }
             }
         }
@@ -269,27 +276,27 @@ impl Monitor {
 
     /// Reports servers whose standing differs from that in the former configuration, and servers that no longer have a
     /// check.
-    fn report_differences(&mut self, former: &HashMap<String, PoolWatch>, now: Duration) {
-        for at in 0..self.pools.len() {
-            let keys: Vec<ServerKey> = self.pools[at].servers.keys().copied().collect();
+    fn report_differences(&mut self, former_pools: &HashMap<String, PoolWatch>, now: Duration) {
+        for index in 0..self.pools.len() {
+            let keys: Vec<ServerKey> = self.pools[index].servers.keys().copied().collect();
             for key in keys {
-                let before = former
-                    .get(&self.pools[at].name)
+                let before = former_pools
+                    .get(&self.pools[index].name)
                     .and_then(|pool| pool.servers.get(&key));
-                let reported = self.review(at, key, now, before.is_none());
-                let standing = self.pools[at].servers.get(&key).map(|it| &it.standing);
+                let reported = self.review(index, key, now, before.is_none());
+                let standing = self.pools[index].servers.get(&key).map(|it| &it.standing);
                 // The set of services with separate paths may have changed.
                 if !reported && before.is_some_and(|it| Some(&it.standing) != standing) {
-                    self.report(at, key, None, Vec::new());
+                    self.report(index, key, None, Vec::new());
                 }
             }
         }
-        for (name, pool) in former {
-            let now = self.by_name.get(name).map(|at| &self.pools[*at]);
+        for (name, pool) in former_pools {
+            let current = self.by_name.get(name).map(|index| &self.pools[*index]);
             for (key, server) in &pool.servers {
-                let is_kept = now
-                    .and_then(|now| now.servers.get(key))
-                    .is_some_and(|now| now.name == server.name);
+                let is_kept = current
+                    .and_then(|current| current.servers.get(key))
+                    .is_some_and(|current| current.name == server.name);
                 if !is_kept {
                     self.outputs.push_back(Output::Server {
                         pool: name.clone(),

@@ -30,17 +30,17 @@ pub use checkpoint::Checkpoint;
 pub use timer::Lateness;
 pub use view::{CheckView, ServerView};
 
-/// One run of one probe.
+/// Identifies one run of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeId {
     slot: usize,
     number: u64,
 }
 
-/// A probe to run now.
+/// Request to run a probe now.
 #[derive(Clone, Debug)]
 pub struct ProbeRequest {
-    /// Identifies the result.
+    /// Identifies the probe in its result.
     pub id: ProbeId,
     /// What to probe.
     pub target: Arc<Target>,
@@ -68,7 +68,7 @@ pub enum Output {
     },
 }
 
-/// The state of a server saved by an earlier run.
+/// State of a server, saved by an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedState {
     /// The state.
@@ -109,7 +109,7 @@ impl From<SavedState> for Standing {
     }
 }
 
-/// Servers that are not probed, by pool and address as in the configuration file.
+/// Servers that are not probed: pool, and address as in the configuration file.
 pub type Suspended = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
@@ -137,7 +137,7 @@ impl ServerWatch {
     /// server.
     fn uses_in(&self, path: usize) -> Vec<Use> {
         let uses = self.uses.iter().copied();
-        uses.filter(|it| it.path.is_none_or(|other| other == path))
+        uses.filter(|probe| probe.path.is_none_or(|other| other == path))
             .collect()
     }
 }
@@ -158,20 +158,20 @@ struct Slot {
     target: Arc<Target>,
     machine: Machine,
     users: Vec<(usize, ServerKey)>,
-    /// Whether the slot was added by the configuration that is being applied, and its first server has no saved state.
-    assumed: bool,
+    /// Whether the slot was added by the configuration that is being applied and no server with a saved state uses it.
+    is_state_assumed: bool,
     /// When the next probe is due, or when the running probe was due.
     due: Duration,
     /// Number of the next or running probe.
     number: u64,
-    running: bool,
-    /// Whether to probe again immediately after the running probe, because the checked object has changed since its
-    /// start.
-    rerun: bool,
+    is_running: bool,
+    /// Whether to probe again immediately after the running probe, because the checked object changed after the probe
+    /// started.
+    must_rerun: bool,
     /// When a probe last passed.
     last_pass: Option<Duration>,
     /// When the running probe began.
-    began: Duration,
+    started_at: Duration,
     counts: ProbeCounts,
 }
 
@@ -223,7 +223,7 @@ pub struct Monitor {
     by_target: HashMap<Arc<Target>, usize>,
     timers: Timers,
     last_number: u64,
-    /// Number of the current configuration; timers of earlier ones are ignored.
+    /// Number of the current configuration; timers of earlier configurations are ignored.
     generation: u64,
     outputs: VecDeque<Output>,
     probes: u64,
@@ -253,24 +253,24 @@ impl Monitor {
         let Some(Some(slot)) = self.slots.get_mut(id.slot) else {
             return;
         };
-        if !slot.running || slot.number != id.number {
+        if !slot.is_running || slot.number != id.number {
             return;
         }
-        slot.running = false;
+        slot.is_running = false;
         if outcome.verdict == Verdict::Passed {
             slot.last_pass = Some(now);
         }
         if outcome.verdict != Verdict::Unknown {
             slot.counts.probes += 1;
             slot.counts.failures += u64::from(outcome.verdict == Verdict::Failed);
-            slot.counts.last = now.saturating_sub(slot.began);
+            slot.counts.last = now.saturating_sub(slot.started_at);
             slot.counts.time += slot.counts.last;
         }
         let changed = slot.machine.handle(outcome);
         slot.counts.record_state(slot.machine.state(), now);
         self.last_number += 1;
         slot.number = self.last_number;
-        slot.due = if std::mem::take(&mut slot.rerun) {
+        slot.due = if std::mem::take(&mut slot.must_rerun) {
             now
         } else {
             (slot.due + self.random.around(slot.machine.pause())).max(now)
@@ -284,27 +284,27 @@ impl Monitor {
         }
     }
 
-    /// Makes matching probes due now, for example after a watched file changed. The interval restarts at `now`.
-    pub fn probe_now(&mut self, matches: impl Fn(&Probe) -> bool, now: Duration) {
-        for (at, slot) in self.slots.iter_mut().enumerate() {
-            let Some(slot) = slot.as_mut().filter(|slot| matches(&slot.target.probe)) else {
+    /// Makes the affected probes due now, for example after a watched file changed. Their intervals restart at `now`.
+    pub fn probe_now(&mut self, is_affected: impl Fn(&Probe) -> bool, now: Duration) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot.as_mut().filter(|slot| is_affected(&slot.target.probe)) else {
                 continue;
             };
-            if slot.running {
-                slot.rerun = true;
+            if slot.is_running {
+                slot.must_rerun = true;
             } else {
                 self.last_number += 1;
                 (slot.due, slot.number) = (now, self.last_number);
-                self.timers.set(now, Event::Probe(at, slot.number));
+                self.timers.set(now, Event::Probe(index, slot.number));
             }
         }
     }
 
     /// Processes the timers that are due.
     pub fn advance(&mut self, now: Duration) {
-        while let Some((due, event)) = self.timers.due(now) {
+        while let Some((due, event)) = self.timers.pop_due(now) {
             match event {
-                Event::Probe(at, number) => self.start(at, number, now),
+                Event::Probe(slot, number) => self.start_probe(slot, number, now),
                 Event::Ramp(pool, key, generation) if generation == self.generation => {
                     self.step_slow_start(pool, key, due, now);
                 }
@@ -313,29 +313,33 @@ impl Monitor {
         }
     }
 
-    fn start(&mut self, at: usize, number: u64, now: Duration) {
-        let Some(Some(slot)) = self.slots.get_mut(at) else {
+    /// Requests a probe that is due, unless it was rescheduled.
+    fn start_probe(&mut self, index: usize, number: u64, now: Duration) {
+        let Some(Some(slot)) = self.slots.get_mut(index) else {
             return;
         };
-        if slot.running || slot.number != number {
+        if slot.is_running || slot.number != number {
             return;
         }
-        slot.running = true;
-        slot.began = now;
+        slot.is_running = true;
+        slot.started_at = now;
         self.probes += 1;
         self.lateness.record(now.saturating_sub(slot.due));
         self.outputs.push_back(Output::Probe(ProbeRequest {
-            id: ProbeId { slot: at, number },
+            id: ProbeId {
+                slot: index,
+                number,
+            },
             target: Arc::clone(&slot.target),
             deadline: now + slot.target.timing.timeout,
         }));
     }
 
     /// Runs one step of slow start.
-    fn step_slow_start(&mut self, at: usize, key: ServerKey, due: Duration, now: Duration) {
+    fn step_slow_start(&mut self, pool_index: usize, key: ServerKey, due: Duration, now: Duration) {
         const STEPS: u32 = 20;
         const STEP_MIN: Duration = Duration::from_millis(100);
-        let Some(pool) = self.pools.get_mut(at) else {
+        let Some(pool) = self.pools.get_mut(pool_index) else {
             return;
         };
         let slow_start = pool.slow_start;
@@ -344,12 +348,13 @@ impl Monitor {
         };
         let before = server.standing.clone();
         server.standing.update_ramp(slow_start, now);
-        if server.standing.in_slow_start() {
+        if server.standing.is_in_slow_start() {
             let next = due + (slow_start / STEPS).max(STEP_MIN);
-            self.timers.set(next, Event::Ramp(at, key, self.generation));
+            self.timers
+                .set(next, Event::Ramp(pool_index, key, self.generation));
         }
         if server.standing != before {
-            self.report(at, key, None, Vec::new());
+            self.report(pool_index, key, None, Vec::new());
         }
     }
 
@@ -360,6 +365,6 @@ impl Monitor {
 
     /// Returns the time at which [`Self::advance`] must be called next. Earlier calls do nothing.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.timers.next()
+        self.timers.next_due()
     }
 }

@@ -7,41 +7,41 @@ use weir_model::Require;
 use super::timer::Event;
 use super::{Monitor, Output, PoolWatch, ServerKey, Slot, Use};
 use crate::machine::{Machine, State};
-use crate::standing::{Standing, combine, deciding, removes};
+use crate::standing::{Standing, combine, find_deciding, requires_removal};
 
 /// The inputs of a review.
-struct Context<'a> {
+struct ReviewContext<'a> {
     pool: &'a PoolWatch,
     now: Duration,
     is_new: bool,
 }
 
 impl Monitor {
-    /// Recomputes a server's standing, and reports it if it changed or the server is new. Returns whether it was
-    /// reported.
+    /// Recomputes a server's standing, and reports the standing if it changed or the server is new. Returns whether the
+    /// standing was reported.
     pub(super) fn review(
         &mut self,
-        at: usize,
+        pool_index: usize,
         key: ServerKey,
         now: Duration,
         is_new: bool,
     ) -> bool {
-        let Some(pool) = self.pools.get(at) else {
+        let Some(pool) = self.pools.get(pool_index) else {
             return false;
         };
         let server = pool.servers.get(&key);
         let Some(server) = server.filter(|server| !server.uses.is_empty()) else {
             return false;
         };
-        let context = Context { pool, now, is_new };
+        let context = ReviewContext { pool, now, is_new };
         let before = &server.standing;
         let mut next = before.clone();
         let mut paths = Vec::new();
-        for (number, service) in pool.services.iter().enumerate() {
+        for (index, service) in pool.services.iter().enumerate() {
             if let Some(path) = next.paths.get_mut(service) {
-                let uses = server.uses_in(number);
+                let uses = server.uses_in(index);
                 let state = self.combined_state(pool.require, &uses);
-                self.enter(&context, path, state, &uses);
+                self.set_state(&context, path, state, &uses);
                 paths.push((state, uses));
             }
         }
@@ -52,44 +52,45 @@ impl Monitor {
             )
         } else {
             let best = combine(Require::Any, paths.iter().map(|(state, _)| *state));
-            let decides = paths.into_iter().find(|(state, _)| *state == best);
-            (best, decides.map_or_else(Vec::new, |(_, uses)| uses))
+            let deciding_path = paths.into_iter().find(|(state, _)| *state == best);
+            (best, deciding_path.map_or_else(Vec::new, |(_, uses)| uses))
         };
-        let from = self.enter(&context, &mut next, state, &uses);
+        let from = self.set_state(&context, &mut next, state, &uses);
         let changed_paths = if is_new {
             Vec::new()
         } else {
             next.changed_paths(before)
         };
-        let differs = next != *before;
-        if next.in_slow_start() && !before.in_slow_start() {
-            self.timers.set(now, Event::Ramp(at, key, self.generation));
+        let has_changed = next != *before;
+        if next.is_in_slow_start() && !before.is_in_slow_start() {
+            self.timers
+                .set(now, Event::Ramp(pool_index, key, self.generation));
         }
-        if let Some(server) = self.pools[at].servers.get_mut(&key) {
+        if let Some(server) = self.pools[pool_index].servers.get_mut(&key) {
             server.standing = next;
         }
-        if differs || is_new {
-            self.report(at, key, from, changed_paths);
+        if has_changed || is_new {
+            self.report(pool_index, key, from, changed_paths);
         }
-        differs || is_new
+        has_changed || is_new
     }
 
     /// Sets the state of a server, or of its path in one service. Returns the former state if the state changed.
-    fn enter(
+    fn set_state(
         &self,
-        context: &Context<'_>,
+        context: &ReviewContext<'_>,
         standing: &mut Standing,
         state: State,
         uses: &[Use],
     ) -> Option<State> {
         let machines = || {
             let uses = uses.iter();
-            uses.filter_map(|it| Some((&self.slot(it)?.machine, it.on_failure)))
+            uses.filter_map(|probe| Some((&self.slot(probe)?.machine, probe.on_failure)))
         };
         standing.weights = machines()
             .filter_map(|(machine, _)| machine.weight())
             .collect();
-        standing.remove = state == State::Down && removes(machines());
+        standing.remove = state == State::Down && requires_removal(machines());
         // The initial state of a new server is not a change: it may come from another pool.
         let before = if context.is_new {
             state
@@ -111,14 +112,15 @@ impl Monitor {
         (state != before).then_some(before)
     }
 
+    /// Adds a report of a server's standing to the outputs.
     pub(super) fn report(
         &mut self,
-        at: usize,
+        pool_index: usize,
         key: ServerKey,
         from: Option<State>,
         paths: Vec<(String, State)>,
     ) {
-        let pool = &self.pools[at];
+        let pool = &self.pools[pool_index];
         if let Some(server) = pool.servers.get(&key) {
             self.outputs.push_back(Output::Server {
                 pool: pool.name.clone(),
@@ -134,6 +136,7 @@ impl Monitor {
         self.slots.get(used.slot)?.as_ref()
     }
 
+    /// Returns the combined state of a server's checks; all probes of one check must pass.
     pub(super) fn combined_state(&self, require: Require, uses: &[Use]) -> State {
         let state_of_check = |uses: &[Use]| {
             let slots = uses.iter().filter_map(|it| self.slot(it));
@@ -143,7 +146,8 @@ impl Monitor {
         combine(require, checks.map(state_of_check))
     }
 
-    /// Returns the reason for a state. If direct probes pass but those through the path fail, the reason reports both.
+    /// Returns the reason for a state, with `describe` of the deciding probe. If a direct probe passes but that through
+    /// the path fails, the reason reports both.
     pub(super) fn explain(
         &self,
         state: State,
@@ -151,16 +155,16 @@ impl Monitor {
         describe: &dyn Fn(&Machine) -> String,
     ) -> String {
         let slots = || uses.iter().filter_map(|it| self.slot(it));
-        let deciding = deciding(state, slots(), |slot| slot.machine.state());
+        let deciding = find_deciding(state, slots(), |slot| slot.machine.state());
         let Some(slot) = deciding else {
             return String::new();
         };
         let text = describe(&slot.machine);
         let is_same_probe =
             |other: &Slot| other.target.path.is_none() && other.target.probe == slot.target.probe;
-        let passes = |other: &Slot| other.machine.state() == State::Up;
-        let is_up = slots().any(|other| is_same_probe(other) && passes(other));
-        if state == State::Down && slot.target.path.is_some() && is_up {
+        let is_up = |other: &Slot| other.machine.state() == State::Up;
+        let has_direct_pass = slots().any(|other| is_same_probe(other) && is_up(other));
+        if state == State::Down && slot.target.path.is_some() && has_direct_pass {
             format!("server up, path broken: {text}")
         } else {
             text

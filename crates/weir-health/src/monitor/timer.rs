@@ -14,7 +14,7 @@ pub(super) enum Event {
     Ramp(usize, ServerKey, u64),
 }
 
-/// A heap with the earliest timer on top. Obsolete entries remain until they are due.
+/// Timers, the earliest first. Obsolete timers remain until they are due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(Duration, Event)>>);
 
@@ -24,14 +24,14 @@ impl Timers {
     }
 
     /// Removes and returns a timer that is due.
-    pub(super) fn due(&mut self, now: Duration) -> Option<(Duration, Event)> {
-        if self.next()? > now {
+    pub(super) fn pop_due(&mut self, now: Duration) -> Option<(Duration, Event)> {
+        if self.next_due()? > now {
             return None;
         }
         self.0.pop().map(|Reverse(entry)| entry)
     }
 
-    pub(super) fn next(&self) -> Option<Duration> {
+    pub(super) fn next_due(&self) -> Option<Duration> {
         self.0.peek().map(|Reverse((due, _))| *due)
     }
 }
@@ -46,8 +46,8 @@ impl Lateness {
     /// Upper bounds of the buckets, in milliseconds. There is one more bucket above the last bound.
     pub const BOUNDS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-    pub(super) fn record(&mut self, late: Duration) {
-        let millis = late.as_micros().div_ceil(1000);
+    pub(super) fn record(&mut self, delay: Duration) {
+        let millis = delay.as_micros().div_ceil(1000);
         let bucket = Self::BOUNDS
             .iter()
             .position(|bound| millis <= u128::from(*bound));
@@ -60,13 +60,13 @@ impl Lateness {
     }
 
     /// Returns the smallest bound, in milliseconds, that this percentage of probes does not exceed. Returns `None` if
-    /// there is no such bound, or no probe.
+    /// there is no such bound, or no probe was recorded.
     pub fn quantile(&self, percent: u64) -> Option<u64> {
-        let all: u64 = self.counts.iter().sum();
+        let total: u64 = self.counts.iter().sum();
         let mut cumulative = 0;
         for (bound, count) in Self::BOUNDS.iter().zip(self.counts) {
             cumulative += count;
-            if all > 0 && cumulative * 100 >= all * percent {
+            if total > 0 && cumulative * 100 >= total * percent {
                 return Some(*bound);
             }
         }
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn quantile_is_the_smallest_sufficient_bound() {
-        let mut late = Lateness::default();
-        assert_eq!(late.quantile(99), None);
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.quantile(99), None);
         for _ in 0..99 {
-            late.record(Duration::from_micros(1500));
+            lateness.record(Duration::from_micros(1500));
         }
-        late.record(Duration::from_secs(9));
-        assert_eq!(late.quantile(99), Some(2));
-        assert_eq!(late.quantile(100), None);
-        assert_eq!(late.counts()[10], 1);
+        lateness.record(Duration::from_secs(9));
+        assert_eq!(lateness.quantile(99), Some(2));
+        assert_eq!(lateness.quantile(100), None);
+        assert_eq!(lateness.counts()[10], 1);
     }
 }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::machine::{Machine, State};
-use crate::standing::{Standing, deciding};
+use crate::standing::{Standing, find_deciding};
 
 use super::ProbeCounts;
 use super::{Lateness, Monitor};
 
-/// One check of a server.
+/// Status of one probe of a server's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckView {
     /// The check's target, for example `http 10.0.0.5:80`.
@@ -50,13 +50,13 @@ impl Monitor {
         let standing = service.map_or(&server.standing, |it| server.standing.in_service(it));
         // The saved reason is shown until the deciding check has a result.
         let slots = uses.iter().filter_map(|it| self.slot(it));
-        let decides = deciding(standing.state, slots, |slot| slot.machine.state());
-        let is_new = decides.is_none_or(|slot| slot.machine.history().is_empty());
+        let deciding_slot = find_deciding(standing.state, slots, |slot| slot.machine.state());
+        let is_new = deciding_slot.is_none_or(|slot| slot.machine.history().is_empty());
         let keeps_saved = is_new && !standing.reason.is_empty();
         // Services with the same path share its probes.
-        let mut listed = HashSet::new();
+        let mut listed_slots = HashSet::new();
         let checks = uses.iter().filter_map(|it| {
-            let slot = self.slot(it).filter(|_| listed.insert(it.slot))?;
+            let slot = self.slot(it).filter(|_| listed_slots.insert(it.slot))?;
             Some(CheckView {
                 what: slot.target.describe(),
                 state: slot.machine.state(),

@@ -9,7 +9,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn of(servers: usize, share: u32) -> Self {
+    fn new(servers: usize, share: u32) -> Self {
         let name = |n| (format!("10.0.0.{n}"), Sample::default());
         Self {
             outliers: Outliers::default(),
@@ -20,11 +20,11 @@ impl Pool {
     }
 
     /// Advances by one second. Returns the servers that were ejected (true) or returned (false).
-    fn second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
+    fn advance_one_second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
         self.now += Duration::from_secs(1);
-        for (at, (_, sample)) in self.samples.iter_mut().enumerate() {
+        for (index, (_, sample)) in self.samples.iter_mut().enumerate() {
             sample.syns += syns;
-            sample.answered += if dead.contains(&at) { 0 } else { syns };
+            sample.answered += if dead.contains(&index) { 0 } else { syns };
         }
         let samples: Vec<(&str, Sample)> = self
             .samples
@@ -32,40 +32,44 @@ impl Pool {
             .map(|(name, sample)| (name.as_str(), *sample))
             .collect();
         let changes = self.outliers.observe("web", self.share, &samples, self.now);
-        let at = |turn: &EjectionChange| {
+        let index_of = |change: &EjectionChange| {
             let mut names = self.samples.iter();
-            names.position(|(name, _)| *name == turn.server).unwrap()
+            names.position(|(name, _)| *name == change.server).unwrap()
         };
         changes
             .iter()
-            .map(|turn| (at(turn), turn.ejection.is_some()))
+            .map(|change| (index_of(change), change.ejection.is_some()))
             .collect()
     }
 
     /// Returns the number of seconds until the given change of a server.
-    fn until(&mut self, turn: (usize, bool), dead: &[usize]) -> u32 {
+    fn seconds_until(&mut self, change: (usize, bool), dead: &[usize]) -> u32 {
         for seconds in 1..1000 {
-            if self.second(2, dead).contains(&turn) {
+            if self.advance_one_second(2, dead).contains(&change) {
                 return seconds;
             }
         }
-        panic!("{turn:?} never came");
+        panic!("{change:?} did not happen within 1000 seconds");
     }
 }
 
 #[test]
 fn dead_server_is_ejected_and_returns_on_trial() {
-    let mut pool = Pool::of(3, 50);
-    assert_eq!(pool.second(2, &[]), []);
-    assert!(pool.until((1, true), &[1]) <= 4);
-    assert_eq!(pool.until((1, false), &[1]), 10);
-    assert!(pool.until((1, true), &[1]) <= 4);
-    assert_eq!(pool.until((1, false), &[]), 20, "twice as long");
+    let mut pool = Pool::new(3, 50);
+    assert_eq!(pool.advance_one_second(2, &[]), []);
+    assert!(pool.seconds_until((1, true), &[1]) <= 4);
+    assert_eq!(pool.seconds_until((1, false), &[1]), 10);
+    assert!(pool.seconds_until((1, true), &[1]) <= 4);
+    assert_eq!(pool.seconds_until((1, false), &[]), 20, "twice as long");
     for _ in 0..5 {
-        assert_eq!(pool.second(2, &[]), [], "the trial passed");
+        assert_eq!(pool.advance_one_second(2, &[]), [], "the trial passed");
     }
-    assert!(pool.until((1, true), &[1]) <= 4);
-    assert_eq!(pool.until((1, false), &[1]), 10, "the backoff is reset");
+    assert!(pool.seconds_until((1, true), &[1]) <= 4);
+    assert_eq!(
+        pool.seconds_until((1, false), &[1]),
+        10,
+        "the backoff is reset"
+    );
 }
 
 #[test]
@@ -77,10 +81,10 @@ fn server_down_by_its_check_is_not_ejected() {
     };
     changes(1, &[("a", sample(0, 0)), ("b", sample(0, 0))]);
     changes(2, &[("a", sample(9, 9)), ("b", sample(9, 0))]);
-    let gone = changes(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
-    assert_eq!(gone.len(), 1, "{gone:?}");
-    let back = changes(5, &[("a", sample(27, 27))]);
-    assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
+    let ejections = changes(4, &[("a", sample(18, 18)), ("b", sample(18, 0))]);
+    assert_eq!(ejections.len(), 1, "{ejections:?}");
+    let ends = changes(5, &[("a", sample(27, 27))]);
+    assert!(ends.len() == 1 && ends[0].ejection.is_none(), "{ends:?}");
     // SYNs that were in flight when the check failed do not count after the check passes again.
     for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
         let later_changes = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
@@ -90,42 +94,46 @@ fn server_down_by_its_check_is_not_ejected() {
 
 #[test]
 fn ejections_stay_within_the_share() {
-    let mut pool = Pool::of(4, 50);
-    pool.second(2, &[]);
-    let mut gone = 0;
+    let mut pool = Pool::new(4, 50);
+    pool.advance_one_second(2, &[]);
+    let mut ejected_count = 0;
     for _ in 0..9 {
-        let changes = pool.second(2, &[0, 1, 2]);
-        gone += changes.iter().filter(|(_, ejected)| *ejected).count();
+        let changes = pool.advance_one_second(2, &[0, 1, 2]);
+        ejected_count += changes.iter().filter(|(_, ejected)| *ejected).count();
     }
-    assert_eq!(gone, 2);
+    assert_eq!(ejected_count, 2);
     for share in [0, 24] {
-        let mut pool = Pool::of(4, share);
-        pool.second(2, &[]);
+        let mut pool = Pool::new(4, share);
+        pool.advance_one_second(2, &[]);
         for _ in 0..20 {
-            assert_eq!(pool.second(2, &[0]), [], "{share} %");
+            assert_eq!(pool.advance_one_second(2, &[0]), [], "{share} %");
         }
     }
 }
 
 #[test]
 fn syn_flood_ejects_no_server() {
-    let mut pool = Pool::of(4, 50);
-    pool.second(2, &[]);
+    let mut pool = Pool::new(4, 50);
+    pool.advance_one_second(2, &[]);
     for _ in 0..3 {
-        pool.second(0, &[]);
+        pool.advance_one_second(0, &[]);
     }
     for _ in 0..20 {
-        assert_eq!(pool.second(1000, &[0, 1, 2, 3]), []);
+        assert_eq!(pool.advance_one_second(1000, &[0, 1, 2, 3]), []);
     }
 }
 
 #[test]
 fn rarely_used_server_is_ejected_after_three_syns() {
-    let mut pool = Pool::of(2, 50);
-    pool.second(1, &[]);
-    assert_eq!(pool.second(1, &[0]), []);
-    assert_eq!(pool.second(1, &[0]), []);
-    assert_eq!(pool.second(1, &[0]), [(0, true)], "the third");
+    let mut pool = Pool::new(2, 50);
+    pool.advance_one_second(1, &[]);
+    assert_eq!(pool.advance_one_second(1, &[0]), []);
+    assert_eq!(pool.advance_one_second(1, &[0]), []);
+    assert_eq!(
+        pool.advance_one_second(1, &[0]),
+        [(0, true)],
+        "the third SYN"
+    );
 }
 
 /// Clients that connect repeatedly, in virtual time, to a pool whose second server dies. They retransmit SYNs like a
@@ -136,8 +144,8 @@ struct Clients {
     /// For each client: the time of its next action, its server, and the number of SYNs it has sent for this
     /// connection.
     clients: Vec<(u64, usize, usize)>,
-    /// Times after which the SYN of a connection is retransmitted, in milliseconds.
-    repeats: &'static [u64],
+    /// Times between the start of a connection and the retransmissions of its SYN.
+    retransmissions_ms: &'static [u64],
     turn: usize,
 }
 
@@ -146,60 +154,69 @@ impl Clients {
     const GIVE_UP_MS: u64 = 3000;
     const PAUSE_MS: u64 = 100;
 
-    fn new(clients: usize, repeats: &'static [u64]) -> Self {
+    fn new(clients: usize, retransmissions_ms: &'static [u64]) -> Self {
         Self {
             outliers: Outliers::default(),
             samples: [Sample::default(); 3],
             clients: (0..clients).map(|n| (37 * n as u64, 0, 0)).collect(),
-            repeats,
+            retransmissions_ms,
             turn: 0,
         }
     }
 
     /// Advances the clients by one millisecond.
-    fn millisecond(&mut self, now: u64, is_dead: bool) {
+    fn advance_one_ms(&mut self, now_ms: u64, is_dead: bool) {
         for client in &mut self.clients {
-            let (due, server, sent) = *client;
-            if due != now {
+            let (due, server, syns_sent) = *client;
+            if due != now_ms {
                 continue;
             }
-            let (server, sent) = if sent == 0 || sent > self.repeats.len() {
+            let (server, syns_sent) = if syns_sent == 0 || syns_sent > self.retransmissions_ms.len()
+            {
                 self.turn += 1;
                 (self.turn % 3, 0)
             } else {
-                (server, sent)
+                (server, syns_sent)
             };
-            if sent < self.repeats.len() + 1 {
+            if syns_sent < self.retransmissions_ms.len() + 1 {
                 self.samples[server].syns += 1;
             }
             let dead = is_dead && server == Self::DEAD;
             *client = if !dead {
                 self.samples[server].answered += 1;
-                (now + Self::PAUSE_MS, server, 0)
-            } else if let Some(after) = self.repeats.get(sent) {
-                let began = if sent == 0 { 0 } else { self.repeats[sent - 1] };
-                (now + after - began, server, sent + 1)
+                (now_ms + Self::PAUSE_MS, server, 0)
+            } else if let Some(due_after) = self.retransmissions_ms.get(syns_sent) {
+                let elapsed = if syns_sent == 0 {
+                    0
+                } else {
+                    self.retransmissions_ms[syns_sent - 1]
+                };
+                (now_ms + due_after - elapsed, server, syns_sent + 1)
             } else {
-                let began = self.repeats.last().copied().unwrap_or(0);
-                (now + Self::GIVE_UP_MS - began, server, sent + 1)
+                let elapsed = self.retransmissions_ms.last().copied().unwrap_or(0);
+                (now_ms + Self::GIVE_UP_MS - elapsed, server, syns_sent + 1)
             };
         }
     }
 
-    /// Returns the time between the server's death and its ejection in milliseconds, with one observation per `period`.
-    fn ejected_after(mut self, died: u64, period: u64) -> Option<u64> {
-        (0..died + 20_000).find_map(|now| {
-            self.millisecond(now, now >= died);
-            if now % period != 0 {
+    /// Returns the time between the server's death and its ejection in milliseconds, with one observation per
+    /// `period_ms`.
+    fn ejected_after(mut self, died_ms: u64, period_ms: u64) -> Option<u64> {
+        (0..died_ms + 20_000).find_map(|now_ms| {
+            self.advance_one_ms(now_ms, now_ms >= died_ms);
+            if now_ms % period_ms != 0 {
                 return None;
             }
             let names = ["a", "b", "c"];
             let samples: Vec<(&str, Sample)> = names.into_iter().zip(self.samples).collect();
-            let at = Duration::from_millis(now);
-            let changes = self.outliers.observe("web", 50, &samples, at);
-            let turn = changes.first()?;
-            assert!(now >= died && turn.server == "b", "{now}: {turn:?}");
-            Some(now - died)
+            let observed_at = Duration::from_millis(now_ms);
+            let changes = self.outliers.observe("web", 50, &samples, observed_at);
+            let change = changes.first()?;
+            assert!(
+                now_ms >= died_ms && change.server == "b",
+                "{now_ms}: {change:?}"
+            );
+            Some(now_ms - died_ms)
         })
     }
 }
@@ -209,31 +226,34 @@ const RETRANSMISSIONS_MS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
 
 #[test]
 fn dead_server_is_ejected_within_five_seconds() {
-    let mut worst = 0;
-    for repeats in RETRANSMISSIONS_MS {
+    let mut slowest_ms = 0;
+    for retransmissions_ms in RETRANSMISSIONS_MS {
         for clients in [1, 2, 6, 40] {
-            for period in [250, 1000] {
-                for died in (5000..6050).step_by(50) {
-                    let clients_of_dead = Clients::new(clients, repeats);
-                    let after = clients_of_dead.ejected_after(died, period);
-                    let after = after.unwrap_or(u64::MAX);
+            for period_ms in [250, 1000] {
+                for died_ms in (5000..6050).step_by(50) {
+                    let simulated_clients = Clients::new(clients, retransmissions_ms);
+                    let ejected_after_ms = simulated_clients.ejected_after(died_ms, period_ms);
+                    let ejected_after_ms = ejected_after_ms.unwrap_or(u64::MAX);
                     assert!(
-                        after <= 5000,
-                        "{clients} clients, observed every {period}, dead at {died}: {after}"
+                        ejected_after_ms <= 5000,
+                        "{clients} clients, observed every {period_ms}, dead at {died_ms}: {ejected_after_ms}"
                     );
-                    worst = worst.max(after);
+                    slowest_ms = slowest_ms.max(ejected_after_ms);
                 }
             }
         }
     }
-    assert!(worst > 1500, "no handshake was cut short");
+    assert!(
+        slowest_ms > 1500,
+        "ejections must wait for retransmitted SYNs"
+    );
 }
 
 #[test]
 fn reset_discards_history_of_one_server_in_one_group() {
     let sample = |syns, answered| Sample { syns, answered };
-    // Returns the number of ejections in the third second if the dead server's history is discarded after two seconds.
-    let ejections = |forget: &dyn Fn(&mut Outliers)| {
+    // Returns the number of ejections in the fourth observation if `discard` is called before it.
+    let ejections = |discard: &dyn Fn(&mut Outliers)| {
         let mut outliers = Outliers::default();
         let mut count = 0;
         for second in 0..5 {
@@ -243,7 +263,7 @@ fn reset_discards_history_of_one_server_in_one_group() {
             ];
             let now = Duration::from_secs(second);
             if second == 3 {
-                forget(&mut outliers);
+                discard(&mut outliers);
             }
             if second < 4 {
                 count = outliers.observe("web", 50, &samples, now).len();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::criterion::{Clients, criterion, predefined};
+use super::criterion::{Clients, convert_criterion, predefined};
 use super::line::Line;
 use crate::Environment;
 use crate::layer7::Condition;
@@ -23,13 +23,13 @@ pub(super) enum Meaning {
 const NOT_COMBINABLE: &str = "one route cannot express all of its conditions together";
 
 /// Maximum number of routes for one rule.
-const MAX_ROUTES: usize = 256;
+const ROUTES_MAX: usize = 256;
 
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Acls {
-    /// The lines of each ACL by its name; they are alternatives.
-    named: HashMap<String, Vec<(Position, Vec<String>)>>,
+    /// Lines of each ACL by its name; the lines of one ACL are alternatives.
+    by_name: HashMap<String, Vec<(Position, Vec<String>)>>,
 }
 
 impl Acls {
@@ -38,7 +38,7 @@ impl Acls {
         for line in lines.iter().filter(|line| line.keyword() == "acl") {
             match line.word(1) {
                 Some(name) if line.words.len() > 2 => {
-                    let alternatives = acls.named.entry(name.to_owned()).or_default();
+                    let alternatives = acls.by_name.entry(name.to_owned()).or_default();
                     alternatives.push((line.position, with_files(environment, &line.words[2..])));
                 }
                 _ => line.reject(notes, "haproxy requires a name and a criterion"),
@@ -48,10 +48,10 @@ impl Acls {
     }
 
     /// Returns the positions of the ACLs that a condition uses.
-    pub(super) fn lines_of(&self, words: &[String]) -> Vec<Position> {
+    pub(super) fn positions_of(&self, words: &[String]) -> Vec<Position> {
         let mut positions = Vec::new();
         for word in words {
-            let lines = self.named.get(word.trim_start_matches('!'));
+            let lines = self.by_name.get(word.trim_start_matches('!'));
             positions.extend(lines.into_iter().flatten().map(|(position, _)| *position));
         }
         positions
@@ -59,17 +59,17 @@ impl Acls {
 
     /// Returns the criterion of an ACL; `None` unless it has exactly one line.
     pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
-        match self.named.get(name)?.as_slice() {
+        match self.by_name.get(name)?.as_slice() {
             [(_, words)] => Some(words),
             _ => None,
         }
     }
 
     /// Returns the words of a condition, and those of the ACLs that it uses.
-    pub(super) fn text_of(&self, words: &[String]) -> Vec<String> {
+    pub(super) fn all_words(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();
         for word in words {
-            let lines = self.named.get(word.trim_start_matches('!'));
+            let lines = self.by_name.get(word.trim_start_matches('!'));
             all.extend(
                 lines
                     .into_iter()
@@ -82,16 +82,19 @@ impl Acls {
 
     /// Returns every `acl` line.
     pub(super) fn all(&self) -> impl Iterator<Item = Position> {
-        self.named.values().flatten().map(|(position, _)| *position)
+        self.by_name
+            .values()
+            .flatten()
+            .map(|(position, _)| *position)
     }
 
-    /// Converts `if …` or `unless …` for these clients. Without words, the result is `Always`.
+    /// Converts `if …` or `unless …` for these clients. Without words, the meaning is `Always`.
     pub(super) fn condition(&self, words: &[String], clients: Clients<'_>) -> Meaning {
-        let Some((word, rest)) = words.split_first() else {
+        let Some((word, term_words)) = words.split_first() else {
             return Meaning::Always;
         };
-        let meaning = match terms(rest) {
-            Some(alternatives) => self.any(&alternatives, clients),
+        let meaning = match parse_terms(term_words) {
+            Some(alternatives) => self.meaning_of_any(&alternatives, clients),
             None => Meaning::Unsupported("the closing brace is missing".to_owned()),
         };
         match word.as_str() {
@@ -101,27 +104,28 @@ impl Acls {
         }
     }
 
-    /// Like [`Self::condition`], for a rule that keeps clients out: terms that routes do not support are removed, so
+    /// Returns the meaning of a condition of a rule that keeps clients out. Omits terms that routes do not support, so
     /// that the rule applies to at least the same requests.
     pub(super) fn at_least(&self, words: &[String], clients: Clients<'_>) -> Meaning {
-        let Some((word, rest)) = words.split_first() else {
+        let Some((word, term_words)) = words.split_first() else {
             return Meaning::Always;
         };
-        let Some(alternatives) = terms(rest).filter(|_| word == "if") else {
+        let Some(alternatives) = parse_terms(term_words).filter(|_| word == "if") else {
             return Meaning::Always;
         };
-        let supported = |term: &Term| !matches!(self.term(term, clients), Meaning::Unsupported(_));
+        let is_supported =
+            |term: &Term| !matches!(self.term(term, clients), Meaning::Unsupported(_));
         let alternatives: Vec<Vec<Term>> = alternatives
             .into_iter()
-            .map(|terms| terms.into_iter().filter(supported).collect())
+            .map(|terms| terms.into_iter().filter(is_supported).collect())
             .collect();
-        match self.any(&alternatives, clients) {
+        match self.meaning_of_any(&alternatives, clients) {
             Meaning::Unsupported(_) => Meaning::Always,
             meaning => meaning,
         }
     }
 
-    /// Like [`Self::condition`], except for requests to which one of the other conditions applies.
+    /// Returns the meaning of a condition, except for requests to which one of the other conditions applies.
     pub(super) fn except(
         &self,
         words: &[String],
@@ -135,54 +139,54 @@ impl Acls {
         meaning
     }
 
-    fn any(&self, alternatives: &[Vec<Term>], clients: Clients<'_>) -> Meaning {
-        let mut found = Vec::new();
-        let mut all = Vec::new();
+    fn meaning_of_any(&self, alternatives: &[Vec<Term>], clients: Clients<'_>) -> Meaning {
+        let mut conditions = Vec::new();
+        let mut meanings = Vec::new();
         for terms in alternatives {
-            all.push(self.all_terms(terms, clients));
+            meanings.push(self.meaning_of_all(terms, clients));
         }
-        for meaning in all {
+        for meaning in meanings {
             match meaning {
                 Meaning::Always => return Meaning::Always,
                 Meaning::Never => {}
-                Meaning::AnyOf(more) => found.extend(more),
+                Meaning::AnyOf(more) => conditions.extend(more),
                 unsupported @ Meaning::Unsupported(_) => return unsupported,
             }
         }
-        any_of(found)
+        any_of(conditions)
     }
 
-    fn all_terms(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
+    fn meaning_of_all(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
         let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, clients)).collect();
         all_of(&meanings)
     }
 
     fn term(&self, term: &Term, clients: Clients<'_>) -> Meaning {
-        let meaning = match &term.what {
-            TermKind::Anonymous(words) => criterion(words, clients),
-            TermKind::Named(name) => match (self.named.get(name), predefined(name)) {
+        let meaning = match &term.kind {
+            TermKind::Anonymous(words) => convert_criterion(words, clients),
+            TermKind::Named(name) => match (self.by_name.get(name), predefined(name)) {
                 (Some(lines), _) => {
-                    let mut found = Vec::new();
-                    let mut always = false;
+                    let mut conditions = Vec::new();
+                    let mut is_always = false;
                     for (_, words) in lines {
-                        match criterion(words, clients) {
-                            Meaning::Always => always = true,
+                        match convert_criterion(words, clients) {
+                            Meaning::Always => is_always = true,
                             Meaning::Never => {}
-                            Meaning::AnyOf(more) => found.extend(more),
+                            Meaning::AnyOf(more) => conditions.extend(more),
                             unsupported @ Meaning::Unsupported(_) => return unsupported,
                         }
                     }
-                    if always {
+                    if is_always {
                         Meaning::Always
                     } else {
-                        any_of(found)
+                        any_of(conditions)
                     }
                 }
                 (None, Some(meaning)) => meaning,
                 (None, None) => Meaning::Unsupported(format!("no such acl: {name}")),
             },
         };
-        if term.negated {
+        if term.is_negated {
             negate(meaning)
         } else {
             meaning
@@ -190,9 +194,9 @@ impl Acls {
     }
 }
 
-/// Replaces `-f FILE` by the values in the file, one per line; `-f` remains if the file cannot be read.
+/// Replaces `-f FILE` with the values in the file, one per line; `-f` remains if the file cannot be read.
 fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut expanded = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let file = match word.as_str() {
@@ -207,43 +211,45 @@ fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
                 words.next();
                 let lines = text.lines().map(str::trim);
                 let values = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-                all.extend(values.map(str::to_owned));
+                expanded.extend(values.map(str::to_owned));
             }
-            None => all.push(word.clone()),
+            None => expanded.push(word.clone()),
         }
     }
-    all
+    expanded
 }
 
-/// Returns the condition that any of these applies.
-pub(super) fn any_of(found: Vec<Condition>) -> Meaning {
-    if found.is_empty() {
+/// Returns the condition that at least one of these applies.
+pub(super) fn any_of(conditions: Vec<Condition>) -> Meaning {
+    if conditions.is_empty() {
         Meaning::Never
-    } else if found.len() > MAX_ROUTES {
-        Meaning::Unsupported(format!("it requires more than {MAX_ROUTES} routes"))
+    } else if conditions.len() > ROUTES_MAX {
+        Meaning::Unsupported(format!("it requires more than {ROUTES_MAX} routes"))
     } else {
-        Meaning::AnyOf(found)
+        Meaning::AnyOf(conditions)
     }
 }
 
 /// Returns the condition that all of these apply.
 fn all_of(meanings: &[Meaning]) -> Meaning {
-    // If one of them never applies, the others do not need to be supported.
+    // If one condition never applies, the others do not need to be supported.
     if meanings.contains(&Meaning::Never) {
         return Meaning::Never;
     }
-    let mut so_far = vec![Condition::default()];
+    let mut combined = vec![Condition::default()];
     let mut has_conditions = false;
     for meaning in meanings {
         match meaning {
             Meaning::Always | Meaning::Never => {}
             Meaning::AnyOf(more) => {
                 has_conditions = true;
-                let pairs = so_far.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
+                let pairs = combined
+                    .iter()
+                    .flat_map(|a| more.iter().map(move |b| (a, b)));
                 let pairs = pairs.filter(|(a, b)| !a.excludes(b));
                 let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-                match all.filter(|all| all.len() <= MAX_ROUTES) {
-                    Some(all) => so_far = all,
+                match all.filter(|all| all.len() <= ROUTES_MAX) {
+                    Some(all) => combined = all,
                     None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
                 }
             }
@@ -251,7 +257,7 @@ fn all_of(meanings: &[Meaning]) -> Meaning {
         }
     }
     if has_conditions {
-        any_of(so_far)
+        any_of(combined)
     } else {
         Meaning::Always
     }
@@ -259,19 +265,19 @@ fn all_of(meanings: &[Meaning]) -> Meaning {
 
 /// Returns the condition that none of these applies.
 fn none_of(conditions: &[Condition]) -> Meaning {
-    let mut so_far = vec![Condition::default()];
+    let mut combined = vec![Condition::default()];
     for condition in conditions {
         let negated = condition.negated();
-        let pairs = so_far
+        let pairs = combined
             .iter()
             .flat_map(|a| negated.iter().map(move |b| (a, b)));
         let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
-        match both.filter(|both| both.len() <= MAX_ROUTES) {
-            Some(both) => so_far = both,
+        match both.filter(|both| both.len() <= ROUTES_MAX) {
+            Some(both) => combined = both,
             None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
         }
     }
-    any_of(so_far)
+    any_of(combined)
 }
 
 fn negate(meaning: Meaning) -> Meaning {
@@ -284,8 +290,8 @@ fn negate(meaning: Meaning) -> Meaning {
 }
 
 struct Term {
-    negated: bool,
-    what: TermKind,
+    is_negated: bool,
+    kind: TermKind,
 }
 
 enum TermKind {
@@ -295,23 +301,23 @@ enum TermKind {
 
 /// Returns the alternatives of a condition, each a list of terms that must all match; `None` = a closing brace or a
 /// term is missing.
-fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
+fn parse_terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
     let mut alternatives = vec![Vec::new()];
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut word = word.as_str();
-        let mut negated = false;
+        let mut is_negated = false;
         loop {
-            if let Some(rest) = word.strip_prefix('!') {
-                negated = !negated;
-                word = rest;
+            if let Some(tail) = word.strip_prefix('!') {
+                is_negated = !is_negated;
+                word = tail;
             }
             if !word.is_empty() {
                 break;
             }
             word = words.next()?;
         }
-        let what = match word {
+        let kind = match word {
             "or" | "||" => {
                 alternatives.push(Vec::new());
                 continue;
@@ -328,7 +334,7 @@ fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
             }
             name => TermKind::Named(name.to_owned()),
         };
-        alternatives.last_mut()?.push(Term { negated, what });
+        alternatives.last_mut()?.push(Term { is_negated, kind });
     }
     alternatives
         .iter()

@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use super::bind::absolute;
+use super::bind::absolute_path;
 use super::line::Line;
 use super::rule::condition;
 use super::section::{File, Proxy};
 use crate::note::{Notes, Position};
 
-/// A variable that one rule without a condition sets, and the lines that use it.
+/// A variable that exactly one rule sets, without a condition, and the lines that use the variable.
 #[derive(Debug)]
 pub(super) struct Variable {
     set_by: Position,
@@ -24,14 +24,14 @@ pub(super) type Variables = HashMap<String, Variable>;
 pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
     let store = std::mem::take(&mut file.certificates);
     let bases = [
-        ("crt", base(file, "crt-base")),
-        ("ca-file", base(file, "ca-base")),
+        ("crt", base_directory(file, "crt-base")),
+        ("ca-file", base_directory(file, "ca-base")),
         ("crt-list", None),
     ];
     join_sockets(&mut file.proxies, notes);
-    let mut variables = set_once(&file.proxies);
+    let mut variables = constant_variables(&file.proxies);
     for proxy in &mut file.proxies {
-        let captures = captures(proxy);
+        let captures = captured_expressions(proxy);
         for line in proxy.lines.iter_mut().chain(&mut proxy.defaults) {
             match line.keyword() {
                 "bind" | "server" | "default-server" | "server-template" => {
@@ -48,7 +48,7 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
     variables
 }
 
-/// Replaces Unix sockets between sections of the file by ports on the loopback interface.
+/// Replaces Unix sockets between sections of the file with ports on the loopback interface.
 fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     const FIRST_PORT: u16 = 21_000;
     let is_socket = |word: &str| {
@@ -56,89 +56,96 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
             .iter()
             .any(|kind| word.starts_with(kind))
     };
-    let plain = |word: &str| word.trim_start_matches("unix@").to_owned();
-    let of = |keyword: &str, at: usize| -> Vec<String> {
+    let socket_path = |word: &str| word.trim_start_matches("unix@").to_owned();
+    let sockets_of = |keyword: &str, index: usize| -> Vec<String> {
         let lines = proxies.iter().flat_map(|proxy| &proxy.lines);
         let lines = lines.filter(|line| line.keyword() == keyword);
         lines
-            .filter_map(|line| line.word(at).filter(|word| is_socket(word)).map(plain))
+            .filter_map(|line| {
+                line.word(index)
+                    .filter(|word| is_socket(word))
+                    .map(socket_path)
+            })
             .collect()
     };
-    let (binds, servers) = (of("bind", 1), of("server", 2));
-    let taken: Vec<String> = proxies
+    let (binds, servers) = (sockets_of("bind", 1), sockets_of("server", 2));
+    let words: Vec<String> = proxies
         .iter()
         .flat_map(|proxy| proxy.lines.iter().flat_map(|line| line.words.clone()))
         .collect();
     let is_free = |port: &u16| {
-        let end = format!(":{port}");
-        !taken.iter().any(|word| word.ends_with(&end))
+        let suffix = format!(":{port}");
+        !words.iter().any(|word| word.ends_with(&suffix))
     };
     let mut ports = (FIRST_PORT..).filter(is_free);
-    let mut joined: HashMap<String, String> = HashMap::new();
+    let mut addresses: HashMap<String, String> = HashMap::new();
     for socket in binds.into_iter().filter(|socket| servers.contains(socket)) {
         if let Some(port) = ports.next() {
-            joined
+            addresses
                 .entry(socket)
                 .or_insert_with(|| format!("127.0.0.1:{port}"));
         }
     }
     for line in proxies.iter_mut().flat_map(|proxy| &mut proxy.lines) {
-        let at = match line.keyword() {
+        let index = match line.keyword() {
             "bind" => 1,
             "server" => 2,
             _ => continue,
         };
-        let Some(word) = line.words.get(at).cloned() else {
+        let Some(word) = line.words.get(index).cloned() else {
             continue;
         };
-        let Some(address) = joined.get(&plain(&word)) else {
+        let Some(address) = addresses.get(&socket_path(&word)) else {
             continue;
         };
-        line.words[at].clone_from(address);
-        let why =
-            format!("{word} was replaced by {address}, which all processes on this host can reach");
-        // Abstract sockets have no permissions either.
-        match word.starts_with("abns@") || at == 2 {
+        line.words[index].clone_from(address);
+        let why = format!(
+            "{word} was replaced with {address}, which all processes on this host can reach"
+        );
+        // Any process can connect to an abstract socket too.
+        match word.starts_with("abns@") || index == 2 {
             true => notes.remark(line.position, why),
             false => notes.add(line.position, why),
         }
     }
 }
 
-/// Directory that relative paths are relative to if the file sets no other.
+/// Directory of relative paths if the file sets none.
 const DIRECTORY: &str = "/etc/haproxy";
 
-/// Returns the value of `crt-base` or `ca-base`.
-fn base(file: &File, keyword: &str) -> Option<String> {
+/// Returns the value of `crt-base` or `ca-base`; `None` = not set.
+fn base_directory(file: &File, keyword: &str) -> Option<String> {
     let mut lines = file.global.iter().rev();
     let line = lines.find(|line| line.keyword() == keyword);
     line.and_then(|line| line.word(1)).map(str::to_owned)
 }
 
-/// Returns the directory that relative certificate paths are relative to.
+/// Returns the directory of relative certificate paths.
 pub(super) fn certificate_directory(file: &File) -> String {
-    base(file, "crt-base").unwrap_or_else(|| DIRECTORY.to_owned())
+    base_directory(file, "crt-base").unwrap_or_else(|| DIRECTORY.to_owned())
 }
 
-/// Replaces `crt @STORE/ALIAS` by the file.
+/// Replaces `crt @STORE/ALIAS` with the path of the file.
 fn replace_stored(line: &mut Line, store: &HashMap<String, String>) {
-    for at in 1..line.words.len() {
-        if line.words[at - 1] == "crt"
-            && let Some(path) = store.get(&line.words[at])
+    for index in 1..line.words.len() {
+        if line.words[index - 1] == "crt"
+            && let Some(path) = store.get(&line.words[index])
         {
-            line.words[at].clone_from(path);
+            line.words[index].clone_from(path);
         }
     }
 }
 
 /// Adds the directory to relative paths of certificates.
 fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut Notes) {
-    for at in 1..line.words.len() {
-        let base = bases.iter().find(|(word, _)| line.words[at - 1] == *word);
+    for index in 1..line.words.len() {
+        let base = bases
+            .iter()
+            .find(|(word, _)| line.words[index - 1] == *word);
         let Some((_, base)) = base else {
             continue;
         };
-        let path = &line.words[at];
+        let path = &line.words[index];
         if path.starts_with(['/', '@']) {
             continue;
         }
@@ -146,12 +153,12 @@ fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut
             let why = format!("{path} is a relative path, taken as relative to {DIRECTORY}");
             notes.add(line.position, why);
         }
-        line.words[at] = absolute(path, base.as_deref().unwrap_or(DIRECTORY));
+        line.words[index] = absolute_path(path, base.as_deref().unwrap_or(DIRECTORY));
     }
 }
 
 /// Returns what `capture request header NAME len N` and `http-request capture` capture, as expressions, in order.
-fn captures(proxy: &Proxy) -> Vec<String> {
+fn captured_expressions(proxy: &Proxy) -> Vec<String> {
     let lines = proxy.lines.iter();
     lines
         .filter_map(|line| match line.words.as_slice() {
@@ -169,8 +176,8 @@ fn captures(proxy: &Proxy) -> Vec<String> {
 }
 
 fn replace_captures(line: &mut Line, captures: &[String]) {
-    for (at, expression) in captures.iter().enumerate() {
-        let reference = format!("capture.req.hdr({at})");
+    for (index, expression) in captures.iter().enumerate() {
+        let reference = format!("capture.req.hdr({index})");
         for word in &mut line.words {
             if word.contains(&reference) {
                 *word = word.replace(&reference, expression);
@@ -181,8 +188,8 @@ fn replace_captures(line: &mut Line, captures: &[String]) {
 }
 
 /// Returns the variables that exactly one rule of the file sets, without a condition.
-fn set_once(proxies: &[Proxy]) -> Variables {
-    let mut found: HashMap<String, Option<Variable>> = HashMap::new();
+fn constant_variables(proxies: &[Proxy]) -> Variables {
+    let mut variables: HashMap<String, Option<Variable>> = HashMap::new();
     for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
         let Some((name, expression, has_condition)) = assignment(line) else {
             continue;
@@ -192,11 +199,11 @@ fn set_once(proxies: &[Proxy]) -> Variables {
             expression,
             used_by: Vec::new(),
         };
-        let is_first = !found.contains_key(&name);
-        found.insert(name, Some(variable).filter(|_| is_first && !has_condition));
+        let is_first = !variables.contains_key(&name);
+        variables.insert(name, Some(variable).filter(|_| is_first && !has_condition));
     }
-    let found = found.into_iter();
-    found
+    let variables = variables.into_iter();
+    variables
         .filter_map(|(name, variable)| Some((name, variable?)))
         .collect()
 }
@@ -207,8 +214,8 @@ fn assignment(line: &Line) -> Option<(String, String, bool)> {
         return None;
     }
     let name = line.word(1)?.strip_prefix("set-var(")?.strip_suffix(')')?;
-    let (what, words) = condition(line.arguments());
-    let [_, expression] = what else {
+    let (action, words) = condition(line.arguments());
+    let [_, expression] = action else {
         return None;
     };
     Some((name.to_owned(), expression.clone(), !words.is_empty()))
@@ -230,7 +237,7 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
     }
 }
 
-/// Adds notes about the rules that set variables: such a rule is lost if a rule that uses its variable is.
+/// Adds notes about the rules that set variables: such a rule is lost if a rule that uses its variable is lost.
 pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
     for variable in variables.values() {
         let position = variable.set_by;
@@ -247,6 +254,6 @@ pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
 }
 
 /// Returns whether the line sets one of the variables.
-pub(super) fn sets(variables: &Variables, position: Position) -> bool {
+pub(super) fn sets_variable(variables: &Variables, position: Position) -> bool {
     variables.values().any(|it| it.set_by == position)
 }

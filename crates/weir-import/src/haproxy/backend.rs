@@ -4,7 +4,7 @@ use super::check::Checks;
 use super::line::Line;
 use super::section::Proxy;
 use super::server::{self, Options};
-use super::{Context, time};
+use super::{Context, parse_time};
 use crate::document::{Entry, Item, Value};
 use crate::layer7::{self, Upstream};
 use crate::note::{Notes, Position};
@@ -12,22 +12,23 @@ use crate::probe::Probe;
 use crate::time::format_millis;
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
+/// Writes the pool of a section.
 pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let checks = Checks::read(context, proxy, notes);
-    let mut shared = Options::default();
+    let mut default_options = Options::default();
     for line in proxy.defaults.iter().chain(&proxy.lines) {
         if line.keyword() == "default-server" {
             context.mark_used(line);
-            shared.read(&line.words[1..], line, notes);
+            default_options.read(&line.words[1..], line, notes);
         }
     }
     let mut servers = Vec::new();
     let mut tls = None;
     let mut proxy_version = None;
     let mut http2: Option<Position> = None;
-    let mut slow = None;
+    let mut slow_start = None;
     let mut shutdown: Option<Position> = None;
-    let mut names = Vec::new();
+    let mut dns_entries = Vec::new();
     let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
         match line.keyword() {
@@ -36,37 +37,46 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 if line.keyword() == "server-template"
                     || line.word(2).is_some_and(server::is_name) =>
             {
-                let found = match line.keyword() {
-                    "server" => named(context, line, (2, 3), &shared, &checks, proxy, notes),
-                    _ => template(context, line, &shared, &checks, proxy, notes),
+                let converted = match line.keyword() {
+                    "server" => convert_dns_servers(
+                        context,
+                        line,
+                        (2, 3),
+                        &default_options,
+                        &checks,
+                        proxy,
+                        notes,
+                    ),
+                    _ => convert_template(context, line, &default_options, &checks, proxy, notes),
                 };
-                let Some((named, options)) = found else {
+                let Some((dns_servers, options)) = converted else {
                     continue;
                 };
-                keep_pool_settings(&mut proxy_version, &mut slow, &options, line, notes);
+                keep_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
                 keep_tls(&mut tls, options.tls, line, notes);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
-                names.push(named.item);
+                dns_entries.push(dns_servers.item);
                 match &probes {
-                    Some(first) if *first != named.probes => notes.add(
+                    Some(first) if *first != dns_servers.probes => notes.add(
                         line.position,
                         "its check is not imported: all servers from DNS have the checks of the pool's first name",
                     ),
                     Some(_) => {}
-                    None => probes = Some(named.probes),
+                    None => probes = Some(dns_servers.probes),
                 }
             }
             "server" => {
-                let found = server::server(context, line, &shared, &checks, proxy, notes);
-                let Some((server, options)) = found else {
+                let converted =
+                    server::convert_server(context, line, &default_options, &checks, proxy, notes);
+                let Some((server, options)) = converted else {
                     continue;
                 };
                 context.mark_used(line);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
                 add_server(&mut servers, server);
-                keep_pool_settings(&mut proxy_version, &mut slow, &options, line, notes);
+                keep_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
                 keep_tls(&mut tls, options.tls, line, notes);
             }
             "use-server" if !proxy.is_http() => {
@@ -83,9 +93,9 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         }
     }
     let mut entries = Vec::new();
-    entries.extend(backups(context, proxy, &mut servers, notes));
-    entries.extend(crate::layer7::servers_dns(names));
-    if let Some((millis, position)) = slow {
+    entries.extend(sorry_entry(context, proxy, &mut servers, notes));
+    entries.extend(crate::layer7::servers_dns(dns_entries));
+    if let Some((millis, position)) = slow_start {
         entries.push(Entry::new("slow_start", format_millis(millis), position));
         servers.iter_mut().for_each(refine_weight);
     }
@@ -99,10 +109,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         );
         entries.push(Entry::new("on_remove", "reset", position));
     }
-    scheduler(context, &mut entries, proxy, notes);
+    push_scheduler(context, &mut entries, proxy, notes);
     if let Some(line) = proxy.last(&["timeout", "queue"]) {
         context.mark_used(line);
-        match line.word(2).and_then(time) {
+        match line.word(2).and_then(parse_time) {
             Some(millis) => entries.push(Entry::new(
                 "queue_timeout",
                 format_millis(millis),
@@ -111,7 +121,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
             None => line.reject(notes, "haproxy requires a time"),
         }
     }
-    sticky(context, &mut entries, proxy, notes);
+    push_sticky(context, &mut entries, proxy, notes);
     if let Some((version, position)) = proxy_version.flatten() {
         // Servers that expect the PROXY protocol do not work without it.
         entries.push(Entry::new("proxy_protocol", version, position).essential());
@@ -131,10 +141,10 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
         // A `listen` without servers only has rules.
         return;
     }
-    let name = context.writer.names.take(&proxy.name);
+    let name = context.writer.names.claim(&proxy.name);
     context.pools.insert(proxy.name.clone(), name.clone());
-    context.writer.pool(layer7::Pool {
-        from: proxy.position,
+    context.writer.write_pool(layer7::Pool {
+        position: proxy.position,
         name,
         entries,
         servers,
@@ -143,9 +153,9 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     });
 }
 
-/// Returns `sorry` for the second backup server. Without `option allbackups`, haproxy uses only the first backup server
-/// that is up, while Weir distributes requests over all of them.
-fn backups(
+/// Removes the second backup server and returns it as `sorry`. Without `option allbackups`, haproxy uses only the first
+/// backup server that is up, while Weir distributes requests over all backup servers.
+fn sorry_entry(
     context: &mut Context<'_>,
     proxy: &Proxy,
     servers: &mut Vec<Upstream>,
@@ -156,16 +166,16 @@ fn backups(
         return None;
     }
     let is_backup = |server: &Upstream| server.entries.iter().any(|it| it.key == "backup");
-    let all: Vec<usize> = (0..servers.len())
-        .filter(|at| is_backup(&servers[*at]))
+    let backup_indices: Vec<usize> = (0..servers.len())
+        .filter(|index| is_backup(&servers[*index]))
         .collect();
-    let [_, second, further @ ..] = all.as_slice() else {
+    let [_, second, further @ ..] = backup_indices.as_slice() else {
         return None;
     };
     if !further.is_empty() {
-        for at in further {
+        for index in further {
             let why = "haproxy uses only the first backup server that is up; Weir uses all of them together";
-            notes.add(servers[*at].from, why);
+            notes.add(servers[*index].position, why);
         }
         return None;
     }
@@ -176,18 +186,21 @@ fn backups(
     if !server.probes.is_empty() {
         let name = |probe: &Probe| {
             let name = context.writer.check(&proxy.name, probe);
-            Item::new(name, Some(probe.from))
+            Item::new(name, Some(probe.position))
         };
         let names: Vec<Item> = server.probes.iter().map(name).collect();
-        server.entries.push(Entry::new("check", names, server.from));
+        server
+            .entries
+            .push(Entry::new("check", names, server.position));
     }
     let why =
         "the second backup server is imported as `sorry`, which is used if the first one is down";
-    notes.remark(server.from, why);
-    Some(Entry::new("sorry", server.entries, server.from))
+    notes.remark(server.position, why);
+    Some(Entry::new("sorry", server.entries, server.position))
 }
 
-/// Returns line and value of `http-request set-header Host www.example` without a condition: `host` of the pool.
+/// Returns the line and the value of `http-request set-header Host www.example` without a condition, which becomes
+/// `host` of the pool.
 pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     let mut lines = proxy.lines.iter().rev();
     lines.find_map(|line| match line.words.as_slice() {
@@ -214,7 +227,7 @@ fn refine_weight(server: &mut Upstream) {
     }
 }
 
-/// Adds a server. If haproxy lists an equal server several times, the weights and the limits are added up.
+/// Adds a server. If the file lists an equal server several times, the weights and the limits are added up.
 fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
     let number = |server: &Upstream, key: &str| {
         let mut entries = server.entries.iter();
@@ -223,48 +236,52 @@ fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
             _ => None,
         })
     };
-    let others = |server: &Upstream| -> Vec<Entry> {
+    let other_keys = |server: &Upstream| -> Vec<Entry> {
         let mut entries = server.entries.clone();
         entries.retain(|entry| !matches!(entry.key, "weight" | "max_connections"));
         entries
     };
-    let is_equal = |known: &&mut Upstream| {
-        known.probes == server.probes
-            && others(known) == others(&server)
-            && number(known, "max_connections").is_some()
+    let is_equal = |existing: &&mut Upstream| {
+        existing.probes == server.probes
+            && other_keys(existing) == other_keys(&server)
+            && number(existing, "max_connections").is_some()
                 == number(&server, "max_connections").is_some()
     };
-    let Some(known) = servers.iter_mut().find(is_equal) else {
+    let Some(existing) = servers.iter_mut().find(is_equal) else {
         servers.push(server);
         return;
     };
-    let mut entries = others(known);
-    let weight = number(known, "weight").unwrap_or(1) + number(&server, "weight").unwrap_or(1);
-    entries.push(Entry::new("weight", weight, server.from));
-    if let (Some(one), Some(other)) = (
-        number(known, "max_connections"),
+    let mut entries = other_keys(existing);
+    let weight = number(existing, "weight").unwrap_or(1) + number(&server, "weight").unwrap_or(1);
+    entries.push(Entry::new("weight", weight, server.position));
+    if let (Some(existing_limit), Some(limit)) = (
+        number(existing, "max_connections"),
         number(&server, "max_connections"),
     ) {
-        entries.push(Entry::new("max_connections", one + other, server.from));
+        entries.push(Entry::new(
+            "max_connections",
+            existing_limit + limit,
+            server.position,
+        ));
     }
-    known.entries = entries;
+    existing.entries = entries;
 }
 
-/// Servers from DNS: an entry of `servers_dns`.
-struct Named {
+/// Servers from DNS: an entry of `servers_dns`, and the checks.
+struct DnsServers {
     item: Item,
     probes: Vec<Probe>,
 }
 
 /// Converts `server-template web 1-10 _http._tcp.web.example resolvers dns check`.
-fn template(
+fn convert_template(
     context: &mut Context<'_>,
     line: &Line,
-    shared: &Options,
+    default_options: &Options,
     checks: &Checks,
     proxy: &Proxy,
     notes: &mut Notes,
-) -> Option<(Named, Options)> {
+) -> Option<(DnsServers, Options)> {
     if line.word(3).is_none() {
         line.reject(notes, "haproxy requires a prefix, a number and a name");
         return None;
@@ -273,21 +290,21 @@ fn template(
         line.position,
         "the DNS records of the name determine the number of servers",
     );
-    named(context, line, (3, 4), shared, checks, proxy, notes)
+    convert_dns_servers(context, line, (3, 4), default_options, checks, proxy, notes)
 }
 
-/// Converts the servers of a name: the word `at`, with the options from the word `rest` on. `None` = rejected, with a
-/// note.
-fn named(
+/// Converts the servers of a name: the word at `name_index`, with the options from `options_index` on. Adds a note and
+/// returns `None` if the line is invalid.
+fn convert_dns_servers(
     context: &mut Context<'_>,
     line: &Line,
-    (at, rest): (usize, usize),
-    shared: &Options,
+    (name_index, options_index): (usize, usize),
+    default_options: &Options,
     checks: &Checks,
     proxy: &Proxy,
     notes: &mut Notes,
-) -> Option<(Named, Options)> {
-    let address = line.word(at)?;
+) -> Option<(DnsServers, Options)> {
+    let address = line.word(name_index)?;
     let position = line.position;
     let address = ["ipv4@", "ipv6@"]
         .iter()
@@ -315,8 +332,8 @@ fn named(
         line.reject(notes, &format!("{name} is not a valid host name"));
         return None;
     }
-    let mut options = shared.clone();
-    let words: Vec<String> = without(&line.words[rest..], &["init-addr"]);
+    let mut options = default_options.clone();
+    let words: Vec<String> = without_options(&line.words[options_index..], &["init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
     let is_service = name.starts_with('_');
@@ -332,7 +349,7 @@ fn named(
         let servers = context.resolvers.get(name).cloned().unwrap_or_default();
         let servers = servers.into_iter();
         let servers: Vec<Item> = servers
-            .map(|(address, from)| Item::new(address, Some(from)))
+            .map(|(address, position)| Item::new(address, Some(position)))
             .collect();
         if !servers.is_empty() {
             table.push(Entry::new("resolvers", servers, *position));
@@ -342,21 +359,21 @@ fn named(
     let probes = checks.for_server(context, &options, proxy, line, notes);
     options.complete_tls();
     let item = Item::new(table, Some(position));
-    Some((Named { item, probes }, options))
+    Some((DnsServers { item, probes }, options))
 }
 
-/// Returns the words without those options and their values.
-fn without(words: &[String], options: &[&str]) -> Vec<String> {
-    let mut kept = Vec::new();
+/// Returns the words without these options and their values.
+fn without_options(words: &[String], options: &[&str]) -> Vec<String> {
+    let mut remaining = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if options.contains(&word.as_str()) {
             let _ = words.next();
         } else {
-            kept.push(word.clone());
+            remaining.push(word.clone());
         }
     }
-    kept
+    remaining
 }
 
 /// Keeps the TLS settings of the first server for the pool, and adds a note if those of `server` differ.
@@ -374,11 +391,11 @@ fn keep_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, note
 /// The PROXY protocol version for servers, and its line.
 type ProxyVersion = Option<(&'static str, Position)>;
 
-/// Keeps the settings of the first server that haproxy has per server and Weir per pool, and adds notes if those of
-/// `options` differ.
+/// Keeps those settings of the first server that haproxy sets per server and Weir sets per pool, and adds notes if
+/// those of `options` differ.
 fn keep_pool_settings(
     proxy_version: &mut Option<ProxyVersion>,
-    slow: &mut Option<(u64, Position)>,
+    slow_start: &mut Option<(u64, Position)>,
     options: &Options,
     line: &Line,
     notes: &mut Notes,
@@ -392,17 +409,17 @@ fn keep_pool_settings(
         ),
         Some(_) => {}
     }
-    match (*slow, options.slow_start) {
-        (Some((first, _)), Some((own, _))) if first != own => notes.add(
+    match (*slow_start, options.slow_start) {
+        (Some((first, _)), Some((server_time, _))) if first != server_time => notes.add(
             line.position,
             "slowstart is not imported: `slow_start` is set per pool, and an earlier server has a different time",
         ),
-        (None, own) => *slow = own,
+        (None, server_time) => *slow_start = server_time,
         _ => {}
     }
 }
 
-fn scheduler(
+fn push_scheduler(
     context: &mut Context<'_>,
     entries: &mut Vec<Entry>,
     proxy: &Proxy,
@@ -490,12 +507,12 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     if key.starts_with("cookie:") {
         return None;
     }
-    let clients = proxy.last(&["stick-table", "type"])?;
-    if clients.words.iter().any(|word| word == "store") {
+    let table = proxy.last(&["stick-table", "type"])?;
+    if table.words.iter().any(|word| word == "store") {
         return None;
     }
     context.mark_used(line);
-    context.mark_used(clients);
+    context.mark_used(table);
     let why = "imported as the `hash` scheduler: a hash of the text selects the server, not `balance` and a table";
     for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
         context.mark_used(line);
@@ -529,8 +546,13 @@ fn hash_key(expression: &str) -> Option<Option<String>> {
     }))
 }
 
-/// Imports `cookie SRV insert indirect nocache` as `sticky`.
-fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, notes: &mut Notes) {
+/// Adds `sticky` for `cookie SRV insert indirect nocache`.
+fn push_sticky(
+    context: &mut Context<'_>,
+    entries: &mut Vec<Entry>,
+    proxy: &Proxy,
+    notes: &mut Notes,
+) {
     let Some(line) = proxy.last(&["cookie"]) else {
         return;
     };
@@ -538,14 +560,14 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
         return line.reject(notes, "haproxy requires the cookie's name");
     };
     context.mark_used(line);
-    let (mut mode, mut private) = ("", false);
+    let (mut mode, mut is_private) = ("", false);
     let mut attributes = vec!["Path=/".to_owned()];
     let mut words = line.words.iter().skip(2).map(String::as_str);
     while let Some(word) = words.next() {
         match word {
             "insert" | "rewrite" | "prefix" => mode = word,
             "indirect" => {}
-            "nocache" => private = true,
+            "nocache" => is_private = true,
             "httponly" => attributes.push("HttpOnly".to_owned()),
             "secure" => attributes.push("Secure".to_owned()),
             "domain" => attributes.extend(words.next().map(|domain| format!("Domain={domain}"))),
@@ -566,14 +588,14 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
     if mode.is_empty() {
         return line.reject(
             notes,
-            "`mode` of `sticky` is insert, rewrite or prefix; Weir cannot only read a cookie",
+            "`mode` of `sticky` is insert, rewrite or prefix; Weir has no mode that only reads a cookie",
         );
     }
     let mut table = vec![
         Entry::new("cookie", name, line.position).essential(),
         Entry::new("mode", mode, line.position).essential(),
     ];
-    if mode == "insert" && private {
+    if mode == "insert" && is_private {
         table.push(Entry::new("private", true, line.position));
     }
     if mode == "insert" {

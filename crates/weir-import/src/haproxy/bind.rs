@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use crate::Environment;
 use crate::document::{Entry, Item, Value};
-use crate::guard::CERTIFICATES;
+use crate::guard::CERTIFICATE_OPTIONS;
 use crate::note::{Notes, Position};
-use crate::tls_suite::{self, Written};
+use crate::tls_suite::{self, ListText};
 
 use super::line::Line;
 
-/// The result of a frontend's binds, with and without TLS.
+/// Result of a frontend's binds, with and without TLS.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
     listen: Vec<Bind>,
@@ -22,10 +22,10 @@ pub(super) struct Binds {
     lost: Option<(Position, bool)>,
 }
 
-/// What the binds of a file share.
+/// Data that the binds of a file share.
 pub(super) struct Scope<'f> {
     pub(super) environment: &'f dyn Environment,
-    /// Directory that relative paths are relative to.
+    /// Directory of relative paths.
     pub(super) base: &'f str,
     /// Returns whether a frontend listens on this port of 0.0.0.0.
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
@@ -38,15 +38,16 @@ pub(super) struct Scope<'f> {
 /// Lists of cipher suites and groups.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Suites {
-    /// Of TLS 1.2.
-    pub(super) ciphers: Option<Written>,
-    /// Of TLS 1.3.
-    pub(super) ciphersuites: Option<Written>,
-    pub(super) curves: Option<Written>,
+    /// Cipher suites of TLS 1.2.
+    pub(super) ciphers: Option<ListText>,
+    /// Cipher suites of TLS 1.3.
+    pub(super) ciphersuites: Option<ListText>,
+    /// Groups.
+    pub(super) curves: Option<ListText>,
 }
 
 impl Suites {
-    /// Stores the list of an option. Returns false if the option has no list.
+    /// Stores the list of an option. Returns whether the option takes a list of suites or groups.
     pub(super) fn set(&mut self, option: &str, text: String, position: Position) -> bool {
         let list = match option {
             "ciphers" => &mut self.ciphers,
@@ -59,29 +60,33 @@ impl Suites {
     }
 }
 
-/// One address.
+/// An address to listen on.
 #[derive(Clone, Debug)]
 struct Bind {
     address: String,
     position: Position,
     tls: bool,
-    /// Clients use the PROXY protocol.
+    /// Whether clients use the PROXY protocol.
     proxy_protocol: bool,
 }
 
 /// Maximum number of ports of one bind.
-const MAX_PORTS: usize = 256;
+const PORTS_MAX: usize = 256;
 
-/// Certificate directory of a service if the file names no certificate.
-const DIRECTORY: &str = "/etc/weir/certs";
+/// Certificate directory of a service without certificates in the file.
+const DEFAULT_DIRECTORY: &str = "/etc/weir/certs";
 
 impl Binds {
     pub(super) fn is_empty(&self) -> bool {
         self.listen.is_empty()
     }
 
-    /// Returns the addresses with and without TLS and the PROXY protocol: each combination is a service.
-    pub(super) fn of(&self, tls: bool, proxy_protocol: bool) -> Vec<(String, Position)> {
+    /// Returns the addresses with this use of TLS and the PROXY protocol; each combination becomes a service.
+    pub(super) fn addresses_with(
+        &self,
+        tls: bool,
+        proxy_protocol: bool,
+    ) -> Vec<(String, Position)> {
         let is_wanted = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
         let found = self.listen.iter().filter(is_wanted);
         found
@@ -93,12 +98,12 @@ impl Binds {
         let Some(addresses) = line.word(1) else {
             return line.reject(notes, "haproxy requires an address");
         };
-        let has = |option: &str| line.words.iter().skip(2).any(|word| word == option);
-        let (tls, proxy_protocol) = (has("ssl"), has("accept-proxy"));
+        let has_option = |option: &str| line.words.iter().skip(2).any(|word| word == option);
+        let (tls, proxy_protocol) = (has_option("ssl"), has_option("accept-proxy"));
         let count_before = self.listen.len();
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
-            let found = match endpoints(address, scope.environment) {
-                Ok(found) => found,
+            let endpoints = match parse_endpoints(address, scope.environment) {
+                Ok(endpoints) => endpoints,
                 Err(Unusable { why, instead: None }) => {
                     line.reject(notes, &why);
                     continue;
@@ -107,7 +112,7 @@ impl Binds {
                     let instead: Vec<String> = instead.into_iter().flatten().collect();
                     let used = match instead.as_slice() {
                         [first, .., last] => format!("{first} to {last} are used"),
-                        one => format!("{} is used", one.concat()),
+                        names => format!("{} is used", names.concat()),
                     };
                     let why = format!("{why}; {used} instead");
                     notes.add(line.position, why);
@@ -115,16 +120,22 @@ impl Binds {
                 }
             };
             // Without `v6only`, haproxy's socket also accepts IPv4.
-            let both = found.iter().filter_map(|it| it.strip_prefix("[::]:"));
-            let both = both.filter(|port| !has("v6only") && !(scope.is_taken)(port));
-            let both: Vec<String> = both.map(|port| format!("0.0.0.0:{port}")).collect();
-            for address in found.into_iter().chain(both) {
+            let ipv4_ports = endpoints.iter().filter_map(|it| it.strip_prefix("[::]:"));
+            let ipv4_ports =
+                ipv4_ports.filter(|port| !has_option("v6only") && !(scope.is_taken)(port));
+            let ipv4_ports: Vec<String> =
+                ipv4_ports.map(|port| format!("0.0.0.0:{port}")).collect();
+            for address in endpoints.into_iter().chain(ipv4_ports) {
                 if scope.listening.contains(&address) {
                     let why = format!("not imported: an earlier section listens on {address}");
                     notes.add(line.position, why);
                     continue;
                 }
-                if self.listen.iter().all(|known| known.address != address) {
+                if self
+                    .listen
+                    .iter()
+                    .all(|existing| existing.address != address)
+                {
                     self.listen.push(Bind {
                         address,
                         position: line.position,
@@ -137,20 +148,20 @@ impl Binds {
         if self.listen.len() == count_before && self.lost.is_none() {
             self.lost = Some((line.position, tls));
         }
-        self.options(line, scope, notes);
+        self.read_options(line, scope, notes);
     }
 
-    /// Adds an address if there is none, so that the rules can be imported, and certificates if TLS has none. `port`
-    /// returns a free port; `required` is the section if it must have an address.
+    /// Adds an address if there is none, so that the rules can be imported, and a certificate directory if TLS has no
+    /// certificates. `free_port` returns a free port; `required` is the section if it must have an address.
     pub(super) fn complete(
         &mut self,
         required: Option<Position>,
-        port: impl FnOnce() -> u16,
+        free_port: impl FnOnce() -> u16,
         notes: &mut Notes,
     ) {
         let lost = self.lost.or(required.map(|section| (section, false)));
         if let Some((position, tls)) = lost.filter(|_| self.listen.is_empty()) {
-            let address = format!("127.0.0.1:{}", port());
+            let address = format!("127.0.0.1:{}", free_port());
             notes.add(
                 position,
                 format!(
@@ -165,14 +176,14 @@ impl Binds {
                 proxy_protocol: false,
             });
         }
-        let secured = self.listen.iter().find(|bind| bind.tls);
-        if let Some(bind) = secured.filter(|_| self.certificates.is_empty()) {
+        let tls_binds = self.listen.iter().find(|bind| bind.tls);
+        if let Some(bind) = tls_binds.filter(|_| self.certificates.is_empty()) {
             // Without `tls`, the service would use clear text.
             notes.add(
                 bind.position,
-                format!("its certificates are not imported: place them in {DIRECTORY}"),
+                format!("its certificates are not imported: place them in {DEFAULT_DIRECTORY}"),
             );
-            let item = Item::new(DIRECTORY, Some(bind.position));
+            let item = Item::new(DEFAULT_DIRECTORY, Some(bind.position));
             self.certificates.push(item);
         }
     }
@@ -188,11 +199,11 @@ impl Binds {
         if let [only] = self.certificates.as_slice() {
             entry.item = only.clone();
         }
-        let front = std::iter::once(entry).filter(|_| !self.certificates.is_empty());
-        front.chain(self.keys.iter().cloned()).collect()
+        let certificates = std::iter::once(entry).filter(|_| !self.certificates.is_empty());
+        certificates.chain(self.keys.iter().cloned()).collect()
     }
 
-    fn certificate(&mut self, path: &str, position: Position) {
+    fn add_certificate(&mut self, path: &str, position: Position) {
         let item = Item::new(path, Some(position));
         if !self.certificates.contains(&item) {
             self.certificates.push(item);
@@ -200,7 +211,7 @@ impl Binds {
     }
 
     /// Adds the certificates of `crt-list FILE`: one per line, with options in brackets and names.
-    fn list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
+    fn read_crt_list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let text = match scope.environment.read(file) {
             Ok(text) => text,
             Err(why) => {
@@ -211,12 +222,12 @@ impl Binds {
         let lines = text.lines().map(str::trim);
         for entry in lines.filter(|entry| !entry.is_empty() && !entry.starts_with('#')) {
             let path = entry.split([' ', '\t', '[']).next().unwrap_or_default();
-            self.certificate(&absolute(path, scope.base), line.position);
-            let rest = &entry[path.len()..];
-            if rest.contains(['[', '!']) {
+            self.add_certificate(&absolute_path(path, scope.base), line.position);
+            let options_and_names = &entry[path.len()..];
+            if options_and_names.contains(['[', '!']) {
                 let why = format!("{path} in {file}: options and excluded names are not imported");
                 notes.add(line.position, why);
-            } else if !rest.trim().is_empty() {
+            } else if !options_and_names.trim().is_empty() {
                 let why =
                     format!("{path} in {file}: the names in the certificate are used, not these");
                 notes.remark(line.position, why);
@@ -225,9 +236,9 @@ impl Binds {
     }
 
     #[expect(clippy::too_many_lines, reason = "a table of options")]
-    fn options(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
+    fn read_options(&mut self, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let mut words = line.words.iter().skip(2).map(String::as_str);
-        let mut ca = false;
+        let mut has_ca = false;
         let mut suites = scope.suites.clone();
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or("").to_owned();
@@ -238,26 +249,27 @@ impl Binds {
                     if file.starts_with('@') {
                         notes.add(
                             line.position,
-                            "not imported: no crt-store has this certificate; name its file in `certificates`",
+                            "not imported: no crt-store has this certificate; set the path of its file \
+                             in `certificates`",
                         );
                         continue;
                     }
-                    self.certificate(&file, line.position);
+                    self.add_certificate(&file, line.position);
                 }
                 "default-crt" => {
-                    // The first one is for clients without a known name.
+                    // The first certificate is for clients whose server name is unknown.
                     let item = Item::new(value(), Some(line.position));
-                    self.certificates.retain(|known| *known != item);
+                    self.certificates.retain(|existing| *existing != item);
                     self.certificates.insert(0, item);
                 }
                 "crt-list" => {
                     let file = value();
-                    self.list(&file, line, scope, notes);
+                    self.read_crt_list(&file, line, scope, notes);
                 }
-                "strict-sni" => self.key(Entry::new("strict_sni", true, line.position), notes),
+                "strict-sni" => self.add_key(Entry::new("strict_sni", true, line.position), notes),
                 "ssl-min-ver" => match value().strip_prefix("TLSv") {
                     Some(version @ ("1.2" | "1.3")) => {
-                        self.key(Entry::new("minimum", version, line.position), notes);
+                        self.add_key(Entry::new("minimum", version, line.position), notes);
                     }
                     _ => notes.add(
                         line.position,
@@ -265,15 +277,15 @@ impl Binds {
                     ),
                 },
                 "ca-file" => {
-                    ca = true;
-                    self.key(Entry::new("client_ca", value(), line.position), notes);
+                    has_ca = true;
+                    self.add_key(Entry::new("client_ca", value(), line.position), notes);
                 }
                 "verify" => match value().as_str() {
                     "optional" => {
-                        self.key(Entry::new("client_auth", "optional", line.position), notes)
+                        self.add_key(Entry::new("client_auth", "optional", line.position), notes)
                     }
-                    "required" if ca || line.words.iter().any(|word| word == "ca-file") => {
-                        self.key(Entry::new("client_auth", "required", line.position), notes);
+                    "required" if has_ca || line.words.iter().any(|word| word == "ca-file") => {
+                        self.add_key(Entry::new("client_auth", "required", line.position), notes);
                     }
                     "required" => {
                         notes.mark_guard(line.position);
@@ -314,7 +326,7 @@ impl Binds {
                     );
                 }
                 "no-tlsv12" | "force-tlsv13" => {
-                    self.key(Entry::new("minimum", "1.3", line.position), notes);
+                    self.add_key(Entry::new("minimum", "1.3", line.position), notes);
                 }
                 "ssl-max-ver" if line.words.iter().any(|word| word == "TLSv1.3") => {
                     let _ = value();
@@ -347,8 +359,8 @@ impl Binds {
                 }
                 other => {
                     let _ = value();
-                    // It limits who can connect.
-                    if CERTIFICATES.contains(&other) || other == "interface" {
+                    // The option limits which clients can connect.
+                    if CERTIFICATE_OPTIONS.contains(&other) || other == "interface" {
                         notes.mark_guard(line.position);
                     }
                     notes.add(
@@ -359,11 +371,11 @@ impl Binds {
             }
         }
         if line.words.iter().any(|word| word == "ssl") {
-            self.suites(&suites, notes);
+            self.add_suites(&suites, notes);
         }
     }
 
-    fn suites(&mut self, suites: &Suites, notes: &mut Notes) {
+    fn add_suites(&mut self, suites: &Suites, notes: &mut Notes) {
         let is_newest = |entry: &Entry| {
             entry.key == "minimum"
                 && matches!(&entry.item.value, Value::Text(text) if text == "1.3")
@@ -371,17 +383,17 @@ impl Binds {
         let tls13_only = self.keys.iter().any(is_newest);
         let lists = [suites.ciphers.as_ref(), suites.ciphersuites.as_ref()];
         for key in tls_suite::keys(lists, suites.curves.as_ref(), tls13_only, notes) {
-            self.key(key, notes);
+            self.add_key(key, notes);
         }
     }
 
     /// Keeps the first value of each key, and adds a note if a later value differs.
-    fn key(&mut self, entry: Entry, notes: &mut Notes) {
+    fn add_key(&mut self, entry: Entry, notes: &mut Notes) {
         match self.keys.iter().find(|existing| existing.key == entry.key) {
             None => self.keys.push(entry),
             Some(existing) if existing.item == entry.item => {}
             Some(_) => {
-                let position = entry.item.from;
+                let position = entry.item.position;
                 if let Some(position) = position {
                     if matches!(entry.key, "client_ca" | "client_auth") {
                         notes.mark_guard(position);
@@ -397,10 +409,10 @@ impl Binds {
     }
 }
 
-/// Returns the port of the first address.
+/// Returns the port of the first address of a bind; `None` = the address is unusable.
 pub(super) fn first_port(line: &Line, environment: &dyn Environment) -> Option<u16> {
     let address = line.word(1)?.split(',').next()?;
-    let found = endpoints(address, environment).ok()?;
+    let found = parse_endpoints(address, environment).ok()?;
     found.first()?.rsplit(':').next()?.parse().ok()
 }
 
@@ -414,25 +426,25 @@ pub(super) fn has_ipv4_wildcard<'l>(
     let listens = |line: &Line| {
         let mut addresses = line.word(1).unwrap_or_default().split(',');
         addresses.any(|address| {
-            endpoints(address, environment).is_ok_and(|found| found.contains(&wanted))
+            parse_endpoints(address, environment).is_ok_and(|found| found.contains(&wanted))
         })
     };
     lines.any(|line| line.keyword() == "bind" && listens(line))
 }
 
 /// Returns the path, joined to `base` if it is relative.
-pub(super) fn absolute(path: &str, base: &str) -> String {
+pub(super) fn absolute_path(path: &str, base: &str) -> String {
     match path.starts_with(['/', '@']) {
         true => path.to_owned(),
         false => format!("{}/{path}", base.trim_end_matches('/')),
     }
 }
 
-/// Why Weir cannot listen on an address.
+/// Reason why Weir cannot listen on an address.
 #[derive(Debug, PartialEq, Eq)]
 struct Unusable {
     why: String,
-    /// Addresses to listen on instead, so that the rest of the section is imported.
+    /// Addresses to listen on instead, so that the other lines of the section are imported.
     instead: Option<Vec<String>>,
 }
 
@@ -443,7 +455,7 @@ impl From<String> for Unusable {
 }
 
 /// Parses `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
-fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, Unusable> {
+fn parse_endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, Unusable> {
     let (text, family) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
@@ -463,40 +475,40 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, U
         ("" | "*", _) => "0.0.0.0",
         (host, _) => host,
     };
-    let at = |ports: &[String], host: &str| -> Vec<String> {
+    let with_host = |ports: &[String], host: &str| -> Vec<String> {
         let ports = ports.iter();
         match host.contains(':') && !host.contains("${") {
             true => ports.map(|port| format!("[{host}]:{port}")).collect(),
             false => ports.map(|port| format!("{host}:{port}")).collect(),
         }
     };
-    let (ports, is_truncated) = ports_of(ports)?;
+    let (ports, is_truncated) = parse_ports(ports)?;
     // `listen` expands variables.
     let ipv6 = family.unwrap_or_else(|| host.contains(':'));
-    let found = match host.parse::<std::net::IpAddr>() {
-        _ if host.contains("${") => at(&ports, host),
-        Ok(address) => at(&ports, &address.to_string()),
+    let endpoints = match host.parse::<std::net::IpAddr>() {
+        _ if host.contains("${") => with_host(&ports, host),
+        Ok(address) => with_host(&ports, &address.to_string()),
         Err(_) => match environment.address(host, ipv6) {
-            Some(address) => at(&ports, &address.to_string()),
+            Some(address) => with_host(&ports, &address.to_string()),
             None => {
                 return Err(Unusable {
                     why: format!("the name {host} cannot be resolved"),
-                    instead: Some(at(&ports, "127.0.0.1")),
+                    instead: Some(with_host(&ports, "127.0.0.1")),
                 });
             }
         },
     };
     match is_truncated {
-        false => Ok(found),
+        false => Ok(endpoints),
         true => Err(Unusable {
-            why: format!("at most {MAX_PORTS} ports of a range are imported"),
-            instead: Some(found),
+            why: format!("at most {PORTS_MAX} ports of a range are imported"),
+            instead: Some(endpoints),
         }),
     }
 }
 
-/// Returns the ports of `80`, `80-82` or `${PORT}`, at most [`MAX_PORTS`], and whether there are more.
-fn ports_of(text: &str) -> Result<(Vec<String>, bool), String> {
+/// Returns the ports of `80`, `80-82` or `${PORT}`, at most [`PORTS_MAX`], and whether there are more.
+fn parse_ports(text: &str) -> Result<(Vec<String>, bool), String> {
     if text.starts_with("${") && text.ends_with('}') {
         return Ok((vec![text.to_owned()], false));
     }
@@ -509,10 +521,10 @@ fn ports_of(text: &str) -> Result<(Vec<String>, bool), String> {
     if first > last {
         return Err(format!("a service cannot listen on the port range {text}"));
     }
-    let ports = (first..=last).take(MAX_PORTS);
+    let ports = (first..=last).take(PORTS_MAX);
     Ok((
         ports.map(|port| port.to_string()).collect(),
-        usize::from(last - first) >= MAX_PORTS,
+        usize::from(last - first) >= PORTS_MAX,
     ))
 }
 
@@ -523,24 +535,24 @@ mod tests {
 
     #[test]
     fn bind_addresses_are_parsed() {
-        let shown = |text: &str| endpoints(text, &EmptyEnvironment);
-        assert_eq!(shown("*:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
+        let parse = |text: &str| parse_endpoints(text, &EmptyEnvironment);
+        assert_eq!(parse("*:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
         assert_eq!(
-            shown(":80-81"),
+            parse(":80-81"),
             Ok(vec!["0.0.0.0:80".to_owned(), "0.0.0.0:81".to_owned()])
         );
-        assert_eq!(shown("[::]:443"), Ok(vec!["[::]:443".to_owned()]));
-        assert_eq!(shown("::1:80"), Ok(vec!["[::1]:80".to_owned()]));
-        assert_eq!(shown(":::80"), Ok(vec!["[::]:80".to_owned()]));
-        assert_eq!(shown("tcp4@:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
-        assert_eq!(shown("tcp6@:80"), Ok(vec!["[::]:80".to_owned()]));
-        assert_eq!(shown("${IP}:80"), Ok(vec!["${IP}:80".to_owned()]));
-        for wrong in ["80", "/run/x", "abns@x", "*:", "*:0", "*:9-1", "*:http"] {
-            let found = shown(wrong).expect_err(wrong);
-            assert_eq!(found.instead, None, "{wrong}");
+        assert_eq!(parse("[::]:443"), Ok(vec!["[::]:443".to_owned()]));
+        assert_eq!(parse("::1:80"), Ok(vec!["[::1]:80".to_owned()]));
+        assert_eq!(parse(":::80"), Ok(vec!["[::]:80".to_owned()]));
+        assert_eq!(parse("tcp4@:80"), Ok(vec!["0.0.0.0:80".to_owned()]));
+        assert_eq!(parse("tcp6@:80"), Ok(vec!["[::]:80".to_owned()]));
+        assert_eq!(parse("${IP}:80"), Ok(vec!["${IP}:80".to_owned()]));
+        for invalid in ["80", "/run/x", "abns@x", "*:", "*:0", "*:9-1", "*:http"] {
+            let unusable = parse(invalid).expect_err(invalid);
+            assert_eq!(unusable.instead, None, "{invalid}");
         }
-        let instead = |text: &str| shown(text).expect_err(text).instead.expect(text);
+        let instead = |text: &str| parse(text).expect_err(text).instead.expect(text);
         assert_eq!(instead("name:80"), ["127.0.0.1:80"]);
-        assert_eq!(instead("*:1-65535").len(), MAX_PORTS);
+        assert_eq!(instead("*:1-65535").len(), PORTS_MAX);
     }
 }

@@ -15,31 +15,31 @@ pub(super) struct Blocks {
 struct Block {
     /// The last `.if`, `.elif` or `.else`.
     line: Position,
-    /// haproxy reads its lines, if it reads those of the outer blocks.
+    /// Whether haproxy reads the lines of the current branch, provided that it reads those of the outer blocks.
     is_read: bool,
-    /// One of its branches was read.
+    /// Whether a branch of the block was read.
     is_done: bool,
 }
 
 impl Blocks {
-    /// Returns the directive that excludes the current line.
+    /// Returns the directive that excludes the current line; `None` = haproxy reads the line.
     pub(super) fn excluded_by(&self) -> Option<Position> {
         let mut blocks = self.open.iter();
         blocks.find(|block| !block.is_read).map(|block| block.line)
     }
 
-    /// Applies a directive. Returns false if the line is none.
-    pub(super) fn directive(
+    /// Applies a directive. Returns whether the line is one.
+    pub(super) fn apply_directive(
         &mut self,
         words: &[String],
         scope: &Scope<'_>,
         position: Position,
         notes: &mut Notes,
     ) -> bool {
-        let Some((name, rest)) = words.split_first() else {
+        let Some((name, condition_words)) = words.split_first() else {
             return false;
         };
-        let text = rest.join(" ");
+        let text = condition_words.join(" ");
         match name.as_str() {
             ".if" => {
                 // In a block that is not read, conditions have no effect.
@@ -52,8 +52,8 @@ impl Blocks {
                 });
             }
             ".elif" | ".else" => {
-                let outer = self.open.len().saturating_sub(1);
-                let is_outer_read = self.open[..outer].iter().all(|block| block.is_read);
+                let outer_count = self.open.len().saturating_sub(1);
+                let is_outer_read = self.open[..outer_count].iter().all(|block| block.is_read);
                 let Some(block) = self.open.last_mut() else {
                     notes.add(position, "not imported: haproxy requires .if before it");
                     return true;
@@ -88,30 +88,32 @@ impl Blocks {
     /// Adds a note for each block that is not closed.
     pub(super) fn finish(self, notes: &mut Notes) {
         for block in self.open {
-            notes.add(block.line, "haproxy requires .endif after it");
+            notes.add(block.line, "haproxy requires .endif after this line");
         }
     }
 }
 
-/// Evaluates a condition; the result is true if the condition cannot be parsed.
+/// Evaluates a condition; returns true if the condition cannot be parsed.
 fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes) -> bool {
     if text.is_empty() {
         return false;
     }
-    if let Some((_, rest)) = text.split_once("${") {
-        let name = rest.split('}').next().unwrap_or_default();
+    if let Some((_, remaining)) = text.split_once("${") {
+        let name = remaining.split('}').next().unwrap_or_default();
         notes.add(
             position,
             format!("the environment variable {name} is not set here and taken as empty; set it and import again"),
         );
     }
     let mut parser = Parser {
-        rest: text,
+        remaining: text,
         scope,
         facts: Vec::new(),
     };
-    let found = parser.any().filter(|_| parser.rest.trim().is_empty());
-    let Some(holds) = found else {
+    let result = parser
+        .parse_any()
+        .filter(|_| parser.remaining.trim().is_empty());
+    let Some(holds) = result else {
         notes.add(
             position,
             "the condition cannot be evaluated; the lines after it are imported",
@@ -136,76 +138,79 @@ fn is_set_by_haproxy(name: &str) -> bool {
 }
 
 struct Parser<'t, 's> {
-    rest: &'t str,
+    remaining: &'t str,
     scope: &'s Scope<'s>,
-    /// What the result depends on.
+    /// Facts on which the result depends.
     facts: Vec<String>,
 }
 
 impl Parser<'_, '_> {
-    /// Skips this text. Returns false if the rest begins with something else.
-    fn take(&mut self, text: &str) -> bool {
-        let Some(rest) = self.rest.trim_start().strip_prefix(text) else {
+    /// Skips blanks and this text. Returns whether the remaining text begins with it.
+    fn skip(&mut self, text: &str) -> bool {
+        let Some(remaining) = self.remaining.trim_start().strip_prefix(text) else {
             return false;
         };
-        self.rest = rest;
+        self.remaining = remaining;
         true
     }
 
     /// Parses `A || B`; `None` = the condition cannot be parsed.
-    fn any(&mut self) -> Option<bool> {
-        let mut holds = self.all()?;
-        while self.take("||") {
-            holds |= self.all()?;
+    fn parse_any(&mut self) -> Option<bool> {
+        let mut holds = self.parse_all()?;
+        while self.skip("||") {
+            holds |= self.parse_all()?;
         }
         Some(holds)
     }
 
     /// Parses `A && B`.
-    fn all(&mut self) -> Option<bool> {
-        let mut holds = self.term()?;
-        while self.take("&&") {
-            holds &= self.term()?;
+    fn parse_all(&mut self) -> Option<bool> {
+        let mut holds = self.parse_term()?;
+        while self.skip("&&") {
+            holds &= self.parse_term()?;
         }
         Some(holds)
     }
 
     /// Parses `!A`, `(A)`, a number or a predicate.
-    fn term(&mut self) -> Option<bool> {
-        if self.take("!") {
-            return self.term().map(|holds| !holds);
+    fn parse_term(&mut self) -> Option<bool> {
+        if self.skip("!") {
+            return self.parse_term().map(|holds| !holds);
         }
-        if self.take("(") {
-            return self.any().filter(|_| self.take(")"));
+        if self.skip("(") {
+            return self.parse_any().filter(|_| self.skip(")"));
         }
-        self.rest = self.rest.trim_start();
+        self.remaining = self.remaining.trim_start();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = self.rest.find(|c| !is_name(c)).unwrap_or(self.rest.len());
-        let (name, rest) = self.rest.split_at(end);
-        self.rest = rest;
+        let end = self
+            .remaining
+            .find(|c| !is_name(c))
+            .unwrap_or(self.remaining.len());
+        let (name, remaining) = self.remaining.split_at(end);
+        self.remaining = remaining;
         if let Ok(number) = name.parse::<u64>() {
             return Some(number != 0);
         }
-        let inner = self.rest.strip_prefix('(')?;
-        let (arguments, rest) = inner.split_once(')')?;
-        self.rest = rest;
-        self.predicate(name, arguments)
+        let inner = self.remaining.strip_prefix('(')?;
+        let (arguments, remaining) = inner.split_once(')')?;
+        self.remaining = remaining;
+        self.evaluate_predicate(name, arguments)
     }
 
-    fn predicate(&mut self, name: &str, arguments: &str) -> Option<bool> {
-        let expanded = |text: &str| match text.contains("${") {
+    fn evaluate_predicate(&mut self, name: &str, arguments: &str) -> Option<bool> {
+        let without_variable = |text: &str| match text.contains("${") {
             true => String::new(),
             false => text.to_owned(),
         };
         let pair = || {
-            let (one, other) = arguments.split_once(',')?;
-            Some((expanded(one), expanded(other)))
+            let (first, second) = arguments.split_once(',')?;
+            Some((without_variable(first), without_variable(second)))
         };
         let holds = match name {
             "defined" => self.scope.variable(arguments).is_some() || is_set_by_haproxy(arguments),
-            "streq" => pair().map(|(one, other)| one == other)?,
-            "strneq" => pair().map(|(one, other)| one != other)?,
-            "strstr" => pair().map(|(one, other)| one.contains(&other))?,
+            "streq" => pair().map(|(first, second)| first == second)?,
+            "strneq" => pair().map(|(first, second)| first != second)?,
+            "strstr" => pair().map(|(first, second)| first.contains(&second))?,
             "feature" | "version_atleast" | "openssl_version_atleast" => true,
             "version_before" | "openssl_version_before" => false,
             _ => return None,
@@ -225,15 +230,17 @@ mod tests {
     use crate::EmptyEnvironment;
 
     #[test]
-    fn conditions_are_evaluated() {
+    fn conditions_are_parsed_and_evaluated() {
         let scope = Scope::new(&EmptyEnvironment);
         let holds = |text: &str| {
             let mut parser = Parser {
-                rest: text,
+                remaining: text,
                 scope: &scope,
                 facts: Vec::new(),
             };
-            parser.any().filter(|_| parser.rest.trim().is_empty())
+            parser
+                .parse_any()
+                .filter(|_| parser.remaining.trim().is_empty())
         };
         for (text, expected) in [
             ("0", Some(false)),

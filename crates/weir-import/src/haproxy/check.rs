@@ -3,19 +3,19 @@
 use super::line::Line;
 use super::section::Proxy;
 use super::server::Options;
-use super::{Context, time};
+use super::{Context, parse_time};
 use crate::document::{Entry, Item, Value};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
 /// haproxy's default interval.
-const INTERVAL_MS: u64 = 2000;
+const DEFAULT_INTERVAL_MS: u64 = 2000;
 
-/// The health check of a backend's servers with `check`.
+/// Health check of a backend's servers with `check`.
 #[derive(Debug)]
 pub(super) struct Checks {
     kind: &'static str,
-    from: Position,
+    position: Position,
     /// Keys of this kind of check.
     entries: Vec<Entry>,
     timeout: Option<(u64, Position)>,
@@ -25,7 +25,7 @@ impl Checks {
     pub(super) fn read(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
         let checks = Self::from_options(context, proxy, notes);
         if checks.kind != "http" {
-            remark_ignored(proxy, notes);
+            note_ignored_rules(proxy, notes);
         }
         checks
     }
@@ -44,7 +44,7 @@ impl Checks {
             ("external-check", "script"),
         ];
         // The last of these options replaces the others.
-        let mut found: Option<(&'static str, &Line)> = None;
+        let mut selected: Option<(&'static str, &Line)> = None;
         for lines in [&proxy.defaults, &proxy.lines] {
             for line in lines.iter().filter(|line| line.keyword() == "option") {
                 let kind = KINDS
@@ -54,7 +54,7 @@ impl Checks {
                 if proxy.option(option).is_none() {
                     continue;
                 }
-                if let Some((_, replaced)) = found.replace((*kind, line)) {
+                if let Some((_, replaced)) = selected.replace((*kind, line)) {
                     notes.remark(
                         replaced.position,
                         "not imported: a later option replaces it",
@@ -63,18 +63,18 @@ impl Checks {
             }
         }
         let mut checks = Self {
-            kind: found.map_or("tcp", |(kind, _)| kind),
-            from: found.map_or(proxy.position, |(_, line)| line.position),
+            kind: selected.map_or("tcp", |(kind, _)| kind),
+            position: selected.map_or(proxy.position, |(_, line)| line.position),
             entries: Vec::new(),
-            timeout: timeout(context, proxy, notes),
+            timeout: read_timeout(context, proxy, notes),
         };
-        let Some((kind, line)) = found else {
+        let Some((kind, line)) = selected else {
             return checks;
         };
         context.mark_used(line);
         match (kind, line.word(1).unwrap_or("")) {
-            ("script", _) => checks.external(context, proxy, line, notes),
-            ("http", _) => checks.http(context, proxy, line, notes),
+            ("script", _) => checks.read_external(context, proxy, line, notes),
+            ("http", _) => checks.read_http(context, proxy, line, notes),
             ("smtp", _) => {
                 if let Some(name) = line.word(3) {
                     checks.entries.push(Entry::new("helo", name, line.position));
@@ -85,7 +85,7 @@ impl Checks {
                     checks.entries.push(Entry::new("user", user, line.position));
                 }
             }
-            ("tcp", "tcp-check") => checks.exchange(context, proxy, notes),
+            ("tcp", "tcp-check") => checks.read_exchange(context, proxy, notes),
             ("tcp", other) => notes.add(
                 line.position,
                 format!("Weir has no equivalent of {other}: the check only opens a connection"),
@@ -96,25 +96,29 @@ impl Checks {
     }
 
     /// Imports `tcp-check send …` and `tcp-check expect …` as `exchange`.
-    fn exchange(&mut self, context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+    fn read_exchange(&mut self, context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
         let is_rule = |line: &&Line| line.keyword() == "tcp-check";
-        let own = proxy.lines.iter().any(|line| is_rule(&line));
-        let lines = if own { &proxy.lines } else { &proxy.defaults };
+        let has_own_rules = proxy.lines.iter().any(|line| is_rule(&line));
+        let lines = if has_own_rules {
+            &proxy.lines
+        } else {
+            &proxy.defaults
+        };
         let lines: Vec<&Line> = lines.iter().filter(is_rule).collect();
         let mut steps: Vec<Item> = Vec::new();
-        for (at, line) in lines.iter().enumerate() {
+        for (index, line) in lines.iter().enumerate() {
             let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
             let words = match words.iter().position(|word| *word == "comment") {
-                Some(at) => &words[..at],
+                Some(index) => &words[..index],
                 None => &words,
             };
             let step = |key: &'static str, text: &str| {
                 let keys = vec![Entry::new(key, text, line.position).essential()];
                 Some(Item::new(keys, Some(line.position)))
             };
-            let found = match words {
-                [] | ["connect"] if at == 0 => None,
-                ["connect", "port", port] if at == 0 && port.parse::<u16>().is_ok() => {
+            let item = match words {
+                [] | ["connect"] if index == 0 => None,
+                ["connect", "port", port] if index == 0 && port.parse::<u16>().is_ok() => {
                     let port = port.parse::<u64>().unwrap_or_default();
                     self.entries.push(Entry::new("port", port, line.position));
                     None
@@ -128,20 +132,23 @@ impl Checks {
                 }
             };
             context.mark_used(line);
-            steps.extend(found);
+            steps.extend(item);
         }
         // Steps after the last expectation do not affect the result.
         let is_expectation = |key: &Entry| key.key != "send";
-        let expects = |item: &Item| match &item.value {
+        let is_expecting = |item: &Item| match &item.value {
             Value::Table(keys) => keys.iter().any(is_expectation),
             _ => false,
         };
-        let length = steps.iter().rposition(expects).map_or(0, |at| at + 1);
+        let length = steps
+            .iter()
+            .rposition(is_expecting)
+            .map_or(0, |index| index + 1);
         for step in steps.drain(length..) {
-            if let Some(position) = step.from {
+            if let Some(position) = step.position {
                 notes.remark(
                     position,
-                    "not imported: haproxy does not wait for a response to it",
+                    "not imported: haproxy does not wait for a response to this step",
                 );
             }
         }
@@ -152,7 +159,7 @@ impl Checks {
 
     /// Imports `option external-check` with `external-check command PROGRAM` as a script that runs the program with
     /// haproxy's arguments and variables.
-    fn external(
+    fn read_external(
         &mut self,
         context: &mut Context<'_>,
         proxy: &Proxy,
@@ -173,8 +180,8 @@ impl Checks {
         }
         let words = ["/bin/sh", "-c", SCRIPT].map(|word| Item::new(word, None));
         let mut command = words.to_vec();
-        let at = Some(program.position);
-        command.push(Item::new(program.word(2).unwrap_or_default(), at));
+        let position = Some(program.position);
+        command.push(Item::new(program.word(2).unwrap_or_default(), position));
         let path = path.and_then(|path| Some((path.word(2)?, path.position)));
         command.push(match path {
             Some((path, position)) => Item::new(path, Some(position)),
@@ -191,25 +198,33 @@ impl Checks {
         );
     }
 
-    fn http(&mut self, context: &mut Context<'_>, proxy: &Proxy, line: &Line, notes: &mut Notes) {
+    fn read_http(
+        &mut self,
+        context: &mut Context<'_>,
+        proxy: &Proxy,
+        line: &Line,
+        notes: &mut Notes,
+    ) {
         let (mut method, mut path, mut version) =
             ("OPTIONS".to_owned(), "/".to_owned(), "1.0".to_owned());
         match &line.words[2..] {
             [] => {}
             [uri] => path.clone_from(uri),
             [verb, uri] => (method, path) = (verb.clone(), uri.clone()),
-            [verb, uri, rest, more @ ..] => {
+            [verb, uri, first_word, other_words @ ..] => {
                 (method, path) = (verb.clone(), uri.clone());
                 // Header fields follow the version, with escaped line ends.
-                let text = [std::slice::from_ref(rest), more].concat().join(" ");
+                let text = [std::slice::from_ref(first_word), other_words]
+                    .concat()
+                    .join(" ");
                 let mut lines = text.split("\r\n").flat_map(|line| line.split("\\r\\n"));
                 if let Some(first) = lines.next() {
                     version = first.trim_start_matches("HTTP/").to_owned();
                 }
-                self.fields(lines.map(str::to_owned).collect(), line.position);
+                self.add_fields(lines.map(str::to_owned).collect(), line.position);
             }
         }
-        let mut from = line.position;
+        let mut position = line.position;
         let mut expect = Vec::new();
         let lines = if proxy
             .lines
@@ -221,21 +236,21 @@ impl Checks {
             &proxy.defaults
         };
         let rules = lines.iter().filter(|line| line.keyword() == "http-check");
-        for (at, line) in rules.enumerate() {
+        for (index, line) in rules.enumerate() {
             match line.word(1) {
                 Some("send") => {
                     context.mark_used(line);
-                    from = line.position;
-                    self.send(line, (&mut method, &mut path, &mut version), notes);
+                    position = line.position;
+                    self.read_send(line, (&mut method, &mut path, &mut version), notes);
                 }
                 Some("expect") => {
-                    if let Some(entry) = expected(line, notes) {
+                    if let Some(entry) = parse_expect(line, notes) {
                         context.mark_used(line);
                         expect = vec![entry];
                     }
                 }
                 Some("comment") => context.mark_used(line),
-                Some("connect") if at == 0 && is_plain_connect(line) => {
+                Some("connect") if index == 0 && is_plain_connect(line) => {
                     context.mark_used(line);
                     let mut words = line.words.iter().skip_while(|word| *word != "port");
                     if let Some(port) = words.nth(1).and_then(|port| port.parse::<u64>().ok()) {
@@ -248,10 +263,10 @@ impl Checks {
                 _ => line.reject(notes, "a check in Weir sends only one request"),
             }
         }
-        self.entries.push(Entry::new("method", method, from));
-        self.entries.push(Entry::new("path", path, from));
+        self.entries.push(Entry::new("method", method, position));
+        self.entries.push(Entry::new("path", path, position));
         if version == "1.0" {
-            self.entries.push(Entry::new("version", "1.0", from));
+            self.entries.push(Entry::new("version", "1.0", position));
         }
         if !expect.is_empty() {
             self.entries.push(Entry::implied("expect", expect));
@@ -259,13 +274,13 @@ impl Checks {
     }
 
     /// Imports `http-check send meth GET uri /x ver HTTP/1.1 hdr Host x body y`.
-    fn send(
+    fn read_send(
         &mut self,
         line: &Line,
-        to: (&mut String, &mut String, &mut String),
+        request: (&mut String, &mut String, &mut String),
         notes: &mut Notes,
     ) {
-        let (method, path, version) = to;
+        let (method, path, version) = request;
         let mut words = line.words.iter().skip(2);
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().unwrap_or_default();
@@ -275,7 +290,7 @@ impl Checks {
                 "ver" => value().trim_start_matches("HTTP/").clone_into(version),
                 "hdr" => {
                     let (name, value) = (value(), value());
-                    self.fields(vec![format!("{name}: {value}")], line.position);
+                    self.add_fields(vec![format!("{name}: {value}")], line.position);
                 }
                 "body" => {
                     let body = value();
@@ -290,7 +305,7 @@ impl Checks {
     }
 
     /// Adds header fields of the request; `Host` has a separate key.
-    fn fields(&mut self, fields: Vec<String>, position: Position) {
+    fn add_fields(&mut self, fields: Vec<String>, position: Position) {
         let mut others = Vec::new();
         for field in fields {
             match field.split_once(':') {
@@ -339,12 +354,15 @@ impl Checks {
                 ("tcp", Some(_)) => "tls",
                 (kind, _) => kind,
             };
-            let mut probe = Probe::new(kind, self.from);
-            self.common(&mut probe, options, notes);
+            let mut probe = Probe::new(kind, self.position);
+            self.push_common_keys(&mut probe, options, notes);
             probe.entries.extend(self.entries.iter().cloned());
             if tls.is_some() {
-                let same = ["verify", "ca", "server_name"];
-                let keys = options.tls.iter().filter(|entry| same.contains(&entry.key));
+                let shared_keys = ["verify", "ca", "server_name"];
+                let keys = options
+                    .tls
+                    .iter()
+                    .filter(|entry| shared_keys.contains(&entry.key));
                 probe.entries.extend(keys.cloned());
                 if let Some((name, position)) = &options.check_name {
                     probe.entries.retain(|entry| entry.key != "server_name");
@@ -379,7 +397,7 @@ impl Checks {
             }
             probes.push(probe);
         }
-        probes.extend(self.agent(options, line, notes));
+        probes.extend(self.agent_check(options, line, notes));
         if probes.is_empty() && proxy.option("httpchk").is_some() {
             notes.remark(
                 line.position,
@@ -390,40 +408,42 @@ impl Checks {
     }
 
     /// Returns the check for `agent-check`.
-    fn agent(&self, options: &Options, line: &Line, notes: &mut Notes) -> Option<Probe> {
+    fn agent_check(&self, options: &Options, line: &Line, notes: &mut Notes) -> Option<Probe> {
         let position = options.agent?;
-        let Some((port, port_from)) = options.agent_port else {
+        let Some((port, port_position)) = options.agent_port else {
             line.reject(notes, "haproxy rejects agent-check without agent-port");
             return None;
         };
         let mut probe = Probe::new("agent", position);
-        let mut own = options.clone();
-        own.interval = options.agent_interval.or(options.interval);
-        self.common(&mut probe, &own, notes);
-        probe.push(Entry::new("port", port, port_from));
+        let mut agent_options = options.clone();
+        agent_options.interval = options.agent_interval.or(options.interval);
+        self.push_common_keys(&mut probe, &agent_options, notes);
+        probe.push(Entry::new("port", port, port_position));
         if let Some((send, position)) = &options.agent_send {
             probe.push(Entry::new("send", send.as_str(), *position));
         }
         Some(probe)
     }
 
-    /// Adds the keys that all kinds of checks have.
-    fn common(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
-        let (interval, position) = options.interval.unwrap_or((INTERVAL_MS, self.from));
-        probe.time("interval", interval, position, notes);
+    /// Adds the keys that all kinds of checks support.
+    fn push_common_keys(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
+        let (interval, position) = options
+            .interval
+            .unwrap_or((DEFAULT_INTERVAL_MS, self.position));
+        probe.set_time("interval", interval, position, notes);
         if let Some((down, position)) = options.down_interval {
-            probe.time("interval_down", down, position, notes);
+            probe.set_time("interval_down", down, position, notes);
         }
         if let Some((fast, position)) = options.fast_interval {
-            probe.time("interval_falling", fast, position, notes);
-            probe.time("interval_rising", fast, position, notes);
+            probe.set_time("interval_falling", fast, position, notes);
+            probe.set_time("interval_rising", fast, position, notes);
         }
         let (timeout, position) = self.timeout.unwrap_or((interval, position));
-        probe.time("timeout", timeout, position, notes);
-        let (rise, position) = options.rise.unwrap_or((2, self.from));
-        probe.count("rise", rise, position, notes);
-        let (fall, position) = options.fall.unwrap_or((3, self.from));
-        probe.count("fall", fall, position, notes);
+        probe.set_time("timeout", timeout, position, notes);
+        let (rise, position) = options.rise.unwrap_or((2, self.position));
+        probe.set_count("rise", rise, position, notes);
+        let (fall, position) = options.fall.unwrap_or((3, self.position));
+        probe.set_count("fall", fall, position, notes);
         probe.push(match options.initial_state {
             Some((state, position)) => Entry::new("start", state, position),
             None => Entry::implied("start", "up"),
@@ -438,7 +458,7 @@ impl Checks {
 fn is_plain_connect(line: &Line) -> bool {
     let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
     let words = match words.iter().position(|word| *word == "comment") {
-        Some(at) => &words[..at],
+        Some(index) => &words[..index],
         None => &words,
     };
     match words {
@@ -449,7 +469,7 @@ fn is_plain_connect(line: &Line) -> bool {
 }
 
 /// Returns the words of `expect` without options that only affect logs and counters.
-fn without_names(words: &[String]) -> Vec<&str> {
+fn pattern_words(words: &[String]) -> Vec<&str> {
     const NAMES: [&str; 7] = [
         "comment",
         "ok-status",
@@ -459,27 +479,27 @@ fn without_names(words: &[String]) -> Vec<&str> {
         "on-error",
         "min-recv",
     ];
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match NAMES.contains(&word) {
-            // The value.
+            // Skip the value of the option.
             true => drop(words.next()),
             false => {
-                kept.push(word);
-                // What follows is the pattern.
+                remaining.push(word);
+                // The other words are the pattern.
                 if !matches!(word, "!") {
-                    kept.extend(words.by_ref());
+                    remaining.extend(words.by_ref());
                 }
             }
         }
     }
-    kept
+    remaining
 }
 
-/// Returns the statuses that an expression matches (or does not match, if `negated`) as ranges; `None` = the expression
-/// is invalid, or there are none.
-fn statuses(pattern: &str, negated: bool) -> Option<String> {
+/// Returns the statuses that a regular expression matches (or does not match, if `negated`) as ranges; `None` = the
+/// expression is invalid, or there is no such status.
+fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
     let regex = regex::Regex::new(pattern).ok()?;
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for code in 100..600 {
@@ -491,15 +511,15 @@ fn statuses(pattern: &str, negated: bool) -> Option<String> {
             _ => ranges.push((code, code)),
         }
     }
-    let shown = ranges.iter().map(|(first, last)| match first == last {
+    let texts = ranges.iter().map(|(first, last)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     });
-    let shown: Vec<String> = shown.collect();
-    (!shown.is_empty()).then(|| shown.join(","))
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| texts.join(","))
 }
 
-/// Returns the expression for a list of statuses: `200,301-302`.
+/// Returns the regular expression for a list of statuses, `200,301-302`; `None` = the list is invalid.
 fn regex_of_statuses(codes: &str) -> Option<String> {
     let mut all = Vec::new();
     for part in codes.split(',') {
@@ -514,28 +534,34 @@ fn regex_of_statuses(codes: &str) -> Option<String> {
 }
 
 /// Returns `timeout check` in milliseconds.
-fn timeout(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<(u64, Position)> {
+fn read_timeout(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    notes: &mut Notes,
+) -> Option<(u64, Position)> {
     let line = proxy.last(&["timeout", "check"])?;
     context.mark_used(line);
-    let found = line.word(2).and_then(time);
-    if found.is_none() {
+    let millis = line.word(2).and_then(parse_time);
+    if millis.is_none() {
         line.reject(notes, "haproxy requires a time");
     }
-    found.map(|time| (time, line.position))
+    millis.map(|time| (time, line.position))
 }
 
 /// Adds remarks about HTTP rules in a section whose checks do not use HTTP.
-fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
+fn note_ignored_rules(proxy: &Proxy, notes: &mut Notes) {
     let rules = proxy.lines.iter();
     for rule in rules.filter(|line| line.keyword() == "http-check") {
-        let why = "not imported: haproxy ignores it, because its checks do not use HTTP";
+        let why =
+            "not imported: haproxy ignores it, because the checks of the section do not use HTTP";
         notes.remark(rule.position, why);
     }
 }
 
-/// Converts `http-check expect status 200` to a key of `expect`.
-fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
-    let words = without_names(line.words.get(2..).unwrap_or_default());
+/// Converts `http-check expect status 200` to a key of `expect`; adds a note and returns `None` if Weir does not
+/// support it.
+fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
+    let words = pattern_words(line.words.get(2..).unwrap_or_default());
     match words.as_slice() {
         ["status", codes] => Some(Entry::new("status", *codes, line.position)),
         ["string", text] => Some(Entry::new("body", *text, line.position)),
@@ -548,7 +574,7 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
             let pattern = crate::probe::escape_regex(text);
             Some(Entry::new("without", pattern, line.position))
         }
-        ["rstatus", pattern] => match statuses(pattern, false) {
+        ["rstatus", pattern] => match matching_statuses(pattern, false) {
             Some(ranges) => Some(Entry::new("status", ranges, line.position)),
             None => {
                 line.reject(notes, "the expression is invalid, or no status matches it");
@@ -560,7 +586,7 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
                 "status" => regex_of_statuses(pattern),
                 _ => Some((*pattern).to_owned()),
             };
-            match pattern.and_then(|pattern| statuses(&pattern, true)) {
+            match pattern.and_then(|pattern| matching_statuses(&pattern, true)) {
                 Some(ranges) => Some(Entry::new("status", ranges, line.position)),
                 None => {
                     line.reject(notes, "the list is invalid, or every status is in it");

@@ -3,20 +3,20 @@
 use super::acl::{Meaning, any_of};
 use crate::layer7::{Condition, FILE_PREFIX};
 
-/// The clients that a condition is converted for: their properties that do not depend on a request.
+/// Properties of the clients for which a condition is converted, as far as they do not depend on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clients<'a> {
-    /// They use TLS.
+    /// Whether the clients use TLS.
     pub(super) tls: bool,
     /// Ports of the listeners; empty = unknown.
     pub(super) ports: &'a [u16],
-    /// Whether they have a valid name and password; `None` = unknown.
+    /// Whether the clients have a valid name and password; `None` = unknown.
     pub(super) authenticated: Option<bool>,
-    /// The mode is `tcp`: there are no requests.
+    /// Whether the mode is `tcp`, in which there are no requests.
     pub(super) without_requests: bool,
 }
 
-fn methods(words: &[&str]) -> Meaning {
+fn method_condition(words: &[&str]) -> Meaning {
     if words.is_empty() {
         return Meaning::Never;
     }
@@ -35,19 +35,19 @@ pub(super) fn predefined(name: &str) -> Option<Meaning> {
             ..Condition::default()
         }]),
         "FALSE" => Meaning::Never,
-        "METH_GET" => methods(&["GET", "HEAD"]),
-        "METH_POST" => methods(&["POST"]),
-        "METH_PUT" => methods(&["PUT"]),
-        "METH_DELETE" => methods(&["DELETE"]),
-        "METH_HEAD" => methods(&["HEAD"]),
-        "METH_OPTIONS" => methods(&["OPTIONS"]),
-        "METH_CONNECT" => methods(&["CONNECT"]),
-        "METH_TRACE" => methods(&["TRACE"]),
+        "METH_GET" => method_condition(&["GET", "HEAD"]),
+        "METH_POST" => method_condition(&["POST"]),
+        "METH_PUT" => method_condition(&["PUT"]),
+        "METH_DELETE" => method_condition(&["DELETE"]),
+        "METH_HEAD" => method_condition(&["HEAD"]),
+        "METH_OPTIONS" => method_condition(&["OPTIONS"]),
+        "METH_CONNECT" => method_condition(&["CONNECT"]),
+        "METH_TRACE" => method_condition(&["TRACE"]),
         _ => return None,
     })
 }
 
-/// A criterion as written.
+/// The parts of a criterion.
 struct Criterion<'a> {
     /// Fetch method with its argument, without converters.
     fetch: &'a str,
@@ -59,12 +59,12 @@ struct Criterion<'a> {
     matcher: &'a str,
     ignore_case: bool,
     values: Vec<&'a str>,
-    /// A file with further values that could not be read here.
+    /// A file with further values that could not be read.
     file: Option<&'a str>,
 }
 
 /// Converts a criterion such as `hdr(host) -i www.example`.
-pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
+pub(super) fn convert_criterion(words: &[String], clients: Clients<'_>) -> Meaning {
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
         Err(reason) => return Meaning::Unsupported(reason),
@@ -73,35 +73,37 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
         let fetch = criterion.fetch;
         return Meaning::Unsupported(format!("routes compare {fetch} case-sensitively"));
     }
-    let found_any = criterion.matcher == "found";
+    let is_presence = criterion.matcher == "found";
     match criterion.name {
-        "ssl_fc" => return constant(criterion.is_true(clients.tls)),
+        "ssl_fc" => return always_if(criterion.is_true(clients.tls)),
         "wait" if criterion.matcher == "end" => return Meaning::Always,
         "always_true" => return Meaning::Always,
         "req.proto_http" | "req_proto_http" if !clients.without_requests => return Meaning::Always,
         "always_false" => return Meaning::Never,
-        "dst_port" => return criterion.port(clients.ports),
+        "dst_port" => return criterion.match_ports(clients.ports),
         "http_auth" | "http_auth_group" => match clients.authenticated {
-            Some(valid) => return constant(valid),
+            Some(valid) => return always_if(valid),
             None => {
                 let why = "routes cannot match names and passwords; see `basic_auth`";
                 return Meaning::Unsupported(why.to_owned());
             }
         },
-        "method" => return methods(&criterion.values),
-        "src" => return sources(&criterion),
-        "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => return criterion.count(),
-        "hdr_ip" | "req.hdr_ip" if !criterion.argument.eq_ignore_ascii_case("host") => {
-            return criterion.addresses();
+        "method" => return method_condition(&criterion.values),
+        "src" => return source_condition(&criterion),
+        "hdr" | "req.hdr" | "req.fhdr" if criterion.matcher == "cnt" => {
+            return criterion.match_field_count();
         }
-        "path" | "pathq" | "url" | "base" if found_any => return Meaning::Always,
+        "hdr_ip" | "req.hdr_ip" if !criterion.argument.eq_ignore_ascii_case("host") => {
+            return criterion.match_field_addresses();
+        }
+        "path" | "pathq" | "url" | "base" if is_presence => return Meaning::Always,
         _ => {}
     }
-    if found_any && criterion.values.is_empty() {
+    if is_presence && criterion.values.is_empty() {
         criterion.values.push("");
     }
     if let Some(file) = criterion.file {
-        return criterion.in_file(file);
+        return criterion.match_file(file);
     }
     if let Some(found) = criterion.field_values() {
         return found;
@@ -121,19 +123,19 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
 /// Splits off the converters after the first comma outside of parentheses.
 fn split_converters(text: &str) -> (&str, &str) {
     let mut depth = 0_usize;
-    for (at, c) in text.char_indices() {
+    for (offset, c) in text.char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => return (&text[..at], &text[at + 1..]),
+            ',' if depth == 0 => return (&text[..offset], &text[offset + 1..]),
             _ => {}
         }
     }
     (text, "")
 }
 
-/// Returns an expression that matches the addresses of an IPv4 network; `None` = its prefix ends within a byte, or is
-/// shorter than a byte.
+/// Returns a regular expression that matches the addresses of an IPv4 network; `None` = the prefix length is not 8, 16,
+/// 24 or 32, or the network is invalid.
 fn network_expression(network: &str) -> Option<String> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
     let address: std::net::Ipv4Addr = address.parse().ok()?;
@@ -141,13 +143,13 @@ fn network_expression(network: &str) -> Option<String> {
     if !length.is_multiple_of(8) || !(8..=32).contains(&length) {
         return None;
     }
-    let fixed = &address.octets()[..length / 8];
-    let fixed: Vec<String> = fixed.iter().map(u8::to_string).collect();
-    let rest = "\\.[0-9]+".repeat(4 - length / 8);
-    Some(format!("{}{rest}", fixed.join("\\.")))
+    let prefix_bytes = &address.octets()[..length / 8];
+    let prefix_bytes: Vec<String> = prefix_bytes.iter().map(u8::to_string).collect();
+    let other_bytes = "\\.[0-9]+".repeat(4 - length / 8);
+    Some(format!("{}{other_bytes}", prefix_bytes.join("\\.")))
 }
 
-fn constant(applies: bool) -> Meaning {
+fn always_if(applies: bool) -> Meaning {
     match applies {
         true => Meaning::Always,
         false => Meaning::Never,
@@ -164,8 +166,8 @@ impl<'a> Criterion<'a> {
     }
 
     /// Compares the ports of the listeners.
-    fn port(&self, ports: &[u16]) -> Meaning {
-        let matches = |port: &u16| {
+    fn match_ports(&self, ports: &[u16]) -> Meaning {
+        let is_match = |port: &u16| {
             let mut values = self.values.iter();
             values.any(|value| match value.split_once(['-', ':']) {
                 Some((low, high)) => {
@@ -175,14 +177,14 @@ impl<'a> Criterion<'a> {
                 None => value.parse() == Ok(*port),
             })
         };
-        let compares = ["eq", "ge", "gt", "le", "lt"];
+        let operators = ["eq", "ge", "gt", "le", "lt"];
         let is_equality = match self.values.first() {
             Some(&"eq") => self.values.len() > 1,
-            Some(word) => !compares.contains(word),
+            Some(word) => !operators.contains(word),
             None => false,
         };
-        let matching = ports.iter().filter(|port| matches(port)).count();
-        match matching {
+        let match_count = ports.iter().filter(|port| is_match(port)).count();
+        match match_count {
             _ if !is_equality || ports.is_empty() => {
                 Meaning::Unsupported("routes cannot compare ports this way".to_owned())
             }
@@ -196,7 +198,7 @@ impl<'a> Criterion<'a> {
     }
 
     /// Converts values in a file: a route reads only networks and hosts from files.
-    fn in_file(&self, file: &str) -> Meaning {
+    fn match_file(&self, file: &str) -> Meaning {
         let is_host = self.argument.eq_ignore_ascii_case("host")
             && matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
             && self.matcher == "str";
@@ -211,7 +213,7 @@ impl<'a> Criterion<'a> {
     }
 
     /// Converts `hdr_cnt(NAME) eq 0` and the like: whether a field is present.
-    fn count(&self) -> Meaning {
+    fn match_field_count(&self) -> Meaning {
         let present = Condition {
             headers: vec![self.argument.to_owned()],
             ..Condition::default()
@@ -224,12 +226,12 @@ impl<'a> Criterion<'a> {
     }
 
     /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to an expression, for IPv4 networks /8, /16 and /24.
-    fn addresses(&self) -> Meaning {
+    fn match_field_addresses(&self) -> Meaning {
         let occurrence = self
             .fetch
             .strip_suffix(')')
             .and_then(|it| it.split_once(','));
-        let (before, after) = match occurrence.map(|(_, number)| number) {
+        let (prefix, suffix) = match occurrence.map(|(_, number)| number) {
             None => ("(^|,)\\s*", "\\s*(,|$)"),
             Some("-1") => ("(^|,)\\s*", "\\s*$"),
             Some("1") => ("^\\s*", "\\s*(,|$)"),
@@ -241,7 +243,7 @@ impl<'a> Criterion<'a> {
         };
         let values = self.values.iter().map(|value| {
             let network = network_expression(value)?;
-            Some(format!("{}: ~{before}{network}{after}", self.argument))
+            Some(format!("{}: ~{prefix}{network}{suffix}", self.argument))
         });
         match values.collect::<Option<Vec<String>>>() {
             Some(headers) if !headers.is_empty() && self.file.is_none() => {
@@ -257,11 +259,11 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// Converts several values of a field to one condition, which takes them as alternatives; `None` = it is not a
-    /// field, or one condition cannot express its values.
+    /// Converts several values of a field to one condition, in which they are alternatives; `None` = the criterion is
+    /// not about a field, has fewer than two values, or cannot be expressed as one condition.
     fn field_values(&self) -> Option<Meaning> {
-        let of_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
-        if !of_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
+        let is_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
+        if !is_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
             return None;
         }
         let values = self.values.iter();
@@ -278,19 +280,23 @@ impl<'a> Criterion<'a> {
         }]))
     }
 
-    /// Parses the words.
+    /// Parses the words of a criterion.
     ///
     /// # Errors
     /// Returns why routes cannot express them.
     fn parse(words: &'a [String]) -> Result<Self, String> {
-        let Some((fetch, rest)) = words.split_first() else {
+        let Some((fetch, arguments)) = words.split_first() else {
             return Err("the criterion is empty".to_owned());
         };
         let (fetch, converters) = split_converters(fetch);
         let (name, argument) = match fetch.split_once('(') {
-            Some((name, rest)) => (
+            Some((name, arguments)) => (
                 name,
-                rest.trim_end_matches(')').split(',').next().unwrap_or(""),
+                arguments
+                    .trim_end_matches(')')
+                    .split(',')
+                    .next()
+                    .unwrap_or(""),
             ),
             None => (fetch, ""),
         };
@@ -313,7 +319,7 @@ impl<'a> Criterion<'a> {
         // `lower` is used with values in lower case.
         let mut ignore_case = converters == "lower";
         let mut file = None;
-        let mut words = rest.iter();
+        let mut words = arguments.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-i" => ignore_case = true,
@@ -341,47 +347,53 @@ impl<'a> Criterion<'a> {
         })
     }
 
-    /// Returns whether routes compare case-sensitively what haproxy does not: a different case would evade a rule that
-    /// denies.
+    /// Returns whether routes would compare case-sensitively although haproxy does not: a different case would evade a
+    /// rule that denies requests.
     fn loses_case(&self) -> bool {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
-        let case_matters =
+        let has_letters =
             self.matcher == "str" && self.values.iter().any(|value| value.bytes().any(is_letter));
-        let in_pairs = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
-        self.ignore_case && case_matters && in_pairs
+        let is_pair = matches!(self.name, "urlp" | "url_param" | "cook" | "req.cook");
+        self.ignore_case && has_letters && is_pair
     }
 
-    /// Returns the alternative conditions for each value; an element is `None` if routes cannot compare this way.
-    /// Returns `None` if routes cannot match this fetch method.
+    /// Returns the alternative conditions for each value; an element is `None` if routes do not support the comparison.
+    /// Returns `None` if routes do not support the fetch method.
     fn alternatives(&self) -> Option<Vec<Option<Vec<Condition>>>> {
         let (matcher, argument) = (self.matcher, self.argument);
-        let each = |convert: &dyn Fn(&str) -> Option<Vec<Condition>>| {
+        let for_each_value = |convert: &dyn Fn(&str) -> Option<Vec<Condition>>| {
             Some(self.values.iter().map(|value| convert(value)).collect())
         };
         let unsupported = Some(vec![None]);
         match self.name {
             "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
-                each(&|value| Some(vec![self.in_pairs(pair(argument, matcher, value)?)]))
+                for_each_value(&|value| {
+                    Some(vec![
+                        self.pair_condition(pair_text(argument, matcher, value)?),
+                    ])
+                })
             }
             "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" if argument.eq_ignore_ascii_case("host") => {
                 match (matcher, self.name) {
                     ("found", "hdr_ip") => unsupported,
-                    ("found", _) => each(&|value| match_header(argument, matcher, value, false)),
-                    _ => each(&|value| match_host(matcher, value)),
+                    ("found", _) => {
+                        for_each_value(&|value| match_header(argument, matcher, value, false))
+                    }
+                    _ => for_each_value(&|value| match_host(matcher, value)),
                 }
             }
             "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if matcher == "found" => unsupported,
             "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => {
-                each(&|value| match_host(matcher, value))
+                for_each_value(&|value| match_host(matcher, value))
             }
-            "path" | "url" => each(&|value| match matcher {
+            "path" | "url" => for_each_value(&|value| match matcher {
                 "reg" => Some(vec![match_regex(value.to_owned(), self.ignore_case)]),
                 _ if self.ignore_case => match_path_ignoring_case(matcher, value),
                 _ => match_path(matcher, value),
             }),
-            "base" => each(&|value| match_base(matcher, value)),
+            "base" => for_each_value(&|value| match_base(matcher, value)),
             "hdr" | "req.hdr" | "req.fhdr" => {
-                each(&|value| match_header(argument, matcher, value, self.ignore_case))
+                for_each_value(&|value| match_header(argument, matcher, value, self.ignore_case))
             }
             "hdr_ip" | "pathq" => unsupported,
             _ => None,
@@ -389,7 +401,7 @@ impl<'a> Criterion<'a> {
     }
 
     /// Returns a condition on a cookie or query parameter.
-    fn in_pairs(&self, pair: String) -> Condition {
+    fn pair_condition(&self, pair: String) -> Condition {
         match self.name {
             "cook" | "req.cook" => Condition {
                 cookies: vec![pair],
@@ -433,7 +445,7 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
 
 /// Converts a value of host and path together.
 fn match_base(matcher: &str, value: &str) -> Option<Vec<Condition>> {
-    let (host, path) = value.split_at(value.find('/').filter(|at| *at > 0)?);
+    let (host, path) = value.split_at(value.find('/').filter(|offset| *offset > 0)?);
     let hosts = match_host("str", host)?;
     let paths = match matcher {
         "str" | "beg" => match_path(matcher, path)?,
@@ -481,7 +493,7 @@ fn match_regex(regex: String, ignore_case: bool) -> Condition {
 
 /// Converts a path with a regular expression, because routes otherwise compare paths case-sensitively.
 fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>> {
-    let text = regex_escaped(value);
+    let text = escape_regex(value);
     let regex = match matcher {
         "str" => format!("^{text}$"),
         "beg" => format!("^{text}"),
@@ -493,7 +505,7 @@ fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>
 }
 
 /// Converts addresses and networks; host names are not supported.
-fn sources(criterion: &Criterion<'_>) -> Meaning {
+fn source_condition(criterion: &Criterion<'_>) -> Meaning {
     let network = |value: &&str| {
         let address = value.split('/').next().unwrap_or("");
         address.parse::<std::net::IpAddr>().is_ok()
@@ -510,19 +522,19 @@ fn sources(criterion: &Criterion<'_>) -> Meaning {
     }])
 }
 
-/// Returns whether a route compares the value literally: `*` is a wildcard, and `~` begins an expression.
+/// Returns whether a route compares the value literally: `*` is a wildcard, and `~` begins a regular expression.
 fn is_literal(value: &str) -> bool {
     !value.contains('*') && !value.starts_with('~')
 }
 
-/// Returns the value for a route's condition on a field, a cookie or a parameter.
+/// Returns the value for a route's condition on a field, a cookie or a parameter; `None` = not supported.
 fn value_text(matcher: &str, value: &str, ignore_case: bool) -> Option<String> {
     let case = if ignore_case { "(?i)" } else { "" };
     if matcher == "reg" {
         return Some(format!("~{case}{value}"));
     }
     if ignore_case {
-        let text = regex_escaped(value);
+        let text = escape_regex(value);
         return Some(match matcher {
             "str" => format!("~(?i)^{text}$"),
             "beg" => format!("~(?i)^{text}"),
@@ -543,19 +555,19 @@ fn value_text(matcher: &str, value: &str, ignore_case: bool) -> Option<String> {
     })
 }
 
-fn regex_escaped(value: &str) -> String {
+fn escape_regex(value: &str) -> String {
     let mut text = String::new();
-    for one in value.chars() {
-        if !one.is_ascii_alphanumeric() && one != '/' && one != '-' && one != '_' {
+    for c in value.chars() {
+        if !c.is_ascii_alphanumeric() && c != '/' && c != '-' && c != '_' {
             text.push('\\');
         }
-        text.push(one);
+        text.push(c);
     }
     text
 }
 
 /// Returns a value of `cookie` or `query` of a route.
-fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
+fn pair_text(name: &str, matcher: &str, value: &str) -> Option<String> {
     match matcher {
         "found" => Some(name.to_owned()),
         _ => value_text(matcher, value, false).map(|value| format!("{name}={value}")),

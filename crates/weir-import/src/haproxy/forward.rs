@@ -1,4 +1,4 @@
-//! `option forwardfor` and its words: a field other than `X-Forwarded-For`, or only for requests without the field.
+//! `option forwardfor` and its words: a field other than `X-Forwarded-For`, or a field only for requests without it.
 
 use super::line::Line;
 use crate::layer7::Condition;
@@ -6,38 +6,38 @@ use crate::layer7::Condition;
 /// The options of `forwardfor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ForwardFor {
-    /// `except NETWORK`.
+    /// Network in `except NETWORK`.
     pub(super) except: Option<String>,
-    /// `header NAME`; `None` = X-Forwarded-For.
+    /// Field in `header NAME`; `None` = X-Forwarded-For.
     field: Option<String>,
-    /// `if-none`.
+    /// Whether `if-none` is set.
     if_none: bool,
 }
 
 /// The field if `header` is not given.
 const DEFAULT_FIELD: &str = "X-Forwarded-For";
 
-/// Reads the words; `None` = haproxy rejects one of them.
-pub(super) fn read(line: &Line) -> Option<ForwardFor> {
-    let mut found = ForwardFor::default();
+/// Parses the words of the option; `None` = haproxy rejects a word.
+pub(super) fn parse(line: &Line) -> Option<ForwardFor> {
+    let mut options = ForwardFor::default();
     let mut words = line.words.iter().skip(2);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "except" => found.except = Some(words.next()?.clone()),
-            "header" => found.field = words.next().cloned(),
-            "if-none" => found.if_none = true,
+            "except" => options.except = Some(words.next()?.clone()),
+            "header" => options.field = words.next().cloned(),
+            "if-none" => options.if_none = true,
             _ => return None,
         }
     }
-    found
+    options
         .field
         .take_if(|name| name.eq_ignore_ascii_case(DEFAULT_FIELD));
-    Some(found)
+    Some(options)
 }
 
 impl ForwardFor {
     /// Returns whether `x_forwarded` of a service can express the options.
-    pub(super) fn fits_service(&self) -> bool {
+    pub(super) fn is_supported_by_service(&self) -> bool {
         self.field.is_none() && !self.if_none
     }
 
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::note::Position;
 
-    fn found(text: &str) -> Option<ForwardFor> {
-        read(&Line {
+    fn parse_line(text: &str) -> Option<ForwardFor> {
+        parse(&Line {
             position: Position::new(0, 1),
             words: text.split_whitespace().map(str::to_owned).collect(),
             uses_capture: false,
@@ -83,14 +83,17 @@ mod tests {
 
     #[test]
     fn options_determine_field_and_condition() {
-        let usual = found("option forwardfor header x-forwarded-for except 10.0.0.0/8").unwrap();
-        assert!(usual.fits_service());
-        let own = found("option forwardfor if-none header X-Client").unwrap();
-        assert!(!own.fits_service());
-        assert_eq!(own.condition().unwrap().not["header"], ["X-Client"]);
-        assert_eq!(found("option forwardfor sometimes"), None);
+        let default_field =
+            parse_line("option forwardfor header x-forwarded-for except 10.0.0.0/8").unwrap();
+        assert!(default_field.is_supported_by_service());
+        let other_field = parse_line("option forwardfor if-none header X-Client").unwrap();
+        assert!(!other_field.is_supported_by_service());
+        assert_eq!(other_field.condition().unwrap().not["header"], ["X-Client"]);
+        assert_eq!(parse_line("option forwardfor sometimes"), None);
         assert_eq!(
-            found("option forwardfor header X-A").unwrap().condition(),
+            parse_line("option forwardfor header X-A")
+                .unwrap()
+                .condition(),
             None
         );
     }

@@ -11,9 +11,9 @@ use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
 use super::limit;
 use super::line::Line;
-use super::rule::{self, ParsedRule, condition, http_request, redirect_line, use_backend};
+use super::rule::{self, ParsedRule, condition, parse_rule, redirect_line, use_backend};
 use super::section::Proxy;
-use super::service::{route_keys, service};
+use super::service::{route_keys, write_service};
 use super::user;
 use crate::document::Entry;
 use crate::layer7::{Action, Condition};
@@ -31,55 +31,61 @@ struct FrontendRule<'l> {
     except: Vec<&'l [String]>,
 }
 
-/// What the conversion of a service's rules depends on.
+/// Data on which the conversion of a service's rules depends.
 #[derive(Clone, Copy)]
 struct RuleScope<'w> {
     clients: Clients<'w>,
     acls: &'w Acls,
     /// All sections of the file.
-    all: &'w [Proxy],
+    sections: &'w [Proxy],
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
-pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
-    if only_statistics(proxy) {
-        return statistics(context, proxy, all, notes);
+/// Writes the services and routes of a section that clients use.
+pub(super) fn write(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    sections: &[Proxy],
+    notes: &mut Notes,
+) {
+    if is_only_statistics(proxy) {
+        return import_statistics(context, proxy, sections, notes);
     }
-    let Some(binds) = binds(context, proxy, all, notes) else {
+    let Some(binds) = read_binds(context, proxy, sections, notes) else {
         return;
     };
     let tls_keys = binds.tls();
     let acls = Acls::read(context.environment, &proxy.lines, notes);
-    let limit = limit::find(proxy, all, &acls, notes).filter(|_| proxy.is_http());
-    let (rate, limited) = match limit {
+    let limit = limit::find_limit(proxy, sections, &acls, notes).filter(|_| proxy.is_http());
+    let (rate, limit_lines) = match limit {
         Some(limit) => (limit.keys, limit.lines),
         None => (Vec::new(), Vec::new()),
     };
-    context.used.extend(&limited);
-    let mut rules = rules(context, proxy, notes);
-    rules.retain(|rule| !limited.contains(&rule.line.position));
+    context.used.extend(&limit_lines);
+    let mut rules = read_rules(context, proxy, notes);
+    rules.retain(|rule| !limit_lines.contains(&rule.line.position));
     let default = default_pool(context, proxy, notes);
-    let kinds = [(false, false), (true, false), (false, true), (true, true)];
-    let mut first = true;
-    for (tls, proxied) in kinds {
-        let listen = &binds.of(tls, proxied);
+    let combinations = [(false, false), (true, false), (false, true), (true, true)];
+    let mut is_first = true;
+    for (tls, has_proxy_protocol) in combinations {
+        let listen = &binds.addresses_with(tls, has_proxy_protocol);
         if listen.is_empty() {
             continue;
         }
-        let wanted = match (first, tls, proxied) {
+        let wanted = match (is_first, tls, has_proxy_protocol) {
             (true, ..) => proxy.name.clone(),
             (_, true, false) => format!("{}-tls", proxy.name),
             (_, false, _) => format!("{}-proxied", proxy.name),
             (_, true, true) => format!("{}-tls-proxied", proxy.name),
         };
-        first = false;
+        is_first = false;
         // Services and pools have separate namespaces.
         let name = super::super::name::plain(&wanted);
         let name = context.writer.document.free_name("service", &name);
         let keys = if tls { tls_keys.as_slice() } else { &[] };
         let ports: Vec<u16> = listen
             .iter()
-            .filter_map(|(address, _)| port(address))
+            .filter_map(|(address, _)| port_of(address))
             .collect();
         let scope = RuleScope {
             clients: Clients {
@@ -89,28 +95,28 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
                 without_requests: !proxy.is_http(),
             },
             acls: &acls,
-            all,
+            sections,
         };
-        let routes = routes(&rules, &acls, scope.clients, proxy, notes);
+        let routes = convert_rules(&rules, &acls, scope.clients, proxy, notes);
         let has_no_default = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
-            None => context.writer.no_servers(proxy.position),
+            None => context.writer.pool_without_servers(proxy.position),
         };
-        service(
+        write_service(
             context,
             proxy,
             &name,
             listen,
             keys,
             (&pool, &default),
-            (all, &rate),
+            (sections, &rate),
             notes,
         );
-        if proxied && let Some(table) = context.writer.document.tables.last_mut() {
+        if has_proxy_protocol && let Some(table) = context.writer.document.tables.last_mut() {
             table.push(Entry::new("proxy_protocol", true, listen[0].1).essential());
         }
-        let changes = changes(
+        let changes = service_changes(
             context,
             proxy,
             scope,
@@ -121,26 +127,42 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         );
         for (position, condition, action) in routes {
             if let Some(pool) = action.pool() {
-                let own = backend_routes(context, pool, scope, notes);
-                write_routes(context, &name, (&condition, own), &changes, notes);
+                let routes_of_backend = backend_routes(context, pool, scope, notes);
+                write_routes(
+                    context,
+                    &name,
+                    (&condition, routes_of_backend),
+                    &changes,
+                    notes,
+                );
             }
             let route = (position, Condition::default(), action);
             write_routes(context, &name, (&condition, vec![route]), &changes, notes);
         }
-        let every = Condition::default();
+        let any_request = Condition::default();
         if default
             .as_ref()
             .is_some_and(|(name, _)| *name != proxy.name)
         {
-            let own = backend_routes(context, &pool, scope, notes);
-            write_routes(context, &name, (&every, own), &changes, notes);
+            let routes_of_backend = backend_routes(context, &pool, scope, notes);
+            write_routes(
+                context,
+                &name,
+                (&any_request, routes_of_backend),
+                &changes,
+                notes,
+            );
         }
         let (front, back) = changes.for_pool(&pool);
         if proxy.is_http() && !has_no_default && !(front.is_empty() && back.is_empty()) {
-            let route = (proxy.position, every.clone(), Action::Pool(pool.clone()));
-            write_routes(context, &name, (&every, vec![route]), &changes, notes);
+            let route = (
+                proxy.position,
+                any_request.clone(),
+                Action::Pool(pool.clone()),
+            );
+            write_routes(context, &name, (&any_request, vec![route]), &changes, notes);
         }
-        monitor(context, proxy, &name);
+        add_monitor_route(context, proxy, &name);
         if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
@@ -153,26 +175,26 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         }
     }
     for position in acls.all() {
-        let uses = |rule: &FrontendRule<'_>| {
+        let uses_acl = |rule: &FrontendRule<'_>| {
             let conditions = std::iter::once(&rule.condition).chain(&rule.except);
-            let mut lines = conditions.flat_map(|words| acls.lines_of(words));
+            let mut lines = conditions.flat_map(|words| acls.positions_of(words));
             lines.any(|line| line == position)
         };
-        if rules.iter().any(uses) {
+        if rules.iter().any(uses_acl) {
             context.used.insert(position);
         }
     }
 }
 
 /// Reads the addresses of a section; `None` = it is only a backend.
-fn binds(
+fn read_binds(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    all: &[Proxy],
+    sections: &[Proxy],
     notes: &mut Notes,
 ) -> Option<Binds> {
     let environment = context.environment;
-    let lines = || all.iter().flat_map(|proxy| &proxy.lines);
+    let lines = || sections.iter().flat_map(|proxy| &proxy.lines);
     let is_taken = |port: &str| bind::has_ipv4_wildcard(lines(), port, environment);
     let scope = bind::Scope {
         environment,
@@ -187,12 +209,12 @@ fn binds(
         binds.read(line, &scope, notes);
     }
     let substitutes = &mut context.substitutes;
-    let mut next = || {
+    let mut next_port = || {
         let mut ports = FIRST_SUBSTITUTE + *substitutes..;
         let is_free = |port: &u16| {
-            let end = format!(":{port}");
+            let suffix = format!(":{port}");
             let mut words = lines().flat_map(|line| &line.words);
-            !words.any(|word| word.ends_with(&end))
+            !words.any(|word| word.ends_with(&suffix))
         };
         let port = ports.find(is_free).unwrap_or(FIRST_SUBSTITUTE);
         *substitutes = port - FIRST_SUBSTITUTE + 1;
@@ -200,24 +222,29 @@ fn binds(
     };
     // A `listen` without a bind is only a backend.
     let required = (!proxy.has_servers).then_some(proxy.position);
-    binds.complete(required, &mut next, notes);
+    binds.complete(required, &mut next_port, notes);
     context.listening.extend(binds.addresses());
     (!binds.is_empty()).then_some(binds)
 }
 
-/// The first port to choose in place of addresses that Weir cannot listen on.
+/// First port to choose for sections without an address that Weir can listen on.
 const FIRST_SUBSTITUTE: u16 = 22_000;
 
 /// Imports a section that only shows statistics as `admin`, on the loopback address.
-fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
+fn import_statistics(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    sections: &[Proxy],
+    notes: &mut Notes,
+) {
     let mut binds = proxy.lines.iter().filter(|line| line.keyword() == "bind");
     let first = binds.find_map(|line| {
         let port = bind::first_port(line, context.environment)?;
-        let others = all.iter().filter(|other| other.name != proxy.name);
+        let others = sections.iter().filter(|other| other.name != proxy.name);
         let mut others = others.flat_map(|other| &other.lines);
         let is_same = |line: &Line| {
-            let end = format!(":{port}");
-            line.keyword() == "bind" && line.word(1).is_some_and(|word| word.ends_with(&end))
+            let suffix = format!(":{port}");
+            line.keyword() == "bind" && line.word(1).is_some_and(|word| word.ends_with(&suffix))
         };
         (!others.any(is_same)).then_some((line, port))
     });
@@ -241,7 +268,7 @@ fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &m
 }
 
 /// Adds a route for `monitor-uri /alive`: haproxy itself responds to such requests, before all rules.
-fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
+fn add_monitor_route(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
     let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
         return;
     };
@@ -275,8 +302,8 @@ fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
 }
 
 /// Returns whether the section only shows statistics.
-fn only_statistics(proxy: &Proxy) -> bool {
-    const LEADS: [&str; 6] = [
+fn is_only_statistics(proxy: &Proxy) -> bool {
+    const OTHER_KEYWORDS: [&str; 6] = [
         "server",
         "server-template",
         "use_backend",
@@ -284,17 +311,19 @@ fn only_statistics(proxy: &Proxy) -> bool {
         "redirect",
         "http-request",
     ];
-    let exports = |line: &Line| line.words.iter().any(|word| word == "prometheus-exporter");
-    let shows = |line: &Line| line.keyword() == "stats" || exports(line);
-    let leads = |line: &Line| {
-        LEADS.contains(&line.keyword()) && !exports(line) && line.word(1) != Some("auth")
+    let is_exporter = |line: &Line| line.words.iter().any(|word| word == "prometheus-exporter");
+    let shows_statistics = |line: &Line| line.keyword() == "stats" || is_exporter(line);
+    let has_other_purpose = |line: &Line| {
+        OTHER_KEYWORDS.contains(&line.keyword())
+            && !is_exporter(line)
+            && line.word(1) != Some("auth")
     };
     let mut lines = proxy.lines.iter();
-    lines.clone().any(shows) && !lines.any(leads)
+    lines.clone().any(shows_statistics) && !lines.any(has_other_purpose)
 }
 
-/// Returns the port of a listener.
-fn port(listen: &str) -> Option<u16> {
+/// Returns the port of a listener; `None` = a variable.
+fn port_of(listen: &str) -> Option<u16> {
     listen.rsplit(':').next()?.parse().ok()
 }
 
@@ -332,28 +361,34 @@ fn backend_routes(
     scope: RuleScope<'_>,
     notes: &mut Notes,
 ) -> Vec<FrontendRoute> {
-    let named = context.pools.iter().find(|(_, named)| *named == pool);
-    let Some(name) = named.map(|(name, _)| name.clone()) else {
+    let pool_entry = context
+        .pools
+        .iter()
+        .find(|(_, pool_entry)| *pool_entry == pool);
+    let Some(name) = pool_entry.map(|(name, _)| name.clone()) else {
         return Vec::new();
     };
-    let mut backends = scope.all.iter();
-    let backend = backends.find(|one| one.has_servers && one.name == name);
-    let Some(backend) = backend.filter(|one| !one.takes_clients) else {
+    let mut backends = scope.sections.iter();
+    let backend = backends.find(|section| section.has_servers && section.name == name);
+    let Some(backend) = backend.filter(|section| !section.takes_clients) else {
         return Vec::new();
     };
     let acls = Acls::read(context.environment, &backend.lines, notes);
-    let rules = rules(context, backend, notes);
+    let rules = read_rules(context, backend, notes);
     let rules: Vec<FrontendRule<'_>> = rules
         .into_iter()
         .filter(|rule| rule.action.pool().is_none())
         .collect();
-    for position in rules.iter().flat_map(|rule| acls.lines_of(rule.condition)) {
+    for position in rules
+        .iter()
+        .flat_map(|rule| acls.positions_of(rule.condition))
+    {
         context.used.insert(position);
     }
-    routes(&rules, &acls, scope.clients, backend, notes)
+    convert_rules(&rules, &acls, scope.clients, backend, notes)
 }
 
-/// The header and path changes of a frontend's rules, and those of each backend by its pool.
+/// Header and path changes of a frontend's rules, and those of each backend by its pool.
 struct AllChanges {
     front: Changes,
     of_pools: HashMap<String, Changes>,
@@ -368,7 +403,7 @@ impl AllChanges {
 }
 
 /// Returns the header and path changes of a service. `frontend_routes` are the frontend's routes.
-fn changes(
+fn service_changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     scope: RuleScope<'_>,
@@ -384,15 +419,18 @@ fn changes(
     if !proxy.is_http() {
         return changes;
     }
-    let backends = || scope.all.iter().filter(|backend| backend.has_servers);
-    let default_backend = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
+    let backends = || scope.sections.iter().filter(|backend| backend.has_servers);
+    let default_backend =
+        default.and_then(|(name, _)| backends().find(|section| section.name == *name));
     let mut forwarded = [Some(proxy), default_backend].into_iter().flatten();
-    let of_service = |line: &Line| forward::read(line).is_none_or(|it| it.fits_service());
-    let forwarded = forwarded.any(|one| one.option("forwardfor").is_some_and(of_service));
+    let is_service_option =
+        |line: &Line| forward::parse(line).is_none_or(|it| it.is_supported_by_service());
+    let forwarded =
+        forwarded.any(|section| section.option("forwardfor").is_some_and(is_service_option));
     // haproxy adds the field only once.
     let is_added = forwarded || proxy.option("forwardfor").is_some();
     let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
-    changes.front = header::changes(
+    changes.front = header::proxy_changes(
         context,
         proxy,
         (scope.acls, frontend_routes),
@@ -404,7 +442,7 @@ fn changes(
             continue;
         };
         let acls = Acls::read(context.environment, &backend.lines, notes);
-        let mut own = header::changes(
+        let mut backend_changes = header::proxy_changes(
             context,
             backend,
             (&acls, &[]),
@@ -412,25 +450,25 @@ fn changes(
             notes,
         );
         if default.is_none_or(|(name, _)| *name != backend.name) {
-            own.add_keys(route_keys(context, backend, default_backend, notes));
+            backend_changes.add_keys(route_keys(context, backend, default_backend, notes));
         }
-        changes.of_pools.insert(pool, own);
+        changes.of_pools.insert(pool, backend_changes);
     }
     changes
 }
 
 /// Returns the rules in haproxy's order of evaluation.
-fn rules<'p>(
+fn read_rules<'p>(
     context: &mut Context<'_>,
     proxy: &'p Proxy,
     notes: &mut Notes,
 ) -> Vec<FrontendRule<'p>> {
     let mut rules = Vec::new();
-    let mut passes: Vec<(&str, &[String])> = Vec::new();
-    let mut take = |context: &mut Context<'_>,
-                    line: &'p Line,
-                    (rule, except): (ParsedRule<'p>, Vec<&'p [String]>),
-                    notes: &mut Notes| match rule {
+    let mut admitting: Vec<(&str, &[String])> = Vec::new();
+    let mut add_rule = |context: &mut Context<'_>,
+                        line: &'p Line,
+                        (rule, except): (ParsedRule<'p>, Vec<&'p [String]>),
+                        notes: &mut Notes| match rule {
         Ok((action, condition)) => {
             context.mark_used(line);
             rules.push(FrontendRule {
@@ -443,7 +481,7 @@ fn rules<'p>(
         Err(why) => {
             line.reject(notes, &why);
             // A lost access rule must not admit clients.
-            if let Some((action, condition)) = rule::refusal(line) {
+            if let Some((action, condition)) = rule::rejection_of(line) {
                 rules.push(FrontendRule {
                     line,
                     action,
@@ -453,58 +491,59 @@ fn rules<'p>(
             }
         }
     };
-    let of = |keyword: &'static str| {
+    let lines_with = |keyword: &'static str| {
         let lines = proxy.lines.iter();
         lines.filter(move |line| line.keyword() == keyword)
     };
-    for line in of("tcp-request")
-        .chain(of("block"))
-        .chain(of("http-request"))
+    for line in lines_with("tcp-request")
+        .chain(lines_with("block"))
+        .chain(lines_with("http-request"))
     {
         let stage = inspect::stage(line);
         if inspect::lets_pass(line) {
             let (_, words) = condition(line.arguments());
-            passes.push((stage, words));
+            admitting.push((stage, words));
             context.mark_used(line);
         } else if inspect::is_builtin(line, proxy, notes) {
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
-            // The changes of routes include it.
-        } else if let Some(rule) = http_request(line, context.environment) {
-            let except = passes.iter().filter(|(other, _)| *other == stage);
+            // The rule becomes a part of the changes of routes.
+        } else if let Some(rule) = parse_rule(line, context.environment) {
+            let except = admitting.iter().filter(|(other, _)| *other == stage);
             let except = except.map(|(_, words)| *words).collect();
-            take(context, line, (rule, except), notes);
+            add_rule(context, line, (rule, except), notes);
         }
     }
-    for line in of("redirect") {
-        take(context, line, (redirect_line(line), Vec::new()), notes);
+    for line in lines_with("redirect") {
+        add_rule(context, line, (redirect_line(line), Vec::new()), notes);
     }
-    for line in of("use_backend").filter(|_| proxy.takes_clients) {
+    for line in lines_with("use_backend").filter(|_| proxy.takes_clients) {
         let rule = match use_backend(line) {
-            None => by_map(context, proxy, line),
+            None => pool_by_map(context, proxy, line),
             Some((name, condition)) => match context.pools.get(name) {
                 Some(pool) => Ok((Action::Pool(pool.clone()), condition)),
                 None => Err(format!("no such backend: {name}")),
             },
         };
-        take(context, line, (rule, Vec::new()), notes);
+        add_rule(context, line, (rule, Vec::new()), notes);
     }
     rules
 }
 
 /// Parses `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
-fn by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> ParsedRule<'l> {
-    let (what, words) = condition(line.arguments());
-    let lookup = match what {
-        [name] => rule::lookup(name).or_else(|| rule::computed_name(name, context.pools.iter())),
+fn pool_by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> ParsedRule<'l> {
+    let (arguments, words) = condition(line.arguments());
+    let lookup = match arguments {
+        [name] => rule::parse_lookup(name)
+            .or_else(|| rule::parse_computed_name(name, context.pools.iter())),
         _ => None,
     };
     let lookup =
         lookup.ok_or("the name of the backend is computed, and the pool of a route is fixed")?;
-    // Without a default, haproxy evaluates the next rules: the last one is followed by `default_backend`.
+    // Without a default, haproxy evaluates the next rules: the last `use_backend` is followed by `default_backend`.
     let is_last = proxy
         .last(&["use_backend"])
-        .is_some_and(|last| last.position == line.position);
+        .is_some_and(|last_line| last_line.position == line.position);
     let next = proxy
         .last(&["default_backend"])
         .and_then(|line| line.word(1));
@@ -513,12 +552,12 @@ fn by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> Parse
     let default = default.as_ref();
     let pool = default.and_then(|name| context.pools.get(name)).cloned();
     let pool = pool.ok_or("the map has no default, and a route with a map requires one")?;
-    let map = context.map(&lookup, line.position);
+    let map = context.map_name(&lookup, line.position);
     Ok((Action::Mapped(map, pool), words))
 }
 
 /// Converts rules to routes for these clients.
-fn routes(
+fn convert_rules(
     rules: &[FrontendRule<'_>],
     acls: &Acls,
     clients: Clients<'_>,
@@ -527,8 +566,8 @@ fn routes(
 ) -> Vec<FrontendRoute> {
     let mut routes = Vec::new();
     for rule in rules {
-        let closes = rule.action == Action::Close;
-        if !proxy.is_http() && rule.action.pool().is_none() && !closes {
+        let is_close = rule.action == Action::Close;
+        if !proxy.is_http() && rule.action.pool().is_none() && !is_close {
             rule.line
                 .reject(notes, "a tcp service cannot redirect or send responses");
             continue;
@@ -538,7 +577,7 @@ fn routes(
             rule.line.reject(notes, why);
             notes.unmark_guard(rule.line.position);
         }
-        let refuses = match &rule.action {
+        let is_rejection = match &rule.action {
             Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => {
                 *status >= 400
             }
@@ -546,7 +585,7 @@ fn routes(
             _ => false,
         };
         let mut meaning = acls.except(rule.condition, &rule.except, clients);
-        if let (Meaning::Unsupported(why), true) = (&meaning, refuses) {
+        if let (Meaning::Unsupported(why), true) = (&meaning, is_rejection) {
             // A lost access rule must not admit clients.
             let why = format!("{why}; the route rejects more requests than the rule");
             rule.line.reject(notes, &why);
@@ -562,14 +601,14 @@ fn routes(
             }
         };
         for condition in conditions {
-            route(&mut routes, rule, condition, notes);
+            push_route(&mut routes, rule, condition, notes);
         }
     }
     routes
 }
 
 /// Adds the route of a rule for one of its conditions.
-fn route(
+fn push_route(
     routes: &mut Vec<FrontendRoute>,
     rule: &FrontendRule<'_>,
     condition: Condition,
@@ -578,12 +617,12 @@ fn route(
     let position = rule.line.position;
     match &rule.action {
         Action::Redirect { to, status } if rule::drops_query(to) => {
-            let Some(found) = rule::without_query(&condition, to) else {
+            let Some(redirects) = rule::routes_without_query(&condition, to) else {
                 let why =
                     "a route's `redirect` drops the query only with a group of its own expression";
                 return rule.line.reject(notes, why);
             };
-            routes.extend(found.into_iter().map(|(condition, to)| {
+            routes.extend(redirects.into_iter().map(|(condition, to)| {
                 let status = *status;
                 (position, condition, Action::Redirect { to, status })
             }));
@@ -606,9 +645,9 @@ fn default_pool(
             None => line.reject(notes, &format!("no such backend: {name}")),
         }
     }
-    let own = proxy
+    let own_pool = proxy
         .has_servers
         .then(|| context.pools.get(&proxy.name))
         .flatten();
-    own.map(|pool| (proxy.name.clone(), pool.clone()))
+    own_pool.map(|pool| (proxy.name.clone(), pool.clone()))
 }

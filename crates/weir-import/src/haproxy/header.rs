@@ -18,7 +18,7 @@ pub(super) type FrontendRoute = (Position, Condition, Action);
 /// The changes that the rules of a proxy make to requests to a pool, and to its responses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
-    /// Changes that options make.
+    /// Changes from options.
     options: Edits,
     rules: Vec<Change>,
     /// Conditions of rules, each with its alternatives.
@@ -29,15 +29,15 @@ pub(super) struct Changes {
 #[derive(Clone, Debug)]
 struct Change {
     line: Line,
-    what: Vec<String>,
+    action: Vec<String>,
     /// The index of the rule's condition; `None` = the rule always applies.
     condition: Option<usize>,
-    /// Keys of the route, instead of a change that `what` describes.
+    /// Keys of the route, instead of a change that `action` describes.
     keys: Vec<Entry>,
 }
 
 impl Changes {
-    /// Returns whether nothing is changed.
+    /// Returns whether there are no changes.
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.options.is_empty()
     }
@@ -51,15 +51,15 @@ impl Changes {
     fn edits(&self, applied: &[bool]) -> Edits {
         let mut edits = self.options.clone();
         for change in &self.rules {
-            let applies = change
+            let is_applied = change
                 .condition
-                .is_none_or(|at| applied.get(at) == Some(&true));
-            if !applies {
+                .is_none_or(|index| applied.get(index) == Some(&true));
+            if !is_applied {
                 continue;
             }
             if change.keys.is_empty() {
                 // A rule that is not supported has a note.
-                let _ = edit(&change.line, &change.what, &mut edits);
+                let _ = apply_rule(&change.line, &change.action, &mut edits);
             }
             edits.replace_keys(&change.keys);
         }
@@ -68,19 +68,26 @@ impl Changes {
 
     /// Returns the authentication rules before this line: they also apply if Weir itself responds.
     pub(super) fn for_response(&self, position: Position) -> Self {
-        let authenticates = |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
-        let precedes = |change: &&Change| authenticates(change) && change.line.position < position;
+        let is_authentication =
+            |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
+        let is_preceding_authentication =
+            |change: &&Change| is_authentication(change) && change.line.position < position;
         Self {
             options: Edits::default(),
-            rules: self.rules.iter().filter(precedes).cloned().collect(),
+            rules: self
+                .rules
+                .iter()
+                .filter(is_preceding_authentication)
+                .cloned()
+                .collect(),
             conditions: self.conditions.clone(),
         }
     }
 
     /// Returns the index of a condition, and adds it if it is new.
     fn condition(&mut self, alternatives: Vec<Condition>) -> usize {
-        let known = self.conditions.iter().position(|it| *it == alternatives);
-        known.unwrap_or_else(|| {
+        let existing = self.conditions.iter().position(|it| *it == alternatives);
+        existing.unwrap_or_else(|| {
             self.conditions.push(alternatives);
             self.conditions.len() - 1
         })
@@ -89,22 +96,22 @@ impl Changes {
     /// Adds a rule.
     ///
     /// # Errors
-    /// Returns why it cannot be combined with the other rules, or is not supported.
+    /// Returns why the rule cannot be combined with the other rules, or is not supported.
     fn add(&mut self, change: Change) -> Result<(), &'static str> {
         let mut applied = vec![false; self.conditions.len()];
-        if let Some(at) = change.condition {
-            applied[at] = true;
+        if let Some(index) = change.condition {
+            applied[index] = true;
         }
         if change.keys.is_empty() {
-            edit(&change.line, &change.what, &mut self.edits(&applied))?;
+            apply_rule(&change.line, &change.action, &mut self.edits(&applied))?;
         }
         self.rules.push(change);
         Ok(())
     }
 }
 
-/// Maximum number of routes that one route becomes, because of the conditions of changes.
-const MAX_VARIANTS: usize = 64;
+/// Maximum number of routes that one route becomes because of the conditions of its changes.
+const VARIANTS_MAX: usize = 64;
 
 /// Returns the routes for a condition, the most specific first: one for each combination of the changes' conditions.
 /// `front` are the changes of the frontend, `back` those of the backend.
@@ -116,38 +123,43 @@ pub(super) fn variants(
 ) -> Vec<(Condition, Edits)> {
     let mut variants = vec![(condition.clone(), Vec::new())];
     let both = [front, back];
-    for (changes, alternatives) in both
-        .iter()
-        .flat_map(|it| it.conditions.iter().map(move |one| (it, one)))
-    {
-        let at = changes.conditions.iter().position(|it| it == alternatives);
-        if changes.rules.iter().all(|change| change.condition != at) {
+    for (changes, alternatives) in both.iter().flat_map(|it| {
+        it.conditions
+            .iter()
+            .map(move |alternatives| (it, alternatives))
+    }) {
+        let index = changes.conditions.iter().position(|it| it == alternatives);
+        if changes.rules.iter().all(|change| change.condition != index) {
             variants
                 .iter_mut()
                 .for_each(|(_, applied)| applied.push(false));
             continue;
         }
         let mut next = Vec::new();
-        let mut is_lost = variants.len() > MAX_VARIANTS;
+        let mut is_lost = variants.len() > VARIANTS_MAX;
         for (condition, applied) in variants {
-            let with = |applies: bool| [applied.as_slice(), &[applies]].concat();
+            let with_applied = |applies: bool| [applied.as_slice(), &[applies]].concat();
             let mut covers_all = false;
             for alternative in alternatives.iter().filter(|it| !condition.excludes(it)) {
                 match condition.and(alternative).filter(|_| !is_lost) {
                     Some(both) => {
                         covers_all |= both == condition;
-                        next.push((both, with(true)));
+                        next.push((both, with_applied(true)));
                     }
                     None => is_lost = true,
                 }
             }
             if !covers_all {
-                let rest = with(false);
-                next.push((condition, rest));
+                let not_applied = with_applied(false);
+                next.push((condition, not_applied));
             }
         }
         if is_lost {
-            for change in changes.rules.iter().filter(|change| change.condition == at) {
+            for change in changes
+                .rules
+                .iter()
+                .filter(|change| change.condition == index)
+            {
                 let why = "not imported for some requests: a route cannot combine its condition with others";
                 notes.add(change.line.position, why);
             }
@@ -156,15 +168,18 @@ pub(super) fn variants(
     }
     let front_count = front.conditions.len();
     let edits = |(condition, applied): (Condition, Vec<bool>)| {
-        let (near, far) = applied.split_at(front_count);
-        (condition, front.edits(near).then(&back.edits(far)))
+        let (front_applied, back_applied) = applied.split_at(front_count);
+        (
+            condition,
+            front.edits(front_applied).then(&back.edits(back_applied)),
+        )
     };
     variants.into_iter().map(edits).collect()
 }
 
 /// Returns the changes that a proxy's rules make for these clients. `forwarded` = the service itself adds the client's
 /// address; `frontend_routes` are the proxy's routes.
-pub(super) fn changes(
+pub(super) fn proxy_changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
     (acls, frontend_routes): (&Acls, &[FrontendRoute]),
@@ -172,10 +187,10 @@ pub(super) fn changes(
     notes: &mut Notes,
 ) -> Changes {
     let mut changes = Changes {
-        options: options(context, proxy, listen, forwarded, notes),
+        options: option_edits(context, proxy, listen, forwarded, notes),
         ..Changes::default()
     };
-    forward_for(context, proxy, &mut changes, forwarded, notes);
+    add_forward_for(context, proxy, &mut changes, forwarded, notes);
     let host = super::backend::fixed_host(proxy).map(|(line, _)| line.position);
     let host = host.filter(|_| proxy.has_servers);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
@@ -183,14 +198,14 @@ pub(super) fn changes(
     // The first `use-server` that applies decides, and later keys replace earlier ones.
     let server_rules = proxy.lines.iter().rev().filter(is_server);
     for line in proxy.lines.iter().filter(is_rule).chain(server_rules) {
-        let (what, words) = condition(line.arguments());
-        for position in acls.lines_of(words) {
+        let (action, words) = condition(line.arguments());
+        for position in acls.positions_of(words) {
             context.used.insert(position);
         }
-        let what = with_port(what, listen);
-        let what = with_constants(&what, line, clients, notes);
-        let found = meaning_of(context, proxy, acls, line, (&what, words, clients), notes);
-        let Some((meaning, keys)) = found else {
+        let action = replace_port(action, listen);
+        let action = replace_constants(&action, line, clients, notes);
+        let result = meaning_of(context, proxy, acls, line, (&action, words, clients), notes);
+        let Some((meaning, keys)) = result else {
             continue;
         };
         let is_affected = keys.is_empty()
@@ -199,7 +214,7 @@ pub(super) fn changes(
                 .any(|route| is_affected_by(route, line));
         let is_response_rule = !matches!(line.keyword(), "http-request" | "use-server");
         let condition_index = match meaning {
-            // It may apply in another service of the frontend.
+            // The rule may apply in another service of the frontend.
             Meaning::Never => continue,
             Meaning::Unsupported(why) => {
                 line.reject(notes, &why);
@@ -225,7 +240,7 @@ pub(super) fn changes(
         };
         let change = Change {
             line: line.clone(),
-            what: with_maps(context, line, &what),
+            action: replace_lookups(context, line, &action),
             condition: condition_index,
             keys,
         };
@@ -238,18 +253,18 @@ pub(super) fn changes(
 }
 
 /// Replaces variables that have the same value for all clients of a service.
-fn with_constants(
-    what: &[String],
+fn replace_constants(
+    action: &[String],
     line: &Line,
     clients: Clients<'_>,
     notes: &mut Notes,
 ) -> Vec<String> {
-    if what.iter().any(|word| word.contains("%[uuid")) {
+    if action.iter().any(|word| word.contains("%[uuid")) {
         let why = "Weir's identifiers have 32 hexadecimal digits without dashes; access logs contain `{request_id}`";
         notes.remark(line.position, why);
     }
     let tls = if clients.tls { "1" } else { "0" };
-    let words = what.iter();
+    let words = action.iter();
     words.map(|word| word.replace("%[ssl_fc]", tls)).collect()
 }
 
@@ -261,7 +276,7 @@ fn note_unknown_request(
     alternatives: &[Condition],
     notes: &mut Notes,
 ) {
-    let text = acls.text_of(words);
+    let text = acls.all_words(words);
     let is_plain = !text.iter().any(|word| word.starts_with('!'))
         && words.first().is_some_and(|word| word == "if");
     let why = "haproxy does not have the request when it evaluates this rule";
@@ -273,24 +288,25 @@ fn note_unknown_request(
 }
 
 /// Adds `option forwardfor` with words that `x_forwarded` of a service does not support.
-fn forward_for(
+fn add_forward_for(
     context: &mut Context<'_>,
     proxy: &Proxy,
     changes: &mut Changes,
-    forwarded: bool,
+    is_added: bool,
     notes: &mut Notes,
 ) {
-    let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) else {
+    let Some(line) = proxy.option("forwardfor").filter(|_| !is_added) else {
         return;
     };
-    let Some(found) = super::forward::read(line).filter(|it| !it.fits_service()) else {
+    let Some(options) = super::forward::parse(line).filter(|it| !it.is_supported_by_service())
+    else {
         return;
     };
     context.mark_used(line);
-    let condition = found.condition().map(|it| changes.condition(vec![it]));
-    let line = found.rule(line);
+    let condition = options.condition().map(|it| changes.condition(vec![it]));
+    let line = options.rule(line);
     let change = Change {
-        what: line.words[1..].to_vec(),
+        action: line.words[1..].to_vec(),
         line,
         condition,
         keys: Vec::new(),
@@ -301,24 +317,24 @@ fn forward_for(
     }
 }
 
-/// Returns when a rule applies, and the keys of routes that it becomes instead of a change; `None` = it is rejected,
-/// with a note.
+/// Returns when a rule applies, and the keys of routes that it becomes instead of a change. Adds a note and returns
+/// `None` if the rule is not supported.
 fn meaning_of(
     context: &Context<'_>,
     proxy: &Proxy,
     acls: &Acls,
     line: &Line,
-    (what, words, clients): (&[String], &[String], Clients<'_>),
+    (action, words, clients): (&[String], &[String], Clients<'_>),
     notes: &mut Notes,
 ) -> Option<(Meaning, Vec<Entry>)> {
     if is_auth(line) {
-        return user::auth(context, acls, line, clients, notes);
+        return user::convert_auth(context, acls, line, clients, notes);
     }
     let meaning = acls.condition(words, clients);
     if line.keyword() != "use-server" {
-        return Some((meaning, forwarded_port(line, what)));
+        return Some((meaning, forwarded_port(line, action)));
     }
-    match super::server::preferred(context, proxy, line, what) {
+    match super::server::preferred_server(context, proxy, line, action) {
         Ok(key) => Some((meaning, vec![key])),
         Err(why) => {
             line.reject(notes, &why);
@@ -328,22 +344,23 @@ fn meaning_of(
 }
 
 /// Returns the changes for `option forwarded` and `option forwardfor`.
-fn options(
+fn option_edits(
     context: &mut Context<'_>,
     proxy: &Proxy,
     listen: &[String],
-    forwarded: bool,
+    is_added: bool,
     notes: &mut Notes,
 ) -> Edits {
     let mut edits = Edits::default();
     if let Some(line) = proxy.option("forwarded") {
         add_forwarded(context, line, listen, &mut edits, notes);
     }
-    let plain = |line: &&Line| super::forward::read(line).is_some_and(|it| it.fits_service());
+    let is_service_option =
+        |line: &&Line| super::forward::parse(line).is_some_and(|it| it.is_supported_by_service());
     if let Some(line) = proxy
         .option("forwardfor")
-        .filter(|_| !forwarded)
-        .filter(plain)
+        .filter(|_| !is_added)
+        .filter(is_service_option)
     {
         context.mark_used(line);
         edits
@@ -353,14 +370,14 @@ fn options(
     edits
 }
 
-/// Replaces a value that is looked up in a file by a reference to the map.
-fn with_maps(context: &mut Context<'_>, line: &Line, what: &[String]) -> Vec<String> {
-    let mut words = what.to_vec();
+/// Replaces a value that is looked up in a file with a reference to the map.
+fn replace_lookups(context: &mut Context<'_>, line: &Line, action: &[String]) -> Vec<String> {
+    let mut words = action.to_vec();
     if let [verb, _, value] = words.as_mut_slice()
         && matches!(verb.as_str(), "set-header" | "add-header")
-        && let Some(lookup) = rule::lookup(value)
+        && let Some(lookup) = rule::parse_lookup(value)
     {
-        let map = context.map(&lookup, line.position);
+        let map = context.map_name(&lookup, line.position);
         *value = format!("%[str({MAP_PREFIX}{map})]");
     }
     words
@@ -369,8 +386,8 @@ fn with_maps(context: &mut Context<'_>, line: &Line, what: &[String]) -> Vec<Str
 /// Prefix of a map's name in a value.
 const MAP_PREFIX: &str = "map-of-weir-";
 
-/// Adds `option forwarded` without further words. It encloses IPv6 addresses in quotes and brackets, which the value of
-/// `add_header` cannot do only for these.
+/// Adds `option forwarded` without further words. haproxy encloses IPv6 addresses in quotes and brackets, which
+/// `add_header` cannot do for IPv6 addresses only.
 fn add_forwarded(
     context: &mut Context<'_>,
     line: &Line,
@@ -395,8 +412,8 @@ fn add_forwarded(
     }
 }
 
-/// Replaces variables for the port of the service, if all of its listeners have the same port.
-fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
+/// Replaces variables for the port of the service with the port, if all listeners have the same port.
+fn replace_port(words: &[String], listen: &[String]) -> Vec<String> {
     let ports = listen.iter().map(|address| address.rsplit(':').next());
     let mut ports: Vec<Option<&str>> = ports.collect();
     ports.dedup();
@@ -413,8 +430,8 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
 }
 
 /// Returns the route's key for `set-header X-Forwarded-Port %[dst_port]` with listeners on several ports.
-fn forwarded_port(line: &Line, what: &[String]) -> Vec<Entry> {
-    match what {
+fn forwarded_port(line: &Line, action: &[String]) -> Vec<Entry> {
+    match action {
         [verb, name, value]
             if line.keyword() == "http-request"
                 && verb == "set-header"
@@ -435,16 +452,16 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
         return false;
     }
     let name = line.word(2).unwrap_or("");
-    let field = |header: &String| {
-        let field = header.split(':').next().unwrap_or("");
-        field.eq_ignore_ascii_case(name)
+    let is_field = |header: &String| {
+        let is_field = header.split(':').next().unwrap_or("");
+        is_field.eq_ignore_ascii_case(name)
     };
     match (line.keyword(), line.word(1)) {
         ("http-request", Some("replace-path" | "set-path" | "replace-uri")) => {
             condition.path.is_some() || condition.regex.is_some()
         }
         ("http-request", _) => {
-            condition.headers.iter().any(field)
+            condition.headers.iter().any(is_field)
                 || condition.host.is_some() && name.eq_ignore_ascii_case("host")
         }
         _ => false,
@@ -473,20 +490,20 @@ pub(super) fn is_edit(line: &Line) -> bool {
 ///
 /// # Errors
 /// Returns why the rule is not supported.
-fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static str> {
+fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
     let fields = match line.keyword() {
         "http-response" | "http-after-response" => &mut edits.response,
         _ => &mut edits.request,
     };
-    match what {
+    match action {
         [verb, name, value] if verb == "set-header" => {
-            let value = computed(value).ok_or(COMPUTED)?;
+            let value = convert_value(value).ok_or(UNSUPPORTED_VALUE)?;
             fields.set(name, &value, position);
             Ok(())
         }
         [verb, name, value] if verb == "add-header" => {
-            let value = computed(value).ok_or(COMPUTED)?;
+            let value = convert_value(value).ok_or(UNSUPPORTED_VALUE)?;
             fields.add(name, &value, position);
             Ok(())
         }
@@ -497,7 +514,8 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
         [verb, regex, path]
             if verb == "replace-path" || verb == "replace-uri" && keeps_query(regex, path) =>
         {
-            let path = groups(path).ok_or("the new path depends on more than the old path")?;
+            let path =
+                convert_groups(path).ok_or("the new path depends on more than the old path")?;
             let (regex, path) = beginning_with_slash(regex, &path)
                 .ok_or("the new path does not begin with a slash")?;
             if !edits.rewrites.is_empty() {
@@ -519,7 +537,8 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
     }
 }
 
-/// Returns whether an expression for path and query changes only the path: its last group keeps the rest.
+/// Returns whether a regular expression for path and query changes only the path: its last group keeps the remaining
+/// text.
 fn keeps_query(regex: &str, to: &str) -> bool {
     let groups = regex.matches('(').count();
     let last = format!("\\{groups}");
@@ -527,22 +546,24 @@ fn keeps_query(regex: &str, to: &str) -> bool {
     takes_rest && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
 }
 
-const COMPUTED: &str = "the value contains an unsupported variable or a name in braces";
+/// Why a value cannot be converted.
+const UNSUPPORTED_VALUE: &str = "the value contains an unsupported variable or a name in braces";
 
-/// Returns a value with Weir's variables; `None` = Weir has no equivalent of one of haproxy's.
-fn computed(text: &str) -> Option<String> {
+/// Returns a value with Weir's variables; `None` = Weir has no equivalent of a variable.
+fn convert_value(text: &str) -> Option<String> {
     if let Some(map) = text.strip_prefix(&format!("%[str({MAP_PREFIX}")) {
         return Some(format!("{{map.{}}}", map.trim_end_matches(")]")));
     }
-    // These include the query, which `{path}` does only in a redirect.
+    // These variables include the query, but `{path}` includes it only in a redirect.
     let has_query = ["capture.req.uri", "[url]", "pathq"];
     if crate::layer7::has_variable(text) || has_query.iter().any(|it| text.contains(it)) {
         return None;
     }
-    rule::variables(text)
+    rule::replace_variables(text)
 }
 
-/// Converts `%[path,regsub(^/api/,/)]`, or a prefix before `%[path]`, to an expression and the new path.
+/// Converts `%[path,regsub(^/api/,/)]`, a prefix before `%[path]`, or a fixed path, to a regular expression and the new
+/// path.
 fn new_path(text: &str) -> Option<(String, String)> {
     if let Some(fixed) = constant(text).filter(|_| text.starts_with('/')) {
         return Some(("^/.*$".to_owned(), fixed.to_owned()));
@@ -553,41 +574,42 @@ fn new_path(text: &str) -> Option<(String, String)> {
     }
     let inner = text.strip_prefix("%[path,regsub(")?.strip_suffix(")]")?;
     let mut parts = inner.split(',');
-    let (regex, to, flags) = (parts.next()?, parts.next()?, parts.next());
-    let (regex, to) = (
+    let (regex, replacement, flags) = (parts.next()?, parts.next()?, parts.next());
+    let (regex, replacement) = (
         regex.trim_matches(['"', '\'']),
-        to.trim_matches(['"', '\'']),
+        replacement.trim_matches(['"', '\'']),
     );
     if flags.is_some() || !regex.starts_with('^') || regex.contains(['(', '$']) {
         return None;
     }
-    let to = groups(to)?;
-    to.starts_with('/')
-        .then(|| (format!("{regex}(.*)$"), format!("{to}{{1}}")))
+    let replacement = convert_groups(replacement)?;
+    replacement
+        .starts_with('/')
+        .then(|| (format!("{regex}(.*)$"), format!("{replacement}{{1}}")))
 }
 
 /// Returns a constant value; `None` = it contains variables.
 fn constant(text: &str) -> Option<String> {
-    let plain = text.replace("%%", "");
-    let is_computed = plain.contains('%') || crate::layer7::has_variable(text);
+    let without_escapes = text.replace("%%", "");
+    let is_computed = without_escapes.contains('%') || crate::layer7::has_variable(text);
     (!is_computed).then(|| text.replace("%%", "%"))
 }
 
 /// Converts `/\1` to `/{1}`.
-fn groups(text: &str) -> Option<String> {
+fn convert_groups(text: &str) -> Option<String> {
     let text = constant(text)?;
     if text.contains(['{', '}']) {
         return None;
     }
     let mut out = String::new();
-    let mut rest = text.chars();
-    while let Some(one) = rest.next() {
-        match one {
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
             '\\' => {
-                let digit = rest.next().filter(|digit| ('1'..='9').contains(digit))?;
+                let digit = chars.next().filter(|digit| ('1'..='9').contains(digit))?;
                 out.extend(['{', digit, '}']);
             }
-            one => out.push(one),
+            c => out.push(c),
         }
     }
     Some(out)
@@ -598,13 +620,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn computed_values_are_rejected() {
+    fn values_and_paths_with_variables_are_rejected() {
         assert_eq!(constant("50%% off").as_deref(), Some("50% off"));
         assert_eq!(constant("%[src]"), None);
         assert_eq!(constant("%ci"), None);
-        assert_eq!(groups(r"/v2/\1").as_deref(), Some("/v2/{1}"));
-        assert_eq!(groups(r"/\0"), None);
-        assert_eq!(groups(r"/%[src]"), None);
-        assert_eq!(groups(r"/{1}"), None);
+        assert_eq!(convert_groups(r"/v2/\1").as_deref(), Some("/v2/{1}"));
+        assert_eq!(convert_groups(r"/\0"), None);
+        assert_eq!(convert_groups(r"/%[src]"), None);
+        assert_eq!(convert_groups(r"/{1}"), None);
     }
 }

@@ -14,18 +14,18 @@ pub(super) fn stage(line: &Line) -> &str {
 }
 
 /// Returns whether the rule admits requests that later rules of its stage would reject. A rule that waits for data does
-/// not: it only determines when haproxy continues.
+/// not admit requests: it only determines when haproxy continues.
 pub(super) fn lets_pass(line: &Line) -> bool {
-    let (what, words) = condition(line.arguments());
-    let what: Vec<&str> = what.iter().map(String::as_str).collect();
-    match (line.keyword(), what.as_slice()) {
-        ("http-request", ["allow"]) | ("tcp-request", [_, "accept"]) => !waits(words),
+    let (action, words) = condition(line.arguments());
+    let action: Vec<&str> = action.iter().map(String::as_str).collect();
+    match (line.keyword(), action.as_slice()) {
+        ("http-request", ["allow"]) | ("tcp-request", [_, "accept"]) => !is_wait_for_data(words),
         _ => false,
     }
 }
 
 /// Returns whether a condition only waits until a part of the data has arrived.
-fn waits(words: &[String]) -> bool {
+fn is_wait_for_data(words: &[String]) -> bool {
     const DATA: [&str; 10] = [
         "req.ssl_hello_type",
         "req_ssl_hello_type",
@@ -40,39 +40,41 @@ fn waits(words: &[String]) -> bool {
     ];
     const NAMES: [&str; 4] = ["WAIT_END", "HTTP", "REQ_CONTENT", "RDP_COOKIE"];
     let mut terms = words.iter().skip(1).map(String::as_str);
-    let mut found = false;
+    let mut has_data_term = false;
     while let Some(word) = terms.next() {
         match word {
             "{" | "}" | "or" | "||" => {}
             word if DATA.contains(&word) => {
-                found = true;
-                let rest: Vec<&str> = terms.by_ref().take_while(|it| *it != "}").collect();
-                let is_presence =
-                    matches!(rest.as_slice(), ["1"] | ["gt", "0"] | ["-m", "found"] | []);
+                has_data_term = true;
+                let comparison: Vec<&str> = terms.by_ref().take_while(|it| *it != "}").collect();
+                let is_presence = matches!(
+                    comparison.as_slice(),
+                    ["1"] | ["gt", "0"] | ["-m", "found"] | []
+                );
                 if !is_presence {
                     return false;
                 }
             }
-            word if NAMES.contains(&word) => found = true,
+            word if NAMES.contains(&word) => has_data_term = true,
             _ => return false,
         }
     }
-    found
+    has_data_term
 }
 
-/// Returns whether Weir does the same without the rule, and adds the note.
+/// Returns whether Weir does the same without the rule, and adds a note if so.
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
-    let (what, words) = condition(line.arguments());
-    let what: Vec<&str> = what.iter().map(String::as_str).collect();
-    let why = match (line.keyword(), what.as_slice()) {
+    let (action, words) = condition(line.arguments());
+    let action: Vec<&str> = action.iter().map(String::as_str).collect();
+    let why = match (line.keyword(), action.as_slice()) {
         ("tcp-request", ["inspect-delay", ..]) => {
             "Weir waits for the server name or the request up to `timeouts.request`"
         }
-        ("tcp-request", ["content", "accept"]) if waits(words) => {
+        ("tcp-request", ["content", "accept"]) if is_wait_for_data(words) => {
             "Weir waits for the server name or the request by itself"
         }
         ("tcp-request", ["content", "reject"])
-            if waits_for_missing_data(words) || words.is_empty() && only_waits(proxy) =>
+            if is_missing_data(words) || words.is_empty() && has_only_waiting_accepts(proxy) =>
         {
             let has_default = proxy.last(&["default_backend"]).is_some() || proxy.has_servers;
             if proxy.is_http() || has_default {
@@ -80,7 +82,7 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
                 line.reject(notes, why);
                 return true;
             }
-            // The service has no pool for them.
+            // The service has no pool for such clients.
             "Weir closes connections that no route matches"
         }
         ("http-request", ["wait-for-body", ..]) => {
@@ -96,17 +98,17 @@ pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
 }
 
 /// Returns whether the accepting rules of the section only wait for data, so that other connections are rejected.
-fn only_waits(proxy: &Proxy) -> bool {
+fn has_only_waiting_accepts(proxy: &Proxy) -> bool {
     let is_accept = |line: &&Line| {
-        let (what, _) = condition(line.arguments());
-        line.keyword() == "tcp-request" && what == ["content", "accept"]
+        let (action, _) = condition(line.arguments());
+        line.keyword() == "tcp-request" && action == ["content", "accept"]
     };
     let mut accepts = proxy.lines.iter().filter(is_accept).peekable();
     accepts.peek().is_some() && accepts.all(|line| !lets_pass(line))
 }
 
-/// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`: that data has not arrived.
-fn waits_for_missing_data(words: &[String]) -> bool {
+/// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`: data has not arrived.
+fn is_missing_data(words: &[String]) -> bool {
     let mut positive = words.to_vec();
     match words.first().map(String::as_str) {
         Some("unless") => {}
@@ -116,5 +118,5 @@ fn waits_for_missing_data(words: &[String]) -> bool {
         },
     }
     positive.retain(|word| !word.is_empty());
-    waits(&positive)
+    is_wait_for_data(&positive)
 }

@@ -1,85 +1,94 @@
 //! Converts `reqadd`, `reqrep` and similar rules from before haproxy 2.1 to the rules that replaced them.
 
 /// Returns the equivalent current rule, or the words unchanged.
-pub(super) fn modern(words: Vec<String>) -> Vec<String> {
-    rule(&words).unwrap_or(words)
+pub(super) fn modernize(words: Vec<String>) -> Vec<String> {
+    modern_rule(&words).unwrap_or(words)
 }
 
-fn rule(words: &[String]) -> Option<Vec<String>> {
-    let (keyword, rest) = words.split_first()?;
-    let (stage, rest) = match keyword.get(..3)? {
-        "req" => ("http-request", rest),
-        "rsp" => ("http-response", rest),
+fn modern_rule(words: &[String]) -> Option<Vec<String>> {
+    let (keyword, arguments) = words.split_first()?;
+    let (stage, arguments) = match keyword.get(..3)? {
+        "req" => ("http-request", arguments),
+        "rsp" => ("http-response", arguments),
         _ => return None,
     };
-    let (pattern, rest) = rest.split_first()?;
-    let built = |verb: &str, arguments: &[&str], rest: &[String]| {
+    let (pattern, arguments) = arguments.split_first()?;
+    let build = |verb: &str, arguments: &[&str], further_words: &[String]| {
         let mut rule = vec![stage.to_owned(), verb.to_owned()];
         rule.extend(arguments.iter().map(|word| (*word).to_owned()));
-        rule.extend(rest.iter().cloned());
+        rule.extend(further_words.iter().cloned());
         Some(rule)
     };
     match keyword.get(3..)? {
         "add" => {
-            let (name, value) = field(pattern)?;
-            built("add-header", &[name, value], rest)
+            let (name, value) = split_field(pattern)?;
+            build("add-header", &[name, value], arguments)
         }
-        "del" | "idel" => built("del-header", &[field_name(pattern)?], rest),
+        "del" | "idel" => build("del-header", &[field_name(pattern)?], arguments),
         "rep" | "irep" => {
-            let (to, rest) = rest.split_first()?;
+            let (replacement, arguments) = arguments.split_first()?;
             let Some(name) = field_name(pattern) else {
-                let (regex, path) = path_of(pattern, to).filter(|_| stage == "http-request")?;
-                return built("replace-path", &[&regex, &path], rest);
+                let (regex, path) =
+                    path_replacement(pattern, replacement).filter(|_| stage == "http-request")?;
+                return build("replace-path", &[&regex, &path], arguments);
             };
             // The replacement is the whole line of the field.
-            let (new, value) = field(to)?;
-            let same = new.eq_ignore_ascii_case(name) && !value.contains('\\');
-            same.then(|| built("set-header", &[new, value], rest))?
+            let (new_name, value) = split_field(replacement)?;
+            let is_same_field = new_name.eq_ignore_ascii_case(name) && !value.contains('\\');
+            is_same_field.then(|| build("set-header", &[new_name, value], arguments))?
         }
         _ => None,
     }
 }
 
 /// Splits `Name: value`.
-fn field(text: &str) -> Option<(&str, &str)> {
+fn split_field(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once(':')?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    (!name.is_empty() && name.bytes().all(plain)).then(|| (name, value.trim()))
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    (!name.is_empty() && name.bytes().all(is_name_byte)).then(|| (name, value.trim()))
 }
 
-/// Returns the field of `^Name:.*`, an expression that matches the field's whole line.
+/// Returns the field of `^Name:.*`, a regular expression that matches the whole line of the field.
 fn field_name(pattern: &str) -> Option<&str> {
-    let (name, rest) = pattern.strip_prefix('^')?.split_once(':')?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    let whole = matches!(rest, "" | ".*" | ".*$" | " .*" | "\\ .*" | "(.*)");
-    (whole && !name.is_empty() && name.bytes().all(plain)).then_some(name)
+    let (name, value_pattern) = pattern.strip_prefix('^')?.split_once(':')?;
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_whole_line = matches!(value_pattern, "" | ".*" | ".*$" | " .*" | "\\ .*" | "(.*)");
+    (is_whole_line && !name.is_empty() && name.bytes().all(is_name_byte)).then_some(name)
 }
 
-/// Returns expression and replacement for the path, for an expression for the request line: `^([^ :]*) /a/(.*)` and `\1
-/// /\2`, or `^([^ ]* /)a/(.*)` and `\1\2`.
-fn path_of(pattern: &str, to: &str) -> Option<(String, String)> {
-    const WITH_SLASH: [&str; 3] = ["^([^ ]* /)", "^([^ :]* /)", "^([^\\ ]*\\ /)"];
-    const BEFORE: [&str; 4] = [
+/// Converts a regular expression for the request line and its replacement to those for the path. Supports
+/// `^([^ :]*) /a/(.*)` with `\1 /\2`, and `^([^ ]* /)a/(.*)` with `\1\2`.
+fn path_replacement(pattern: &str, replacement: &str) -> Option<(String, String)> {
+    const METHOD_AND_SLASH: [&str; 3] = ["^([^ ]* /)", "^([^ :]* /)", "^([^\\ ]*\\ /)"];
+    const METHOD: [&str; 4] = [
         "^([^ :]*) /",
         "^([^ ]*) /",
         "^([^\\ :]*)\\ /",
         "^([^\\ ]*)\\ /",
     ];
-    let after = |prefixes: &[&str]| prefixes.iter().find_map(|it| pattern.strip_prefix(it));
-    let (rest, to) = match (after(&WITH_SLASH), after(&BEFORE)) {
-        (Some(rest), _) => (rest, to.strip_prefix("\\1")?.trim_start_matches('/')),
-        (_, Some(rest)) => (
-            rest,
-            to.strip_prefix("\\1")?.trim_start().strip_prefix('/')?,
+    let strip_any = |prefixes: &[&str]| prefixes.iter().find_map(|it| pattern.strip_prefix(it));
+    let (path_pattern, replacement) = match (strip_any(&METHOD_AND_SLASH), strip_any(&METHOD)) {
+        (Some(path_pattern), _) => (
+            path_pattern,
+            replacement.strip_prefix("\\1")?.trim_start_matches('/'),
+        ),
+        (_, Some(path_pattern)) => (
+            path_pattern,
+            replacement
+                .strip_prefix("\\1")?
+                .trim_start()
+                .strip_prefix('/')?,
         ),
         _ => return None,
     };
-    // The last group takes the rest of the line, with the query and the version.
-    let front = rest.strip_suffix("(.*)").or(rest.strip_suffix("(.*)$"))?;
-    let is_last = to.ends_with("\\2") && to.matches('\\').count() == 1;
-    (!front.contains('(') && is_last).then(|| {
-        let path = to.replace("\\2", "\\1");
-        (format!("^/{front}(.*)"), format!("/{path}"))
+    // The last group matches the end of the line, with the query and the version.
+    let prefix = path_pattern
+        .strip_suffix("(.*)")
+        .or(path_pattern.strip_suffix("(.*)$"))?;
+    let is_last = replacement.ends_with("\\2") && replacement.matches('\\').count() == 1;
+    (!prefix.contains('(') && is_last).then(|| {
+        let path = replacement.replace("\\2", "\\1");
+        (format!("^/{prefix}(.*)"), format!("/{path}"))
     })
 }
 
@@ -87,22 +96,22 @@ fn path_of(pattern: &str, to: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn shown(words: &[&str]) -> String {
-        modern(words.iter().map(|word| (*word).to_owned()).collect()).join(" ")
+    fn modern_line(words: &[&str]) -> String {
+        modernize(words.iter().map(|word| (*word).to_owned()).collect()).join(" ")
     }
 
     #[test]
     fn old_rules_become_current_rules() {
         assert_eq!(
-            shown(&["reqadd", "X-Forwarded-Proto: https", "if", "a"]),
+            modern_line(&["reqadd", "X-Forwarded-Proto: https", "if", "a"]),
             "http-request add-header X-Forwarded-Proto https if a"
         );
         assert_eq!(
-            shown(&["rspidel", "^Server:.*"]),
+            modern_line(&["rspidel", "^Server:.*"]),
             "http-response del-header Server"
         );
         assert_eq!(
-            shown(&["reqirep", "^Host:", "Host: app.example"]),
+            modern_line(&["reqirep", "^Host:", "Host: app.example"]),
             "http-request set-header Host app.example"
         );
         for (pattern, to) in [
@@ -110,21 +119,21 @@ mod tests {
             ("^([^ ]* /)a/(.*)", "\\1\\2"),
         ] {
             assert_eq!(
-                shown(&["reqrep", pattern, to]),
+                modern_line(&["reqrep", pattern, to]),
                 "http-request replace-path ^/a/(.*) /\\1"
             );
         }
     }
 
     #[test]
-    fn other_rules_are_unchanged() {
+    fn rules_without_an_equivalent_are_unchanged() {
         for words in [
             &["reqrep", "^Host: (.*)", "Host: www.\\1"] as &[&str],
             &["reqdeny", "^GET"],
             &["rspidel", "Server"],
             &["reqrep", "^([^ ]*) /(a|b)(.*)", "\\1 /\\2\\3"],
         ] {
-            assert_eq!(shown(words), words.join(" "));
+            assert_eq!(modern_line(words), words.join(" "));
         }
     }
 }

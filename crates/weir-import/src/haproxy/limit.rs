@@ -2,9 +2,9 @@
 
 use super::acl::Acls;
 use super::line::Line;
+use super::parse_time;
 use super::rule::condition;
 use super::section::Proxy;
-use super::time;
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 
@@ -13,14 +13,19 @@ use crate::note::{Notes, Position};
 pub(super) struct Limit {
     /// Keys of `limits`.
     pub(super) keys: Vec<Entry>,
-    /// The source lines; the first one rejects clients.
+    /// Source lines; the first line rejects clients.
     pub(super) lines: Vec<Position>,
 }
 
-/// Returns the limit of a proxy with the rules that haproxy's manual recommends: one that tracks all clients, and one
-/// that rejects those with too many requests and has no other condition.
-pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
-    let requests = request_rate(proxy, all, acls, notes);
+/// Returns the limit of a proxy with the rules that haproxy's manual recommends: a rule that tracks all clients, and a
+/// rule that rejects clients with too many requests and has no other condition.
+pub(super) fn find_limit(
+    proxy: &Proxy,
+    sections: &[Proxy],
+    acls: &Acls,
+    notes: &mut Notes,
+) -> Option<Limit> {
+    let requests = request_rate(proxy, sections, acls, notes);
     let Some((key, position)) = concurrent_requests(proxy, acls, notes) else {
         return requests;
     };
@@ -35,23 +40,23 @@ pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes)
 
 /// Returns `concurrent` of `limits` and its line, for a rule that rejects clients with too many connections.
 fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entry, Position)> {
-    let is_refusal = |line: &&Line| {
+    let is_rejection = |line: &&Line| {
         let words = [line.keyword(), line.word(1).unwrap_or_default()];
         matches!(words, ["http-request", "deny" | "reject"])
             || matches!(words, ["tcp-request", "connection" | "content"])
                 && line.word(2) == Some("reject")
     };
-    let counts = |fetch: &str| {
+    let is_connection_count = |fetch: &str| {
         let name = fetch.split('(').next().unwrap_or_default();
         let counter = name
             .strip_prefix("sc")
             .and_then(|it| it.strip_suffix("_conn_cur"));
         name == "src_conn_cur" || counter.is_some_and(|it| it.len() <= 1)
     };
-    let mut refusals = proxy.lines.iter().filter(is_refusal);
-    let (line, max) = refusals.find_map(|line| {
+    let mut rejections = proxy.lines.iter().filter(is_rejection);
+    let (line, max) = rejections.find_map(|line| {
         let (fetch, max) = too_many(line, acls)?;
-        counts(&fetch).then_some((line, max))
+        is_connection_count(&fetch).then_some((line, max))
     })?;
     notes.add(
         line.position,
@@ -65,63 +70,74 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
 }
 
 /// Returns the limit on the rate of requests.
-fn request_rate(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
-    let refusals = proxy.lines.iter().filter(|line| {
+fn request_rate(
+    proxy: &Proxy,
+    sections: &[Proxy],
+    acls: &Acls,
+    notes: &mut Notes,
+) -> Option<Limit> {
+    let rejections = proxy.lines.iter().filter(|line| {
         line.keyword() == "http-request"
             && matches!(line.word(1), Some("deny" | "reject" | "tarpit"))
     });
-    for refusal in refusals {
-        let Some((fetch, max)) = too_many(refusal, acls) else {
+    for rejection in rejections {
+        let Some((fetch, max)) = too_many(rejection, acls) else {
             continue;
         };
-        let Some((counter, table)) = counted(&fetch) else {
+        let Some((counter, table)) = counter_of(&fetch) else {
             continue;
         };
-        let Some((track, key, named)) = tracked(proxy, counter) else {
+        let Some((tracking, key, tracking_table)) = tracking_rule(proxy, counter) else {
             continue;
         };
-        let table = table.or(named);
+        let table = table.or(tracking_table);
         let owner = match &table {
-            Some(name) => all.iter().find(|one| one.name == *name),
+            Some(name) => sections.iter().find(|section| section.name == *name),
             None => Some(proxy),
         };
-        let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
+        let Some(client_table) = owner.and_then(|section| section.last(&["stick-table", "type"]))
+        else {
             continue;
         };
-        let Some((rate, is_exact)) = period_ms(clients).and_then(|millis| rate(max, millis)) else {
+        let Some((rate, is_exact)) =
+            period_ms(client_table).and_then(|millis| rate_per_second(max, millis))
+        else {
             continue;
         };
         if !is_exact {
             let why = format!("Weir admits {rate} per second after the first {max} requests");
-            notes.add(refusal.position, why);
-            notes.unmark_guard(refusal.position);
+            notes.add(rejection.position, why);
+            notes.unmark_guard(rejection.position);
         }
-        let (what, _) = condition(refusal.arguments());
-        let status = what.iter().position(|word| word == "deny_status");
-        let status = status.and_then(|at| what.get(at + 1)).map(String::as_str);
+        let (action, _) = condition(rejection.arguments());
+        let status = action.iter().position(|word| word == "deny_status");
+        let status = status
+            .and_then(|index| action.get(index + 1))
+            .map(String::as_str);
         if status != Some("429") {
             notes.add(
-                refusal.position,
+                rejection.position,
                 "requests above the limit get status 429, and do not count toward it",
             );
-            notes.unmark_guard(refusal.position);
+            notes.unmark_guard(rejection.position);
         }
         let mut keys = vec![
-            Entry::new("rate", rate, refusal.position).essential(),
-            Entry::new("burst", max.min(60_000), refusal.position),
+            Entry::new("rate", rate, rejection.position).essential(),
+            Entry::new("burst", max.min(60_000), rejection.position),
         ];
         if let Some(key) = key {
-            keys.push(Entry::new("key", key, track.position).essential());
+            keys.push(Entry::new("key", key, tracking.position).essential());
         }
         return Some(Limit {
             keys,
-            lines: vec![refusal.position, track.position, clients.position],
+            lines: vec![rejection.position, tracking.position, client_table.position],
         });
     }
     None
 }
 
-/// Returns the fetch method of a condition that only compares it with a number, and the largest number that passes.
+/// Returns the fetch method of a condition that only compares the method with a number, and the largest number of an
+/// admitted request.
 fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     let (_, words) = condition(line.arguments());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -146,8 +162,9 @@ fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     }
 }
 
-/// Returns the counter of `sc_http_req_rate(0)` and the like, and the table if it names one.
-fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
+/// Returns the counter of `sc_http_req_rate(0)` and the like (`None` = any), and the table if the method has one as an
+/// argument.
+fn counter_of(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     let (name, arguments) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, arguments)) => (name, arguments),
         None => (fetch, ""),
@@ -167,26 +184,31 @@ fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     }
 }
 
-/// Returns the rule that tracks clients for a counter: its line, `key` of `limits`, and its table.
-fn tracked(
+/// Returns the rule that tracks clients for a counter: its line, `key` of `limits` (`None` = the client's address), and
+/// its table.
+fn tracking_rule(
     proxy: &Proxy,
     counter: Option<char>,
 ) -> Option<(&Line, Option<String>, Option<String>)> {
     let mut lines = proxy.lines.iter();
     lines.find_map(|line| {
-        let (what, words) = condition(line.arguments());
-        let what: Vec<&str> = what.iter().map(String::as_str).collect();
-        let rest = match (line.keyword(), what.as_slice()) {
-            ("http-request", rest) | ("tcp-request", [_, rest @ ..]) if words.is_empty() => rest,
+        let (action, words) = condition(line.arguments());
+        let action: Vec<&str> = action.iter().map(String::as_str).collect();
+        let arguments = match (line.keyword(), action.as_slice()) {
+            ("http-request", arguments) | ("tcp-request", [_, arguments @ ..])
+                if words.is_empty() =>
+            {
+                arguments
+            }
             _ => return None,
         };
-        let (verb, key, table) = match rest {
+        let (verb, key, table) = match arguments {
             [verb, key] => (*verb, *key, None),
             [verb, key, "table", table] => (*verb, *key, Some((*table).to_owned())),
             _ => return None,
         };
-        let tracks = verb.strip_prefix("track-sc")?;
-        if counter.is_some_and(|counter| tracks != counter.to_string()) {
+        let tracked_counter = verb.strip_prefix("track-sc")?;
+        if counter.is_some_and(|counter| tracked_counter != counter.to_string()) {
             return None;
         }
         let field = key
@@ -202,17 +224,17 @@ fn tracked(
 
 /// Returns the period of `http_req_rate(10s)` among the stored counters, in milliseconds.
 fn period_ms(table: &Line) -> Option<u64> {
-    let at = table.words.iter().position(|word| word == "store")?;
-    let mut stored = table.words.get(at + 1)?.split(',');
+    let index = table.words.iter().position(|word| word == "store")?;
+    let mut stored = table.words.get(index + 1)?.split(',');
     let text = stored.find_map(|it| it.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
-    time(text).filter(|millis| *millis > 0)
+    parse_time(text).filter(|millis| *millis > 0)
 }
 
-/// Returns `rate` of `limits`, in requests per second, and whether it is exact: otherwise it is rounded up.
-fn rate(max: u64, millis: u64) -> Option<(u64, bool)> {
-    let second = max.checked_mul(1000)?;
-    let rate = second.div_ceil(millis);
-    (rate <= 60_000).then_some((rate, second.is_multiple_of(millis)))
+/// Returns `rate` of `limits`, in requests per second and rounded up, and whether it is exact. `None` = too high.
+fn rate_per_second(max: u64, period_ms: u64) -> Option<(u64, bool)> {
+    let per_1000_s = max.checked_mul(1000)?;
+    let rate = per_1000_s.div_ceil(period_ms);
+    (rate <= 60_000).then_some((rate, per_1000_s.is_multiple_of(period_ms)))
 }
 
 #[cfg(test)]
@@ -221,18 +243,21 @@ mod tests {
 
     #[test]
     fn rates_are_per_second_and_rounded_up() {
-        assert_eq!(rate(100, 10_000), Some((10, true)));
-        assert_eq!(rate(20, 60_000), Some((1, false)));
-        assert_eq!(rate(100_000, 1_000), None);
+        assert_eq!(rate_per_second(100, 10_000), Some((10, true)));
+        assert_eq!(rate_per_second(20, 60_000), Some((1, false)));
+        assert_eq!(rate_per_second(100_000, 1_000), None);
     }
 
     #[test]
     fn counters_have_several_names() {
         let table = || Some("t".to_owned());
-        assert_eq!(counted("sc_http_req_rate(0)"), Some((Some('0'), None)));
-        assert_eq!(counted("sc1_http_req_rate"), Some((Some('1'), None)));
-        assert_eq!(counted("sc0_http_req_rate(t)"), Some((Some('0'), table())));
-        assert_eq!(counted("src_http_req_rate(t)"), Some((None, table())));
-        assert_eq!(counted("sc_conn_rate(0)"), None);
+        assert_eq!(counter_of("sc_http_req_rate(0)"), Some((Some('0'), None)));
+        assert_eq!(counter_of("sc1_http_req_rate"), Some((Some('1'), None)));
+        assert_eq!(
+            counter_of("sc0_http_req_rate(t)"),
+            Some((Some('0'), table()))
+        );
+        assert_eq!(counter_of("src_http_req_rate(t)"), Some((None, table())));
+        assert_eq!(counter_of("sc_conn_rate(0)"), None);
     }
 }

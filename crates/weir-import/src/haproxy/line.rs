@@ -13,7 +13,7 @@ use crate::note::{Notes, Position};
 pub(super) struct Line {
     pub(super) position: Position,
     pub(super) words: Vec<String>,
-    /// The line uses a captured field or a variable: rules for responses see only these parts of a request.
+    /// Whether the line uses a captured field or a variable: rules for responses see only these parts of a request.
     pub(super) uses_capture: bool,
 }
 
@@ -22,11 +22,11 @@ impl Line {
         self.words.first().map_or("", String::as_str)
     }
 
-    pub(super) fn word(&self, at: usize) -> Option<&str> {
-        self.words.get(at).map(String::as_str)
+    pub(super) fn word(&self, index: usize) -> Option<&str> {
+        self.words.get(index).map(String::as_str)
     }
 
-    /// Returns everything after the keyword.
+    /// Returns the words after the keyword.
     pub(super) fn arguments(&self) -> &[String] {
         self.words.get(1..).unwrap_or_default()
     }
@@ -38,7 +38,7 @@ impl Line {
 }
 
 /// Returns the lines that haproxy reads, as words.
-pub(super) fn lines(
+pub(super) fn read_lines(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
@@ -46,15 +46,15 @@ pub(super) fn lines(
 ) -> Vec<Line> {
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let file = notes.add_file(name, text);
+    let file_index = notes.add_file(name, text);
     let mut lines = Vec::new();
     let mut scope = Scope::new(environment);
     let mut blocks = Blocks::default();
-    for (at, raw) in text.lines().enumerate() {
-        let position = Position::new(file, at + 1);
-        let words = match words(&scope, raw) {
+    for (line_index, source) in text.lines().enumerate() {
+        let position = Position::new(file_index, line_index + 1);
+        let words = match split_words(&scope, source) {
             Some(words) if words.is_empty() => continue,
-            Some(words) if blocks.directive(&words, &scope, position, notes) => continue,
+            Some(words) if blocks.apply_directive(&words, &scope, position, notes) => continue,
             found => found,
         };
         if let Some(condition) = blocks.excluded_by() {
@@ -74,7 +74,7 @@ pub(super) fn lines(
             continue;
         };
         scope.apply(&words);
-        let mut words = modern(words);
+        let mut words = modernize(words);
         if let Some(name) = expand_address(&scope, &mut words, position, notes) {
             notes.add(
                 position,
@@ -82,13 +82,13 @@ pub(super) fn lines(
                     "not imported: the environment variable {name} is not set here; set it and import again"
                 ),
             );
-            if guard::haproxy(&words) {
+            if guard::is_haproxy_guard(&words) {
                 notes.mark_guard(position);
             }
             continue;
         }
-        notes.record_effect(position, inert::haproxy(&words));
-        if guard::haproxy(&words) {
+        notes.record_effect(position, inert::is_inert_haproxy_line(&words));
+        if guard::is_haproxy_guard(&words) {
             notes.mark_guard(position);
         }
         lines.push(Line {
@@ -101,59 +101,59 @@ pub(super) fn lines(
     lines
 }
 
-/// Replaces keywords from before haproxy 1.5, and rules from before haproxy 2.1, by current ones.
-fn modern(words: Vec<String>) -> Vec<String> {
-    let new = match words.first().map(String::as_str) {
+/// Replaces keywords from before haproxy 1.5, and rules from before haproxy 2.1, with current ones.
+fn modernize(words: Vec<String>) -> Vec<String> {
+    let timeout_name = match words.first().map(String::as_str) {
         Some("contimeout") => "connect",
         Some("clitimeout") => "client",
         Some("srvtimeout") => "server",
-        Some(_) => return super::legacy::modern(words),
+        Some(_) => return super::legacy::modernize(words),
         None => return words,
     };
-    let front = ["timeout", new].map(str::to_owned).into_iter();
-    front.chain(words.into_iter().skip(1)).collect()
+    let first_words = ["timeout", timeout_name].map(str::to_owned).into_iter();
+    first_words.chain(words.into_iter().skip(1)).collect()
 }
 
 /// Expands variables in the address of a `bind` or `server`, which haproxy expands even without quotes. Unset variables
-/// remain, because `listen` and `servers` expand them. Removes options of these lines whose values use unset variables.
-/// Returns the first unset variable in any other line.
+/// remain, because `listen` and `servers` of weir.toml expand them. Removes options of these lines whose values use
+/// unset variables. Returns the first unset variable in any other line.
 fn expand_address(
     scope: &Scope<'_>,
     words: &mut Vec<String>,
     position: Position,
     notes: &mut Notes,
 ) -> Option<String> {
-    let at = match words.first().map(String::as_str) {
+    let address_index = match words.first().map(String::as_str) {
         Some("bind") => Some(1),
         Some("server") => Some(2),
         _ => None,
     };
-    if let Some(word) = at.and_then(|at| words.get_mut(at)) {
+    if let Some(word) = address_index.and_then(|address_index| words.get_mut(address_index)) {
         let mut chars = word.chars().peekable();
-        let mut new = String::new();
+        let mut expanded = String::new();
         while let Some(c) = chars.next() {
             match c {
-                '$' => new.push_str(&variable(scope, &mut chars)?),
-                c => new.push(c),
+                '$' => expanded.push_str(&expand_variable(scope, &mut chars)?),
+                c => expanded.push(c),
             }
         }
-        *word = new;
+        *word = expanded;
     }
-    let unset = |word: &String| {
+    let unset_variable = |word: &String| {
         let (_, rest) = word.split_once("${")?;
         Some(rest.split('}').next().unwrap_or_default().to_owned())
     };
-    let options = at.map_or(0, |at| at + 1);
+    let options_start = address_index.map_or(0, |address_index| address_index + 1);
     loop {
-        let mut others = words.iter().enumerate();
-        let (found, name) = others.find_map(|(index, word)| {
-            let name = unset(word).filter(|_| Some(index) != at)?;
+        let mut indexed_words = words.iter().enumerate();
+        let (found, name) = indexed_words.find_map(|(index, word)| {
+            let name = unset_variable(word).filter(|_| Some(index) != address_index)?;
             Some((index, name))
         })?;
-        if options == 0 || found < options {
+        if options_start == 0 || found < options_start {
             return Some(name);
         }
-        let option = (found - 1).max(options);
+        let option = (found - 1).max(options_start);
         if matches!(words[option].as_str(), "ca-file" | "crl-file" | "verify") {
             notes.mark_guard(position);
         }
@@ -169,7 +169,7 @@ fn expand_address(
 }
 
 /// Splits a line into words. Returns `None` for an unterminated quote or escape.
-fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
+fn split_words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -178,9 +178,9 @@ fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
             (Some('\''), c) => word.get_or_insert_default().push(c),
-            (_, '\\') => escape(word.get_or_insert_default(), &mut chars)?,
+            (_, '\\') => decode_escape(word.get_or_insert_default(), &mut chars)?,
             (Some('"'), '$') => {
-                let value = variable(scope, &mut chars)?;
+                let value = expand_variable(scope, &mut chars)?;
                 word.get_or_insert_default().push_str(&value);
             }
             (Some(_), c) => word.get_or_insert_default().push(c),
@@ -198,7 +198,10 @@ fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
 }
 
 /// Decodes the character after a backslash; unknown escapes keep the backslash.
-fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<()> {
+fn decode_escape(
+    word: &mut String,
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+) -> Option<()> {
     let c = chars.next()?;
     match c {
         ' ' | '#' | '\\' | '"' | '\'' | '$' => word.push(c),
@@ -210,30 +213,30 @@ fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>
     Some(())
 }
 
-/// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign.
-fn variable(
+/// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign; `None` = the closing brace is missing. Unset
+/// variables become `${NAME}`, because haproxy may run with other variables than the importer.
+fn expand_variable(
     scope: &Scope<'_>,
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
 ) -> Option<String> {
     let mut name = String::new();
-    let braces = chars.next_if_eq(&'{').is_some();
+    let has_braces = chars.next_if_eq(&'{').is_some();
     let is_word = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
     while let Some(c) = chars.next_if(is_word) {
         name.push(c);
     }
-    // haproxy may run with other variables than the importer.
     let unset = format!("${{{name}}}");
-    if !braces {
+    if !has_braces {
         return Some(scope.variable(&name).unwrap_or(unset));
     }
-    let mut rest = String::new();
+    let mut suffix = String::new();
     loop {
         match chars.next()? {
             '}' => break,
-            c => rest.push(c),
+            c => suffix.push(c),
         }
     }
-    let default = rest.strip_prefix('-').map(str::to_owned);
+    let default = suffix.strip_prefix('-').map(str::to_owned);
     Some(scope.variable(&name).or(default).unwrap_or(unset))
 }
 
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn words_are_split_as_in_haproxy() {
-        let split = |line: &str| words(&Scope::new(&EmptyEnvironment), line);
+        let split = |line: &str| split_words(&Scope::new(&EmptyEnvironment), line);
         assert_eq!(
             split("  bind *:80 # web"),
             Some(vec!["bind".into(), "*:80".into()])

@@ -2,41 +2,41 @@
 
 use super::Context;
 use super::section::Proxy;
-use crate::mail::{Mail, Text};
+use crate::mail::{Mail, SourcedText};
 use crate::note::Notes;
 
 /// Adds the mails of a backend; `mailers` are the `mailers` sections with their first mailer.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    mailers: &[(String, Text)],
+    mailers: &[(String, SourcedText)],
     notes: &mut Notes,
 ) {
     let Some(pool) = context.pools.get(&proxy.name).cloned() else {
         return;
     };
-    let line = |what: &str| {
-        let line = proxy.last(&["email-alert", what])?;
+    let setting = |word: &str| {
+        let line = proxy.last(&["email-alert", word])?;
         Some((line.word(2)?.to_owned(), line.position))
     };
-    let (Some((name, at)), Some(to)) = (line("mailers"), line("to")) else {
+    let (Some((name, position)), Some(to)) = (setting("mailers"), setting("to")) else {
         return;
     };
-    let Some((_, server)) = mailers.iter().find(|(known, _)| *known == name) else {
+    let Some((_, server)) = mailers.iter().find(|(section, _)| *section == name) else {
         notes.add(
-            at,
+            position,
             format!("not imported: there is no mailers section {name}"),
         );
         return;
     };
-    let from = line("from");
-    let used = [
-        Some(at),
+    let from = setting("from");
+    let used_lines = [
+        Some(position),
         Some(to.1),
         Some(server.1),
         from.as_ref().map(|it| it.1),
     ];
-    context.used.extend(used.into_iter().flatten());
+    context.used.extend(used_lines.into_iter().flatten());
     context.writer.mails.push(Mail {
         to: vec![to],
         from,

@@ -1,7 +1,7 @@
 //! haproxy.cfg: frontends, backends and listens with their defaults; servers with their options; common conditions.
 //!
-//! A frontend becomes one service for its plain binds and one for its TLS binds, so that the value of `ssl_fc` is
-//! known in each.
+//! A frontend becomes one service for its binds without TLS and one for its TLS binds, so that the value of `ssl_fc` is
+//! known in each service.
 
 mod acl;
 mod alias;
@@ -44,7 +44,7 @@ struct Context<'w> {
     writer: Writer,
     /// Pool names by backend name.
     pools: HashMap<String, String>,
-    /// Lines that were imported; the others are reported at the end, lines of defaults only once.
+    /// Lines that were imported. The other lines are reported at the end; lines of defaults only once.
     used: HashSet<Position>,
     /// Users of the `userlist` sections.
     users: HashMap<String, Vec<section::User>>,
@@ -52,17 +52,17 @@ struct Context<'w> {
     resolvers: HashMap<String, Vec<(String, Position)>>,
     /// Pages of the `http-errors` sections.
     pages: HashMap<String, Vec<Line>>,
-    /// Lookups, and the name of the map for each.
+    /// Lookups, each with the name of its map.
     maps: Vec<(rule::Lookup, String)>,
-    /// `maxconn` of `global`: the limit for services without one of their own.
+    /// `maxconn` of `global`: the limit for services without their own `maxconn`.
     max_connections: Option<(u64, Position)>,
     /// `ssl-default-bind-…` of `global`.
     suites: bind::Suites,
-    /// `chroot` of `global`: the directory that the socket paths of servers are relative to.
+    /// `chroot` of `global`: the directory of the servers' socket paths.
     chroot: Option<String>,
-    /// Directory that relative certificate paths are relative to.
+    /// Directory of relative certificate paths.
     certificate_directory: String,
-    /// Number of ports chosen in place of addresses that Weir cannot listen on.
+    /// Number of ports chosen so far for sections without an address that Weir can listen on.
     substitutes: u16,
     /// Features that the rules of the file use.
     used_features: UsedFeatures,
@@ -70,14 +70,14 @@ struct Context<'w> {
     user: Option<(String, Position)>,
     /// Whether the file has frontends: without them, rules may apply to clients of frontends in other files.
     has_frontends: bool,
-    /// Addresses of the frontends so far.
+    /// Addresses of the frontends imported so far.
     listening: HashSet<String>,
 }
 
 /// Imports haproxy.cfg.
 pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let lines = line::lines(environment, &mut notes, name, text);
+    let lines = line::read_lines(environment, &mut notes, name, text);
     let mut file = section::read(lines, &mut notes);
     let variables = alias::resolve(&mut file, &mut notes);
     let mut context = Context {
@@ -94,12 +94,12 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         chroot: None,
         certificate_directory: alias::certificate_directory(&file),
         substitutes: 0,
-        used_features: UsedFeatures::of(&file.proxies),
+        used_features: UsedFeatures::find(&file.proxies),
         user: None,
         has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
         listening: HashSet::new(),
     };
-    settings(&mut context, &file.global, &mut notes);
+    read_global(&mut context, &file.global, &mut notes);
     for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
         backend::write(&mut context, proxy, &mut notes);
     }
@@ -115,7 +115,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     );
     for (_, (_, position)) in &file.mailers {
         if !context.used.contains(position) && !notes.has_note(*position) {
-            notes.remark(*position, "not imported: no backend uses it");
+            notes.remark(*position, "not imported: no backend uses this mailer");
         }
     }
     let limit = context.max_connections;
@@ -130,7 +130,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
             lines,
             defaults: Vec::new(),
         };
-        service::defaults(&mut context, &defaults_only, &mut notes);
+        service::write_defaults(&mut context, &defaults_only, &mut notes);
         file.proxies.push(defaults_only);
     }
     for proxy in &file.proxies {
@@ -140,8 +140,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     validate(context.writer.document, notes)
 }
 
-/// Imports the lines of `global`.
-fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
+/// Reads the lines of `global`.
+fn read_global(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
     for line in lines {
         if line.keyword() == "maxconn"
             && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
@@ -169,7 +169,7 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             context.chroot = line.word(1).map(str::to_owned);
         }
         if line.keyword() == "hard-stop-after"
-            && let Some(millis) = line.word(1).and_then(time)
+            && let Some(millis) = line.word(1).and_then(parse_time)
         {
             let time = crate::time::format_millis(millis);
             context.add_to_node(Entry::new("drain_timeout", time, line.position));
@@ -192,24 +192,24 @@ impl Context<'_> {
         if let Some(node) = tables.iter_mut().find(|table| table.path == ["node"]) {
             return node.replace(entry);
         }
-        if let Some(position) = entry.item.from {
+        if let Some(position) = entry.item.position {
             let mut node = Table::new(&["node"], position);
             node.push(entry);
             tables.insert(0, node);
         }
     }
 
-    /// Returns the name of the map for a lookup, and writes it if it is the first of its kind.
-    fn map(&mut self, lookup: &rule::Lookup, position: Position) -> String {
-        if let Some((_, name)) = self.maps.iter().find(|(known, _)| known == lookup) {
+    /// Returns the name of the map for a lookup. Writes the map if no earlier lookup was the same.
+    fn map_name(&mut self, lookup: &rule::Lookup, position: Position) -> String {
+        if let Some((_, name)) = self.maps.iter().find(|(existing, _)| existing == lookup) {
             return name.clone();
         }
         let file = lookup.file.rsplit('/').next().unwrap_or_default();
         let file = if file.is_empty() { "backends" } else { file };
         let stem = file.split('.').next().unwrap_or_default();
-        let plain = super::name::plain(stem).replace('.', "-");
-        let mut name = plain.clone();
-        while self.maps.iter().any(|(_, known)| *known == name) {
+        let base_name = super::name::plain(stem).replace('.', "-");
+        let mut name = base_name.clone();
+        while self.maps.iter().any(|(_, existing)| *existing == name) {
             name.push_str("-2");
         }
         let mut table = Table::new(&["map", &name], position);
@@ -232,6 +232,7 @@ impl Context<'_> {
         name
     }
 
+    /// Records that a line was imported.
     fn mark_used(&mut self, line: &Line) {
         self.used.insert(line.position);
     }
@@ -239,7 +240,7 @@ impl Context<'_> {
 
 /// Parses a haproxy time: a number with `us`, `ms`, `s`, `m`, `h` or `d`; milliseconds without a unit. Rounds up to
 /// milliseconds.
-fn time(text: &str) -> Option<u64> {
+fn parse_time(text: &str) -> Option<u64> {
     const UNITS: &Units = &[
         ("us", 1),
         ("ms", 1000),
@@ -249,14 +250,14 @@ fn time(text: &str) -> Option<u64> {
         ("h", 3_600_000_000),
         ("d", 86_400_000_000),
     ];
-    let ends_once = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    if ends_once.contains(|c: char| c.is_ascii_digit() || c.is_whitespace()) {
+    let after_number = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    if after_number.contains(|c: char| c.is_ascii_digit() || c.is_whitespace()) {
         return None;
     }
-    crate::time::sum(text, UNITS).map(|micros| micros.div_ceil(1000))
+    crate::time::parse_sum(text, UNITS).map(|micros| micros.div_ceil(1000))
 }
 
-/// Adds the note of a line of `global` that is not imported.
+/// Adds a note about a line of `global` that is not imported.
 fn reject_global(line: &Line, notes: &mut Notes) {
     const VARIABLES: [&str; 4] = ["setenv", "presetenv", "unsetenv", "resetenv"];
     if VARIABLES.contains(&line.keyword()) {
@@ -290,11 +291,11 @@ fn note_unused_lines(
     variables: &alias::Variables,
     notes: &mut Notes,
 ) {
-    let own = proxy.lines.iter().map(|line| (line, false));
+    let proxy_lines = proxy.lines.iter().map(|line| (line, false));
     let defaults = proxy.defaults.iter().map(|line| (line, true));
-    for (line, from_defaults) in own.chain(defaults) {
-        let is_done = context.used.contains(&line.position) || notes.has_note(line.position);
-        if is_done || alias::sets(variables, line.position) {
+    for (line, from_defaults) in proxy_lines.chain(defaults) {
+        let is_handled = context.used.contains(&line.position) || notes.has_note(line.position);
+        if is_handled || alias::sets_variable(variables, line.position) {
             continue;
         }
         // A service has the protocol of its frontend; haproxy rejects a backend with another mode.
@@ -318,7 +319,7 @@ fn note_unused_lines(
             continue;
         }
         if line.keyword() == "no" && line.word(1) == Some("option") {
-            notes.remark(line.position, "not imported: it is off in Weir too");
+            notes.remark(line.position, "not imported: the option is off in Weir too");
             continue;
         }
         if let Some(why) = why_without_effect(line, &context.used_features) {
@@ -333,21 +334,21 @@ fn note_unused_lines(
     }
 }
 
-/// Features that rules of the file use. A line for a feature that no rule uses has no effect.
+/// Features that the lines of a file use. A line that configures an unused feature has no effect.
 #[derive(Clone, Copy, Debug)]
 struct UsedFeatures {
-    /// A rule delays its response.
+    /// Whether a rule delays its response.
     tarpits: bool,
-    /// A rule or text uses the counters of a table.
+    /// Whether a rule or text uses the counters of a table.
     counters: bool,
-    /// A line keeps clients on their servers with a table.
+    /// Whether a line keeps clients on their servers with a table.
     stick: bool,
-    /// A line enables compression.
-    compresses: bool,
+    /// Whether a line enables compression.
+    compression: bool,
 }
 
 impl UsedFeatures {
-    fn of(proxies: &[Proxy]) -> Self {
+    fn find(proxies: &[Proxy]) -> Self {
         let lines = || {
             proxies
                 .iter()
@@ -365,16 +366,16 @@ impl UsedFeatures {
             "src_inc",
             "table_",
         ];
-        let counts = |word: &String| {
+        let is_counter = |word: &String| {
             COUNTERS.iter().any(|fetch| word.contains(fetch)) || word.starts_with("sc-")
         };
         Self {
             tarpits: lines().any(|line| {
                 line.words.iter().any(|word| word == "tarpit") && line.keyword() != "timeout"
             }),
-            counters: lines().any(|line| line.words.iter().any(counts)),
+            counters: lines().any(|line| line.words.iter().any(is_counter)),
             stick: lines().any(|line| line.keyword() == "stick"),
-            compresses: lines().any(|line| {
+            compression: lines().any(|line| {
                 line.keyword() == "compression"
                     && line.word(1).is_some_and(|word| word.starts_with("algo"))
             }),
@@ -387,18 +388,18 @@ fn limits_half_closed(line: &Line) -> bool {
     line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
-/// Returns why a line has no effect: no rule of the file uses what it provides.
+/// Returns why a line has no effect: the file does not use the feature that it configures.
 fn why_without_effect(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
-    let tracks = || line.words.iter().any(|word| word.starts_with("track-sc"));
+    let is_tracking = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
         ("timeout", "tarpit") if !used.tarpits => Some("no rule delays a response"),
-        ("compression", word) if !used.compresses && !word.starts_with("algo") => {
-            Some("without `compression algo` it has no effect")
+        ("compression", word) if !used.compression && !word.starts_with("algo") => {
+            Some("it has no effect without `compression algo`")
         }
         ("filter", "compression" | "trace") => Some("it has no effect on clients by itself"),
         ("stick-table", _) if !used.counters && !used.stick => Some("no rule uses the table"),
         ("http-request" | "http-response" | "tcp-request" | "tcp-response", _)
-            if tracks() && !used.counters =>
+            if is_tracking() && !used.counters =>
         {
             Some("no rule uses the counters")
         }
@@ -423,7 +424,7 @@ fn is_for_http(line: &Line) -> bool {
         "timeout" => matches!(line.word(1), Some("http-request" | "http-keep-alive")),
         "errorfile" | "http-response" | "http-after-response" | "cookie" | "compression" => true,
         // Rules that keep clients out are reported.
-        "http-request" => !crate::guard::haproxy(&line.words),
+        "http-request" => !crate::guard::is_haproxy_guard(&line.words),
         _ => false,
     }
 }
@@ -459,6 +460,7 @@ fn is_understood(line: &Line) -> bool {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of directives")]
+/// Returns why a line of a proxy is not imported.
 fn unsupported_reason(line: &Line) -> &'static str {
     let option = (line.keyword(), line.word(1).unwrap_or(""));
     match option {
@@ -532,7 +534,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
         }
         ("tcp-check" | "http-check" | "external-check", _) => "no check of the section uses it",
         ("acl", _) => "no imported rule of the section uses it",
-        ("default_backend" | "use_backend", _) => "there is no bind that it applies to",
+        ("default_backend" | "use_backend", _) => "the section has no bind to which it applies",
         _ => "weir.toml has no equivalent",
     }
 }
@@ -543,12 +545,12 @@ mod tests {
 
     #[test]
     fn times_with_units_are_parsed() {
-        assert_eq!(time("5s"), Some(5000));
-        assert_eq!(time("30"), Some(30));
-        assert_eq!(time("1500us"), Some(2));
-        assert_eq!(time("2m"), Some(120_000));
-        assert_eq!(time("x"), None);
-        assert_eq!(time("99999999999999999999d"), None);
-        assert_eq!(time("999999999999d"), None);
+        assert_eq!(parse_time("5s"), Some(5000));
+        assert_eq!(parse_time("30"), Some(30));
+        assert_eq!(parse_time("1500us"), Some(2));
+        assert_eq!(parse_time("2m"), Some(120_000));
+        assert_eq!(parse_time("x"), None);
+        assert_eq!(parse_time("99999999999999999999d"), None);
+        assert_eq!(parse_time("999999999999d"), None);
     }
 }

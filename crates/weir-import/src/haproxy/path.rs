@@ -8,18 +8,18 @@ use crate::document::{Entry, Table};
 use crate::note::Notes;
 
 /// Normalizers that `normalize_path` of a service always applies.
-const ALWAYS: [&str; 4] = [
+const ALWAYS_APPLIED: [&str; 4] = [
     "path-strip-dot",
     "path-strip-dotdot",
     "percent-decode-unreserved",
     "percent-to-uppercase",
 ];
-/// The normalizer that is optional in Weir.
-const MERGE: &str = "path-merge-slashes";
+/// Normalizer that is optional in Weir.
+const MERGE_SLASHES: &str = "path-merge-slashes";
 
-/// Adds `normalize_path`. Without a normalizing rule in the frontend, haproxy compares paths as received; with one, it
-/// compares and forwards the normalized path.
-pub(super) fn normalize_path(
+/// Adds `normalize_path`. Without a normalizing rule in the frontend, haproxy compares paths as received; with such a
+/// rule, it compares and forwards the normalized path.
+pub(super) fn push_normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
     proxy: &Proxy,
@@ -28,8 +28,8 @@ pub(super) fn normalize_path(
     let rules = proxy.lines.iter().filter(|line| is_normalizer(line));
     let mut requested: Vec<(&str, &Line)> = Vec::new();
     for line in rules {
-        let (what, words) = condition(line.arguments());
-        let name = what.get(1).map_or("", String::as_str);
+        let (action, words) = condition(line.arguments());
+        let name = action.get(1).map_or("", String::as_str);
         match name {
             _ if !words.is_empty() => {
                 line.reject(
@@ -37,7 +37,7 @@ pub(super) fn normalize_path(
                     "`normalize_path` of a service applies to all of its requests",
                 );
             }
-            name if name == MERGE || ALWAYS.contains(&name) => {
+            name if name == MERGE_SLASHES || ALWAYS_APPLIED.contains(&name) => {
                 context.mark_used(line);
                 requested.push((name, line));
             }
@@ -57,18 +57,18 @@ pub(super) fn normalize_path(
     };
     let is_requested = |name: &str| requested.iter().any(|(requested, _)| *requested == name);
     let mut entries = vec![Entry::new("forward", "normalized", first.position)];
-    if !is_requested(MERGE) {
+    if !is_requested(MERGE_SLASHES) {
         entries.push(Entry::new("merge_slashes", false, first.position));
     }
-    let more: Vec<&str> = ALWAYS
+    let additional: Vec<&str> = ALWAYS_APPLIED
         .into_iter()
         .filter(|name| !is_requested(name))
         .collect();
-    if !more.is_empty() {
-        let more = more.join(", ");
+    if !additional.is_empty() {
+        let additional = additional.join(", ");
         notes.add(
             first.position,
-            format!("`normalize_path` of a service also applies {more}"),
+            format!("`normalize_path` of a service also applies {additional}"),
         );
     }
     table.push(Entry::implied("normalize_path", entries));

@@ -10,79 +10,85 @@ pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
 
 /// Splits the words of a rule before `if …` or `unless …`.
 pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
-    let at = words
+    let index = words
         .iter()
         .position(|word| word == "if" || word == "unless");
-    words.split_at(at.unwrap_or(words.len()))
+    words.split_at(index.unwrap_or(words.len()))
 }
 
 /// Parses `http-request …`, `tcp-request …` or `block …`; `None` = not a rule for routes.
-pub(super) fn http_request<'l>(
+pub(super) fn parse_rule<'l>(
     line: &'l Line,
     environment: &dyn Environment,
 ) -> Option<ParsedRule<'l>> {
-    let (what, condition) = condition(line.arguments());
-    let what = match line.keyword() {
-        // `tcp-request` has the stage first.
-        "tcp-request" => match what {
-            [_, action, ..] if action == "reject" || action == "silent-drop" => &what[1..],
+    let (action, condition) = condition(line.arguments());
+    let action = match line.keyword() {
+        // In `tcp-request`, the stage precedes the action.
+        "tcp-request" => match action {
+            [_, verb, ..] if verb == "reject" || verb == "silent-drop" => &action[1..],
             _ => return None,
         },
-        "block" => return Some(Ok((response(403, String::new()), condition))),
-        _ => what,
+        "block" => return Some(Ok((fixed_response(403, String::new()), condition))),
+        _ => action,
     };
-    let rest = what.get(1..).unwrap_or_default();
-    Some(match what.first().map(String::as_str)? {
-        "deny" | "block" if rest.iter().any(|word| CONTENTS.contains(&word.as_str())) => {
-            let rest: Vec<String> = rest
+    let options = action.get(1..).unwrap_or_default();
+    Some(match action.first().map(String::as_str)? {
+        "deny" | "block" if options.iter().any(|word| CONTENTS.contains(&word.as_str())) => {
+            let options: Vec<String> = options
                 .iter()
                 .map(|word| word.replace("deny_status", "status"))
                 .collect();
-            returned(&rest, 403, condition, environment)
+            parse_return(&options, 403, condition, environment)
         }
-        "deny" | "block" => match status(rest, "deny_status", 403) {
-            Some(status) => Ok((response(status, String::new()), condition)),
+        "deny" | "block" => match parse_status(options, "deny_status", 403) {
+            Some(status) => Ok((fixed_response(status, String::new()), condition)),
             None => Err("the status is not a valid response status".to_owned()),
         },
-        "tarpit" => match status(rest, "deny_status", 500) {
-            Some(status) => Ok((response(status, String::new()), condition)),
+        "tarpit" => match parse_status(options, "deny_status", 500) {
+            Some(status) => Ok((fixed_response(status, String::new()), condition)),
             None => Err("the status is not a valid response status".to_owned()),
         },
         // Without its users, the rule admits no client.
-        "auth" => Ok((response(401, String::new()), condition)),
+        "auth" => Ok((fixed_response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
-        "redirect" => redirect(rest, condition),
-        "return" => returned(rest, 200, condition, environment),
+        "redirect" => parse_redirect(options, condition),
+        "return" => parse_return(options, 200, condition, environment),
         _ => return None,
     })
 }
 
-/// Returns only the status of a rule that rejects requests, for a rule whose other options are not supported.
-pub(super) fn refusal(line: &Line) -> Option<(Action, &[String])> {
-    let (what, condition) = condition(line.arguments());
-    let (first, rest) = what.split_first()?;
-    let default = match (line.keyword(), first.as_str()) {
+/// Returns a response with only the status of a rule that rejects requests, for a rule whose other options are not
+/// supported.
+pub(super) fn rejection_of(line: &Line) -> Option<(Action, &[String])> {
+    let (action, condition) = condition(line.arguments());
+    let (verb, options) = action.split_first()?;
+    let default = match (line.keyword(), verb.as_str()) {
         ("http-request", "deny" | "block") => 403,
         ("http-request", "tarpit") => 500,
         _ => return None,
     };
-    let status = status(rest, "deny_status", default).unwrap_or(default);
-    Some((response(status, String::new()), condition))
+    let status = parse_status(options, "deny_status", default).unwrap_or(default);
+    Some((fixed_response(status, String::new()), condition))
 }
 
 /// Parses `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
-pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
+pub(super) fn parse_redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
     let mut target = None;
     let mut code = 302;
     let (mut drop_query, mut append_slash) = (false, false);
-    let mut rest = words.iter();
-    while let Some(word) = rest.next() {
+    let mut remaining = words.iter();
+    while let Some(word) = remaining.next() {
         match word.as_str() {
             kind @ ("scheme" | "prefix" | "location") => {
-                let value = rest.next().ok_or("haproxy requires a target")?;
+                let value = remaining.next().ok_or("haproxy requires a target")?;
                 target = Some((kind, value));
             }
-            "code" => code = rest.next().and_then(|code| code.parse().ok()).unwrap_or(0),
+            "code" => {
+                code = remaining
+                    .next()
+                    .and_then(|code| code.parse().ok())
+                    .unwrap_or(0)
+            }
             "drop-query" => drop_query = true,
             "append-slash" => append_slash = true,
             other => return Err(format!("`redirect` of a route has no option {other}")),
@@ -97,12 +103,12 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
     // In a redirect, `{path}` includes the query, and haproxy's `path` does not. `//` at the start would name a host.
     let value = match kind {
         "location" if !value.contains("query") => match value.strip_prefix("/%[path]") {
-            Some(rest) => format!("{PATH_ONLY}{rest}"),
+            Some(remaining) => format!("{PATH_ONLY}{remaining}"),
             None => value.replace("%[path]", PATH_ONLY),
         },
         _ => value.clone(),
     };
-    let value = variables(&value).ok_or("the target contains an unsupported variable")?;
+    let value = replace_variables(&value).ok_or("the target contains an unsupported variable")?;
     let path = match (drop_query, append_slash) {
         (true, true) => PATH_WITH_SLASH,
         (true, false) => PATH_ONLY,
@@ -111,7 +117,7 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
         }
         (false, _) => "{path}",
     };
-    let to = match kind {
+    let target_url = match kind {
         "scheme" => format!("{value}://{{host}}{path}"),
         "prefix" => format!("{}{path}", value.trim_end_matches('/')),
         _ => value,
@@ -119,18 +125,22 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
     if !matches!(code, 301 | 302 | 303 | 307 | 308) {
         return Err(format!("{code} is not a redirect status"));
     }
+    let to = target_url;
     Ok((Action::Redirect { to, status: code }, condition))
 }
 
 /// Placeholder in the target of a redirect for the path without the query.
 const PATH_ONLY: &str = "{whole}";
-/// The same with a slash at its end.
+/// Placeholder in the target of a redirect for the path without the query, with a slash at its end.
 const PATH_WITH_SLASH: &str = "{whole/}";
 
-/// Returns the routes for a redirect that drops the query: `{path}` includes the query, so the group of an expression
-/// replaces it. `None` = the condition already has an expression to which no group can be added.
-pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Condition, String)>> {
-    let with = |regex: String, path: &str| {
+/// Returns the routes for a redirect that drops the query: `{path}` includes the query, so a group of a regular
+/// expression replaces `{path}`. `None` = the condition already has an expression to which no group can be added.
+pub(super) fn routes_without_query(
+    condition: &Condition,
+    to: &str,
+) -> Option<Vec<(Condition, String)>> {
+    let with_regex = |regex: String, path: &str| {
         let condition = Condition {
             regex: Some(regex),
             ..condition.clone()
@@ -138,48 +148,48 @@ pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Cond
         let to = to.replace(PATH_WITH_SLASH, path).replace(PATH_ONLY, path);
         (condition, to)
     };
-    let slash = to.contains(PATH_WITH_SLASH);
+    let adds_slash = to.contains(PATH_WITH_SLASH);
     let Some(regex) = &condition.regex else {
-        let all = with("^/(.*)$".to_owned(), "/{1}");
-        return Some(match slash {
-            true => vec![with("^/(.*[^/])$".to_owned(), "/{1}/"), all],
-            false => vec![all],
+        let every_path = with_regex("^/(.*)$".to_owned(), "/{1}");
+        return Some(match adds_slash {
+            true => vec![with_regex("^/(.*[^/])$".to_owned(), "/{1}/"), every_path],
+            false => vec![every_path],
         });
     };
     let inner = regex.strip_prefix("^/")?.strip_suffix('$')?;
     if inner.contains(['(', '|', '\\']) {
         return None;
     }
-    let all = with(format!("^/({inner})$"), "/{1}");
-    if !slash {
-        return Some(vec![all]);
+    let every_path = with_regex(format!("^/({inner})$"), "/{1}");
+    if !adds_slash {
+        return Some(vec![every_path]);
     }
-    let with_slash = |inner: &str| with(format!("^/({inner})$"), "/{1}/");
+    let with_slash = |inner: &str| with_regex(format!("^/({inner})$"), "/{1}/");
     match inner.strip_suffix("[^/]*") {
-        Some(front) => Some(vec![with_slash(&format!("{front}[^/]+")), all]),
+        Some(prefix) => Some(vec![with_slash(&format!("{prefix}[^/]+")), every_path]),
         None => inner.ends_with("[^/]").then(|| vec![with_slash(inner)]),
     }
 }
 
-/// Returns whether [`without_query`] must complete the target.
+/// Returns whether the target contains a placeholder that [`routes_without_query`] must replace.
 pub(super) fn drops_query(to: &str) -> bool {
     to.contains(PATH_ONLY) || to.contains(PATH_WITH_SLASH)
 }
 
-/// Replaces haproxy's variables by Weir's; `None` = Weir has no equivalent of one of them.
-pub(super) fn variables(text: &str) -> Option<String> {
+/// Replaces haproxy's variables with Weir's; `None` = Weir has no equivalent of a variable.
+pub(super) fn replace_variables(text: &str) -> Option<String> {
     let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('%') {
+    let mut remaining = text;
+    while let Some(offset) = remaining.find('%') {
+        out.push_str(&remaining[..offset]);
+        remaining = &remaining[offset + 1..];
+        if let Some(tail) = remaining.strip_prefix('%') {
             out.push('%');
-            rest = after;
-        } else if let Some(inner) = rest.strip_prefix('[') {
-            let (fetch, after) = inner.split_once(']')?;
-            out.push_str(&variable(fetch)?);
-            rest = after;
+            remaining = tail;
+        } else if let Some(inner) = remaining.strip_prefix('[') {
+            let (fetch, tail) = inner.split_once(']')?;
+            out.push_str(&weir_variable(fetch)?);
+            remaining = tail;
         } else {
             const SHORT: [(&str, &str); 6] = [
                 ("ci", "{client}"),
@@ -189,28 +199,28 @@ pub(super) fn variables(text: &str) -> Option<String> {
                 ("b", "{pool}"),
                 ("s", "{server}"),
             ];
-            let (name, ours) = SHORT.iter().find(|(name, _)| {
-                let after = rest.strip_prefix(*name);
-                after.is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_alphanumeric()))
+            let (name, replacement) = SHORT.iter().find(|(name, _)| {
+                let tail = remaining.strip_prefix(*name);
+                tail.is_some_and(|tail| !tail.starts_with(|c: char| c.is_ascii_alphanumeric()))
             })?;
-            out.push_str(ours);
-            rest = &rest[name.len()..];
+            out.push_str(replacement);
+            remaining = &remaining[name.len()..];
         }
     }
-    out.push_str(rest);
+    out.push_str(remaining);
     Some(out)
 }
 
-/// Returns Weir's variable for a sample fetch method.
-fn variable(fetch: &str) -> Option<String> {
+/// Returns Weir's variable for a sample fetch method; `None` = Weir has no equivalent.
+fn weir_variable(fetch: &str) -> Option<String> {
     let (name, argument) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, argument)) => (name, argument),
         None => (fetch, ""),
     };
-    let plain = argument
+    let is_plain = argument
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if !plain {
+    if !is_plain {
         return None;
     }
     Some(match (name, argument) {
@@ -240,8 +250,9 @@ pub(super) struct Lookup {
     /// The text to look up, with Weir's variables.
     pub(super) key: String,
     pub(super) ignore_case: bool,
+    /// Path of the file; empty = `entries` is used.
     pub(super) file: String,
-    /// Keys and values, instead of a file.
+    /// Keys and values; empty = `file` is used.
     pub(super) entries: Vec<String>,
     /// `kind` of the map.
     pub(super) kind: &'static str,
@@ -249,7 +260,7 @@ pub(super) struct Lookup {
 }
 
 /// Parses `%[EXPRESSION,map(FILE)]`.
-pub(super) fn lookup(text: &str) -> Option<Lookup> {
+pub(super) fn parse_lookup(text: &str) -> Option<Lookup> {
     let inner = text.strip_prefix("%[")?.strip_suffix(']')?;
     let (expression, call) = inner.split_at(inner.find(",map")?);
     let (name, arguments) = call[1..].strip_suffix(')')?.split_once('(')?;
@@ -272,7 +283,7 @@ pub(super) fn lookup(text: &str) -> Option<Lookup> {
     };
     let key = match fetch {
         "base" => "{host}{path}".to_owned(),
-        fetch => variable(fetch)?,
+        fetch => weir_variable(fetch)?,
     };
     file.starts_with('/').then(|| Lookup {
         key,
@@ -284,14 +295,14 @@ pub(super) fn lookup(text: &str) -> Option<Lookup> {
     })
 }
 
-/// Parses `PREFIX%[EXPRESSION]SUFFIX`, the computed name of a backend, as a lookup with one entry for each backend of
-/// such a name.
-pub(super) fn computed_name<'n>(
+/// Parses `PREFIX%[EXPRESSION]SUFFIX`, the computed name of a backend, as a lookup with an entry for each backend whose
+/// name has this prefix and suffix. `names` are the names of backends and their pools.
+pub(super) fn parse_computed_name<'n>(
     text: &str,
     names: impl Iterator<Item = (&'n String, &'n String)>,
 ) -> Option<Lookup> {
-    let (prefix, rest) = text.split_once("%[")?;
-    let (expression, suffix) = rest.split_once(']')?;
+    let (prefix, remaining) = text.split_once("%[")?;
+    let (expression, suffix) = remaining.split_once(']')?;
     if suffix.contains('%') {
         return None;
     }
@@ -301,7 +312,7 @@ pub(super) fn computed_name<'n>(
         "lower" | "field(1,:),lower" | "lower,field(1,:)" => true,
         _ => return None,
     };
-    let key = variable(fetch)?;
+    let key = weir_variable(fetch)?;
     let mut entries: Vec<String> = names
         .filter_map(|(name, pool)| {
             let key = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
@@ -323,7 +334,7 @@ pub(super) fn computed_name<'n>(
 /// Parses a `redirect` line.
 pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
     let (what, condition) = condition(line.arguments());
-    redirect(what, condition)
+    parse_redirect(what, condition)
 }
 
 /// Parses `use_backend NAME if …`; `None` = the name is computed.
@@ -335,18 +346,18 @@ pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
     }
 }
 
-fn response(status: u64, body: String) -> Action {
+fn fixed_response(status: u64, body: String) -> Action {
     Action::Respond { status, body }
 }
 
-fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
-    let at = words
+fn parse_status(words: &[String], name: &str, default: u64) -> Option<u64> {
+    let index = words
         .iter()
         .position(|word| word == name || word == "status");
-    match at {
+    match index {
         None => Some(default),
-        Some(at) => words
-            .get(at + 1)?
+        Some(index) => words
+            .get(index + 1)?
             .parse()
             .ok()
             .filter(|status| (200..600).contains(status)),
@@ -356,55 +367,55 @@ fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
 /// Options of `return` and `deny` for the contents of the response.
 const CONTENTS: [&str; 5] = ["content-type", "string", "lf-string", "file", "hdr"];
 
-/// Maximum size of a file whose text is copied to weir.toml.
+/// Maximum size of a file whose text is copied to weir.toml, in bytes.
 const FILE_MAX_BYTES: usize = 16 << 10;
 
 /// Parses `return status 200 content-type text/plain string "x" hdr X-Name value`.
-fn returned<'l>(
+fn parse_return<'l>(
     words: &[String],
     default: u64,
     condition: &'l [String],
     environment: &dyn Environment,
 ) -> ParsedRule<'l> {
-    let status =
-        status(words, "status", default).ok_or("the status is not a valid response status")?;
+    let status = parse_status(words, "status", default)
+        .ok_or("the status is not a valid response status")?;
     let (mut body, mut media_type) = (String::new(), None);
     let mut fields = Vec::new();
-    let mut rest = words.iter();
-    while let Some(word) = rest.next() {
+    let mut remaining = words.iter();
+    while let Some(word) = remaining.next() {
         match word.as_str() {
             "status" => {
-                rest.next();
+                remaining.next();
             }
-            "content-type" => media_type = rest.next().cloned(),
+            "content-type" => media_type = remaining.next().cloned(),
             "string" => {
-                body = rest.next().cloned().unwrap_or_default();
+                body = remaining.next().cloned().unwrap_or_default();
                 if has_variable(&body) {
                     return Err("a name in braces is a variable in `body` of a route".to_owned());
                 }
             }
             "lf-string" => {
-                let text = rest.next().map_or("", String::as_str);
-                // These include the query, which `{path}` does only in a redirect.
+                let text = remaining.next().map_or("", String::as_str);
+                // These variables include the query, but `{path}` includes it only in a redirect.
                 let has_query = ["capture.req.uri", "[url]", "pathq"];
                 let is_plain = |text: &&str| {
                     !has_variable(text) && !has_query.iter().any(|it| text.contains(it))
                 };
-                let known = Some(text).filter(is_plain);
-                body = known
-                    .and_then(variables)
+                let supported = Some(text).filter(is_plain);
+                body = supported
+                    .and_then(replace_variables)
                     .ok_or("the text contains an unsupported variable or a name in braces")?;
             }
             "file" => {
-                let file = rest.next().map_or("", String::as_str);
-                body = contents(file, environment)?;
+                let file = remaining.next().map_or("", String::as_str);
+                body = read_body(file, environment)?;
             }
             "hdr" => {
-                let name = rest.next().map_or("", String::as_str);
-                let value = rest.next().map_or("", String::as_str);
+                let name = remaining.next().map_or("", String::as_str);
+                let value = remaining.next().map_or("", String::as_str);
                 let value = Some(value)
                     .filter(|value| !has_variable(value))
-                    .and_then(variables)
+                    .and_then(replace_variables)
                     .ok_or("a field contains an unsupported variable or a name in braces")?;
                 fields.push(format!("{name}: {value}"));
             }
@@ -417,7 +428,7 @@ fn returned<'l>(
     let media_type = media_type.filter(|kind| !body.is_empty() && !kind.starts_with("text/plain"));
     fields.extend(media_type.map(|kind| format!("Content-Type: {kind}")));
     if fields.is_empty() {
-        return Ok((response(status, body), condition));
+        return Ok((fixed_response(status, body), condition));
     }
     let action = Action::RespondWithFields {
         status,
@@ -427,8 +438,8 @@ fn returned<'l>(
     Ok((action, condition))
 }
 
-/// Returns the text of a file. haproxy too reads it only when it starts.
-fn contents(file: &str, environment: &dyn Environment) -> Result<String, String> {
+/// Returns the text of a file. Like Weir, haproxy reads the file only when it starts.
+fn read_body(file: &str, environment: &dyn Environment) -> Result<String, String> {
     let text = environment.read(file);
     let text = text.map_err(|why| format!("the file {file} cannot be read here: {why}"))?;
     if text.len() > FILE_MAX_BYTES {

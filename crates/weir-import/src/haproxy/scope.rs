@@ -27,7 +27,8 @@ impl<'e> Scope<'e> {
         }
     }
 
-    /// Applies `setenv NAME VALUE`, `presetenv NAME VALUE` or `unsetenv NAME…`, which affect the lines after them.
+    /// Applies `setenv NAME VALUE`, `presetenv NAME VALUE` or `unsetenv NAME…`, which affect the following lines.
+    /// Ignores any other line.
     pub(super) fn apply(&mut self, words: &[String]) {
         match words {
             [keyword, name, value]

@@ -1,4 +1,4 @@
-//! Sections, and the lines a proxy inherits from its defaults.
+//! Sections, and the lines that a proxy inherits from its defaults.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::note::{Notes, Position};
 pub(super) struct Proxy {
     pub(super) position: Position,
     pub(super) name: String,
-    /// It is a `frontend` or `listen`.
+    /// Whether it is a `frontend` or `listen`.
     pub(super) takes_clients: bool,
-    /// It is a `backend` or `listen`.
+    /// Whether it is a `backend` or `listen`.
     pub(super) has_servers: bool,
     /// The section's lines.
     pub(super) lines: Vec<Line>,
@@ -76,30 +76,30 @@ pub(super) struct User {
 #[expect(clippy::too_many_lines, reason = "the keywords of one file in order")]
 pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     let mut file = File::default();
-    let mut named: Vec<(String, Vec<Line>)> = Vec::new();
-    let mut last: Vec<Line> = Vec::new();
-    let mut at = 0;
-    while let Some(head) = lines.get(at) {
-        let mut body = lines[at + 1..]
+    let mut named_defaults: Vec<(String, Vec<Line>)> = Vec::new();
+    let mut last_defaults: Vec<Line> = Vec::new();
+    let mut index = 0;
+    while let Some(head) = lines.get(index) {
+        let mut body = lines[index + 1..]
             .iter()
             .take_while(|line| !SECTIONS.contains(&line.keyword()))
             .cloned()
             .collect::<Vec<Line>>();
         let length = body.len();
-        at += 1 + length;
+        index += 1 + length;
         match head.keyword() {
             "global" => file.global.extend(body),
             "defaults" => {
-                let mut all = match head.word(2).filter(|word| *word == "from") {
-                    Some(_) => defaults_named(&named, head.word(3)).unwrap_or_default(),
+                let mut defaults = match head.word(2).filter(|word| *word == "from") {
+                    Some(_) => find_defaults(&named_defaults, head.word(3)).unwrap_or_default(),
                     None => Vec::new(),
                 };
-                all.extend(body);
+                defaults.extend(body);
                 if let Some(name) = head.word(1) {
-                    named.push((name.to_owned(), all.clone()));
+                    named_defaults.push((name.to_owned(), defaults.clone()));
                 }
-                file.defaults = Some((head.position, all.clone()));
-                last = all;
+                file.defaults = Some((head.position, defaults.clone()));
+                last_defaults = defaults;
             }
             kind @ ("frontend" | "backend" | "listen") => {
                 let Some(name) = head.word(1) else {
@@ -108,26 +108,30 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     continue;
                 };
                 let defaults = match head.word(2) {
-                    Some("from") => defaults_named(&named, head.word(3)).unwrap_or_else(|| {
-                        head.reject(
-                            notes,
-                            "no such defaults section; the last defaults section is used",
-                        );
-                        last.clone()
-                    }),
+                    Some("from") => {
+                        find_defaults(&named_defaults, head.word(3)).unwrap_or_else(|| {
+                            head.reject(
+                                notes,
+                                "no such defaults section; the last defaults section is used",
+                            );
+                            last_defaults.clone()
+                        })
+                    }
                     Some(_) if kind != "backend" => {
                         // The old form of `bind`.
                         let mut bind = head.clone();
                         bind.words.splice(0..2, ["bind".to_owned()]);
                         body.insert(0, bind);
-                        last.clone()
+                        last_defaults.clone()
                     }
                     Some(word) => {
-                        let why = format!("not imported from \"{word}\" on: haproxy rejects it");
+                        let why = format!(
+                            "arguments from \"{word}\" on are not imported: haproxy rejects them"
+                        );
                         notes.add(head.position, why);
-                        last.clone()
+                        last_defaults.clone()
                     }
-                    None => last.clone(),
+                    None => last_defaults.clone(),
                 };
                 if body.iter().any(|line| line.keyword() == "disabled") {
                     let why =
@@ -146,10 +150,10 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     defaults,
                 });
             }
-            "mailers" => mailers(&mut file, head, &body, notes),
-            "resolvers" => resolvers(&mut file, head, &body, notes),
-            "userlist" => users(&mut file, head, body),
-            "crt-store" => store(&mut file, head, &body, notes),
+            "mailers" => read_mailers(&mut file, head, &body, notes),
+            "resolvers" => read_resolvers(&mut file, head, &body, notes),
+            "userlist" => read_users(&mut file, head, body),
+            "crt-store" => read_crt_store(&mut file, head, &body, notes),
             "http-errors" => {
                 let name = head.word(1).unwrap_or_default().to_owned();
                 notes.remark(
@@ -176,7 +180,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     notes,
                     &format!("{other} is outside of all sections, and haproxy rejects the file"),
                 );
-                at -= length;
+                index -= length;
             }
         }
     }
@@ -194,7 +198,7 @@ const INERT: &[&str] = &[
 ];
 
 /// Reads `resolvers NAME` with lines `nameserver ID ADDRESS:PORT`.
-fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+fn read_resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let mut servers = Vec::new();
     for line in body {
         let address = line.word(2).unwrap_or_default();
@@ -224,24 +228,24 @@ fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
 }
 
 /// Reads `crt-store NAME` with lines `load crt FILE key FILE alias NAME`.
-fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+fn read_crt_store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let name = head.word(1).unwrap_or_default();
     let base = |keyword: &str| {
         let mut lines = body.iter().rev();
         lines.find(|line| line.keyword() == keyword)?.word(1)
     };
     let complete = |path: &str, base: Option<&str>| match base {
-        Some(base) => super::bind::absolute(path, base),
+        Some(base) => super::bind::absolute_path(path, base),
         None => path.to_owned(),
     };
     let why = "its certificates are imported where the file uses them";
     notes.remark(head.position, why);
     for line in body {
-        let after = |word: &str| {
-            let at = line.words.iter().position(|it| it == word)?;
-            line.word(at + 1)
+        let value_after = |word: &str| {
+            let index = line.words.iter().position(|it| it == word)?;
+            line.word(index + 1)
         };
-        let certificate = match (line.keyword(), after("crt")) {
+        let certificate = match (line.keyword(), value_after("crt")) {
             ("load", Some(certificate)) => certificate,
             ("crt-base" | "key-base", _) => {
                 notes.remark(line.position, why);
@@ -253,23 +257,23 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
             }
         };
         let path = complete(certificate, base("crt-base"));
-        let key = after("key").map(|key| complete(key, base("key-base")));
-        let pair = match path.strip_suffix(".crt") {
+        let key = value_after("key").map(|key| complete(key, base("key-base")));
+        let default_key = match path.strip_suffix(".crt") {
             Some(stem) => format!("{stem}.key"),
             None => path.replace("fullchain.pem", "privkey.pem"),
         };
-        match key.filter(|key| *key != path && *key != pair) {
-            Some(key) if pair == path => notes.add(
+        match key.filter(|key| *key != path && *key != default_key) {
+            Some(key) if default_key == path => notes.add(
                 line.position,
                 format!("the key {key} is not imported: add it to {path}"),
             ),
             Some(key) => notes.add(
                 line.position,
-                format!("the key {key} is not imported: Weir reads the key from {pair}"),
+                format!("the key {key} is not imported: Weir reads the key from {default_key}"),
             ),
             None => notes.remark(line.position, why),
         }
-        let names = [after("alias"), Some(certificate)];
+        let names = [value_after("alias"), Some(certificate)];
         for alias in names.into_iter().flatten() {
             file.certificates
                 .insert(format!("@{name}/{alias}"), path.clone());
@@ -278,16 +282,16 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
 }
 
 /// Reads `userlist NAME` with lines `user NAME password HASH` and `user NAME insecure-password TEXT`.
-fn users(file: &mut File, head: &Line, body: Vec<Line>) {
+fn read_users(file: &mut File, head: &Line, body: Vec<Line>) {
     let users = body.into_iter().filter(|line| line.keyword() == "user");
     let users = users.filter_map(|line| {
         let name = line.word(1)?.to_owned();
         let hash = match (line.word(2)?, line.word(3)?) {
-            ("insecure-password", text) => super::user::hash(&name, text),
+            ("insecure-password", text) => super::user::hash_password(&name, text),
             (_, hash) => {
-                let known = ["$2a$", "$2b$", "$2y$", "$5$", "$6$", "$apr1$"];
-                let is_known = known.iter().any(|form| hash.starts_with(form));
-                is_known.then(|| hash.to_owned())
+                let formats = ["$2a$", "$2b$", "$2y$", "$5$", "$6$", "$apr1$"];
+                let is_supported = formats.iter().any(|format| hash.starts_with(format));
+                is_supported.then(|| hash.to_owned())
             }
         };
         Some(User {
@@ -301,7 +305,7 @@ fn users(file: &mut File, head: &Line, body: Vec<Line>) {
 }
 
 /// Reads `mailers NAME` with lines `mailer NAME ADDRESS:PORT`.
-fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
+fn read_mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let Some(name) = head.word(1) else {
         head.reject(notes, "haproxy rejects a section without a name");
         return reject_all(body, head, notes);
@@ -328,12 +332,12 @@ fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
 }
 
 /// Returns the lines of the last `defaults` with this name.
-fn defaults_named(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
-    let found = named
+fn find_defaults(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
+    let section = named
         .iter()
         .rev()
         .find(|(existing, _)| Some(existing.as_str()) == name);
-    found.map(|(_, lines)| lines.clone())
+    section.map(|(_, lines)| lines.clone())
 }
 
 /// Adds a note for each line of a section that is not imported.
@@ -352,15 +356,15 @@ fn reject_all(lines: &[Line], head: &Line, notes: &mut Notes) {
 impl Proxy {
     /// Returns the last line that begins with these words. The proxy's lines override its defaults.
     pub(super) fn last(&self, keywords: &[&str]) -> Option<&Line> {
-        let fits = |line: &&Line| {
+        let is_match = |line: &&Line| {
             line.words.len() >= keywords.len()
                 && keywords
                     .iter()
                     .zip(&line.words)
                     .all(|(word, have)| word == have)
         };
-        let own = self.lines.iter().rev().find(fits);
-        own.or_else(|| self.defaults.iter().rev().find(fits))
+        let own_line = self.lines.iter().rev().find(is_match);
+        own_line.or_else(|| self.defaults.iter().rev().find(is_match))
     }
 
     /// Returns the line that enables an option. `no option` in the proxy overrides its defaults.
@@ -369,13 +373,16 @@ impl Proxy {
             .filter(|line| line.keyword() == "option")
     }
 
-    /// Returns the line that decides an option: `option` or `no option`. The proxy's lines override its defaults.
+    /// Returns the line that enables or disables an option. The proxy's lines override its defaults.
     pub(super) fn option_line(&self, name: &str) -> Option<&Line> {
-        let on = |line: &Line| line.keyword() == "option" && line.word(1) == Some(name);
-        let off = |line: &Line| line.keyword() == "no" && line.word(2) == Some(name);
-        [&self.lines, &self.defaults]
-            .iter()
-            .find_map(|lines| lines.iter().rev().find(|line| on(line) || off(line)))
+        let enables = |line: &Line| line.keyword() == "option" && line.word(1) == Some(name);
+        let disables = |line: &Line| line.keyword() == "no" && line.word(2) == Some(name);
+        [&self.lines, &self.defaults].iter().find_map(|lines| {
+            lines
+                .iter()
+                .rev()
+                .find(|line| enables(line) || disables(line))
+        })
     }
 
     /// Returns whether the mode is `http`; the default is `tcp`.

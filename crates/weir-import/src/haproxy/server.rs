@@ -5,12 +5,12 @@ use weir_model::{MAX_WEIGHT, unix_socket};
 use super::check::Checks;
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, time};
+use super::{Context, parse_time};
 use crate::document::Entry;
 use crate::layer7::Upstream;
 use crate::note::{Notes, Position};
 
-/// The options after the address.
+/// Options of a server after its address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub(super) check: Option<Position>,
@@ -31,26 +31,26 @@ pub(super) struct Options {
     max_connections: Option<(u64, Position)>,
     pub(super) slow_start: Option<(u64, Position)>,
     backup: Option<Position>,
-    disabled: bool,
+    is_disabled: bool,
     pub(super) ssl: Option<Position>,
     /// Keys of `tls` of the pool.
     pub(super) tls: Vec<Entry>,
     pub(super) send_proxy: Option<(&'static str, Position)>,
-    /// The `resolvers` section.
+    /// Name of the `resolvers` section.
     pub(super) resolvers: Option<(String, Position)>,
-    /// Servers use HTTP/2.
+    /// Set if servers use HTTP/2.
     pub(super) http2: Option<Position>,
     pub(super) check_name: Option<(String, Position)>,
     /// The name that the server's certificate must have.
     verify_host: Option<String>,
     /// The server's state before the first check.
     pub(super) initial_state: Option<(&'static str, Position)>,
-    /// Connections to the server are closed when it is down.
+    /// Set if connections to the server are closed when it is down.
     pub(super) shutdown: Option<Position>,
 }
 
 /// Unsupported options with a value.
-const WITH_VALUE: &[&str] = &[
+const UNSUPPORTED_WITH_VALUE: &[&str] = &[
     "minconn",
     "maxqueue",
     "on-marked-up",
@@ -70,7 +70,7 @@ const WITH_VALUE: &[&str] = &[
 ];
 
 /// Options that observe failures of clients' requests.
-const OBSERVED: &[&str] = &["observe", "error-limit", "on-error"];
+const OBSERVATION: &[&str] = &["observe", "error-limit", "on-error"];
 
 /// Options with a value whose loss does not affect clients and servers.
 const INERT_WITH_VALUE: &[&str] = &[
@@ -106,7 +106,7 @@ const INERT_WITH_VALUE: &[&str] = &[
     "quic-cc-algo",
 ];
 
-/// Options without a value of the same kind.
+/// Options without a value whose loss does not affect clients and servers.
 const INERT_WITHOUT_VALUE: &[&str] = &[
     "allow-0rtt",
     "check-reuse-pool",
@@ -121,8 +121,8 @@ const INERT_WITHOUT_VALUE: &[&str] = &[
     "renegotiate",
 ];
 
-/// Unsupported options without a value.
-const WITHOUT_VALUE: &[&str] = &[
+/// Options without a value that revert another option or are not supported.
+const NEGATIONS: &[&str] = &[
     "enabled",
     "no-check",
     "no-backup",
@@ -181,14 +181,14 @@ impl Options {
                 );
                 continue;
             }
-            if OBSERVED.contains(&word) {
+            if OBSERVATION.contains(&word) {
                 let _ = words.next();
                 let why =
                     "Weir ejects a server if requests fail only on that server; see `max_ejected`";
                 notes.remark(position, format!("{word} is not imported: {why}"));
                 continue;
             }
-            if WITH_VALUE.contains(&word) {
+            if UNSUPPORTED_WITH_VALUE.contains(&word) {
                 let _ = words.next();
                 notes.add(
                     position,
@@ -196,11 +196,11 @@ impl Options {
                 );
                 continue;
             }
-            if WITHOUT_VALUE.contains(&word) {
-                self.unsupported_flag(word, position, notes);
+            if NEGATIONS.contains(&word) {
+                self.read_negation(word, position, notes);
                 continue;
             }
-            if self.flag(word, position) {
+            if self.read_flag(word, position) {
                 continue;
             }
             let Some(value) = words.next() else {
@@ -208,7 +208,7 @@ impl Options {
                 notes.add(position, format!("{word} is not imported: {why}"));
                 continue;
             };
-            if !self.value(word, value, position, notes) {
+            if !self.read_value(word, value, position, notes) {
                 notes.add(
                     position,
                     format!("{word} is not imported: a server in weir.toml has no such key"),
@@ -224,10 +224,10 @@ impl Options {
             return;
         };
         let entry = Entry::new("server_name", host, position);
-        let same = |known: &&Entry| known.key == entry.key;
-        match self.tls.iter().find(same) {
+        let is_same_key = |existing: &&Entry| existing.key == entry.key;
+        match self.tls.iter().find(is_same_key) {
             None => self.tls.push(entry),
-            Some(known) if known.item == entry.item => {}
+            Some(existing) if existing.item == entry.item => {}
             Some(_) => {
                 notes.mark_guard(position);
                 notes.add(
@@ -238,9 +238,10 @@ impl Options {
         }
     }
 
-    fn unsupported_flag(&mut self, word: &str, position: Position, notes: &mut Notes) {
+    /// Reads an option of [`NEGATIONS`].
+    fn read_negation(&mut self, word: &str, position: Position, notes: &mut Notes) {
         match word {
-            "enabled" => self.disabled = false,
+            "enabled" => self.is_disabled = false,
             "no-check" => self.check = None,
             "no-backup" => self.backup = None,
             "no-ssl" => (self.ssl, self.tls) = (None, Vec::new()),
@@ -257,13 +258,13 @@ impl Options {
         }
     }
 
-    /// Applies an option without a value; returns false for any other.
-    fn flag(&mut self, word: &str, position: Position) -> bool {
+    /// Reads a supported option without a value. Returns whether the word is such an option.
+    fn read_flag(&mut self, word: &str, position: Position) -> bool {
         match word {
             "check" => self.check = Some(position),
             "agent-check" => self.agent = Some(position),
             "backup" => self.backup = Some(position),
-            "disabled" => self.disabled = true,
+            "disabled" => self.is_disabled = true,
             "ssl" => self.ssl = Some(position),
             "check-ssl" => self.check_tls = Some(position),
             "check-send-proxy" => self.check_proxy = Some(position),
@@ -276,10 +277,16 @@ impl Options {
         true
     }
 
-    /// Applies an option with a value; returns false if it is not supported.
-    fn value(&mut self, word: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
+    /// Reads an option with a value. Returns whether the option is supported.
+    fn read_value(
+        &mut self,
+        word: &str,
+        value: &str,
+        position: Position,
+        notes: &mut Notes,
+    ) -> bool {
         let number = value.parse::<u64>().ok();
-        let checked = |number: Option<u64>, notes: &mut Notes| {
+        let require = |number: Option<u64>, notes: &mut Notes| {
             if number.is_none() {
                 notes.add(
                     position,
@@ -289,20 +296,20 @@ impl Options {
             number.map(|number| (number, position))
         };
         match word {
-            "weight" => self.weight = checked(number.filter(|weight| *weight <= 256), notes),
-            "maxconn" => self.max_connections = checked(number, notes),
-            "rise" => self.rise = checked(number, notes),
-            "fall" => self.fall = checked(number, notes),
-            "port" => self.port = checked(number.filter(|port| (1..65_536).contains(port)), notes),
+            "weight" => self.weight = require(number.filter(|weight| *weight <= 256), notes),
+            "maxconn" => self.max_connections = require(number, notes),
+            "rise" => self.rise = require(number, notes),
+            "fall" => self.fall = require(number, notes),
+            "port" => self.port = require(number.filter(|port| (1..65_536).contains(port)), notes),
             "agent-port" => {
-                self.agent_port = checked(number.filter(|port| (1..65_536).contains(port)), notes)
+                self.agent_port = require(number.filter(|port| (1..65_536).contains(port)), notes)
             }
-            "slowstart" => self.slow_start = checked(time(value), notes),
-            "inter" => self.interval = checked(time(value), notes),
-            "fastinter" => self.fast_interval = checked(time(value), notes),
-            "downinter" => self.down_interval = checked(time(value), notes),
+            "slowstart" => self.slow_start = require(parse_time(value), notes),
+            "inter" => self.interval = require(parse_time(value), notes),
+            "fastinter" => self.fast_interval = require(parse_time(value), notes),
+            "downinter" => self.down_interval = require(parse_time(value), notes),
             "addr" => self.address = Some((value.to_owned(), position)),
-            "agent-inter" => self.agent_interval = checked(time(value), notes),
+            "agent-inter" => self.agent_interval = require(parse_time(value), notes),
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
             "proto" if value == "h2" => self.http2 = Some(position),
             "proto" if value == "h1" => {}
@@ -314,17 +321,17 @@ impl Options {
                 _ => return false,
             },
             "check-sni" => self.check_name = Some((value.to_owned(), position)),
-            "verify" if value == "none" => self.key(Entry::new("verify", false, position)),
+            "verify" if value == "none" => self.set_tls_key(Entry::new("verify", false, position)),
             "verify" => {}
-            // The default of Weir.
+            // This is Weir's default.
             "ca-file" if value == "@system-ca" => {}
-            "ca-file" => self.key(Entry::new("ca", value, position)),
-            "crt" => self.key(Entry::new("certificate", value, position)),
+            "ca-file" => self.set_tls_key(Entry::new("ca", value, position)),
+            "crt" => self.set_tls_key(Entry::new("certificate", value, position)),
             "sni" => match value
                 .strip_prefix("str(")
                 .and_then(|rest| rest.strip_suffix(')'))
             {
-                Some(name) => self.key(Entry::new("server_name", name, position)),
+                Some(name) => self.set_tls_key(Entry::new("server_name", name, position)),
                 None => notes.add(
                     position,
                     "sni is not imported: `server_name` takes a fixed name",
@@ -332,7 +339,7 @@ impl Options {
             },
             "ssl-min-ver" => match value.strip_prefix("TLSv") {
                 Some(version @ ("1.2" | "1.3")) => {
-                    self.key(Entry::new("minimum", version, position))
+                    self.set_tls_key(Entry::new("minimum", version, position))
                 }
                 _ => notes.add(position, "Weir does not support TLS versions below 1.2"),
             },
@@ -353,10 +360,10 @@ impl Options {
         }
     }
 
-    /// Adds a note for options that servers from DNS cannot have individually.
+    /// Adds a note about `backup`, which `servers_dns` does not support.
     pub(super) fn note_server_options(&self, line: &Line, notes: &mut Notes) {
-        let own = [("backup", self.backup.is_some())];
-        for (word, _) in own.iter().filter(|(_, is_set)| *is_set) {
+        let options = [("backup", self.backup.is_some())];
+        for (word, _) in options.iter().filter(|(_, is_set)| *is_set) {
             notes.add(
                 line.position,
                 format!("{word} is not imported: `servers_dns` has no such key"),
@@ -367,7 +374,7 @@ impl Options {
     /// Returns the keys of an entry of `servers_dns`; `is_service` = its records have weights.
     pub(super) fn dns_keys(&self, line: &Line, is_service: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
-        let weight = match self.disabled {
+        let weight = match self.is_disabled {
             true => Some((0, line.position)),
             false => self.weight.filter(|(weight, _)| *weight != 1),
         };
@@ -381,17 +388,17 @@ impl Options {
         entries
     }
 
-    fn key(&mut self, entry: Entry) {
+    fn set_tls_key(&mut self, entry: Entry) {
         self.tls.retain(|existing| existing.key != entry.key);
         self.tls.push(entry);
     }
 }
 
-/// Converts a server and its checks; `None` = rejected, with a note.
-pub(super) fn server(
+/// Converts a server and its checks. Adds a note and returns `None` if the line is invalid.
+pub(super) fn convert_server(
     context: &Context<'_>,
     line: &Line,
-    shared: &Options,
+    default_options: &Options,
     checks: &Checks,
     proxy: &Proxy,
     notes: &mut Notes,
@@ -400,9 +407,9 @@ pub(super) fn server(
         line.reject(notes, "haproxy requires a name and an address");
         return None;
     };
-    let mut options = shared.clone();
+    let mut options = default_options.clone();
     options.read(&line.words[3..], line, notes);
-    let address = match resolved(context, address) {
+    let address = match resolve_address(context, address) {
         Ok(address) => address,
         Err(why) => {
             line.reject(notes, &why);
@@ -410,7 +417,7 @@ pub(super) fn server(
         }
     };
     let mut entries = vec![Entry::new("address", address, line.position).essential()];
-    let weight = if options.disabled {
+    let weight = if options.is_disabled {
         notes.remark(
             line.position,
             "disabled, so imported with weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
@@ -430,14 +437,14 @@ pub(super) fn server(
         entries.push(Entry::new("max_connections", max, position));
     }
     if let Some(position) = options.backup {
-        // Without this key it would be used as a regular server.
+        // Without this key, Weir would use the server as a regular server.
         entries.push(Entry::new("backup", true, position).essential());
     }
     let probes = checks.for_server(context, &options, proxy, line, notes);
     options.complete_tls();
     Some((
         Upstream {
-            from: line.position,
+            position: line.position,
             entries,
             probes,
         },
@@ -445,20 +452,20 @@ pub(super) fn server(
     ))
 }
 
-/// Converts `use-server NAME` to the key of a route that names the server.
-pub(super) fn preferred(
+/// Converts `use-server NAME` to a route's key `server`.
+pub(super) fn preferred_server(
     context: &Context<'_>,
     proxy: &Proxy,
     line: &Line,
-    what: &[String],
+    action: &[String],
 ) -> Result<Entry, String> {
-    let [name] = what else {
+    let [name] = action else {
         return Err("haproxy requires the name of a server".to_owned());
     };
     let mut lines = proxy.lines.iter();
     let server = lines.find(|it| it.keyword() == "server" && it.word(1) == Some(name));
     let Some(address) = server.and_then(|server| server.word(2)) else {
-        return Err("the name is computed, or no `server` has it".to_owned());
+        return Err("the name is computed, or no `server` has this name".to_owned());
     };
     if is_name(address) {
         return Err(
@@ -466,7 +473,7 @@ pub(super) fn preferred(
                 .to_owned(),
         );
     }
-    let address = resolved(context, address)?;
+    let address = resolve_address(context, address)?;
     Ok(Entry::new("server", address, line.position))
 }
 
@@ -485,8 +492,8 @@ pub(super) fn is_name(text: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Returns `unix:PATH`. haproxy connects after `chroot`, so its paths are relative to that directory.
-fn on_unix_socket(context: &Context<'_>, path: &str) -> Result<String, String> {
+/// Returns `unix:PATH`. haproxy connects after `chroot`, so its paths are relative to the directory of `chroot`.
+fn unix_socket_address(context: &Context<'_>, path: &str) -> Result<String, String> {
     let path = match &context.chroot {
         Some(root) => format!(
             "{}/{}",
@@ -501,18 +508,19 @@ fn on_unix_socket(context: &Context<'_>, path: &str) -> Result<String, String> {
     }
 }
 
-/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. Without a port, the server has the client's.
-fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
+/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. Without a port, Weir connects to the port that
+/// the client used.
+fn resolve_address(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
         Some(("tcp", rest)) => (rest, None),
-        Some(("unix", path)) => return on_unix_socket(context, path),
+        Some(("unix", path)) => return unix_socket_address(context, path),
         Some((kind, _)) => return Err(format!("Weir does not support {kind}@ server addresses")),
         None => (text, None),
     };
     if text.starts_with('/') {
-        return on_unix_socket(context, text);
+        return unix_socket_address(context, text);
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port))
@@ -541,7 +549,7 @@ fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.contains("${") {
-        // `servers` expands it.
+        // `servers` of weir.toml expands the variable.
         return Ok(match port {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),

@@ -2,24 +2,21 @@
 
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, forward, path, time};
+use super::{Context, forward, parse_time, path};
 use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
 /// Writes the table of a service.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a service is made of all of these"
-)]
-pub(super) fn service(
+#[expect(clippy::too_many_arguments, reason = "the parts of one service")]
+pub(super) fn write_service(
     context: &mut Context<'_>,
     proxy: &Proxy,
     name: &str,
     listen: &[(String, Position)],
     tls: &[Entry],
     (pool, default): (&str, &Option<(String, String)>),
-    (all, rate): (&[Proxy], &[Entry]),
+    (sections, rate): (&[Proxy], &[Entry]),
     notes: &mut Notes,
 ) {
     let mut table = Table::new(&["service", name], proxy.position);
@@ -49,19 +46,20 @@ pub(super) fn service(
         table.push(Entry::implied("tls", tls.to_vec()).essential());
     }
     let backend = default.as_ref().and_then(|(name, _)| {
-        all.iter()
+        sections
+            .iter()
             .find(|proxy| proxy.has_servers && proxy.name == *name)
     });
-    timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
-    persistence(context, &mut table, backend.unwrap_or(proxy), all);
-    retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
-    let further = (all, rate, default.is_some());
-    limits(
+    push_timeouts(context, &mut table, proxy, backend.unwrap_or(proxy), notes);
+    push_persistence(context, &mut table, backend.unwrap_or(proxy), sections);
+    push_retry_on(context, &mut table, backend.unwrap_or(proxy), notes);
+    let limit_context = (sections, rate, default.is_some());
+    push_limits(
         context,
         &mut table,
         proxy,
         backend.unwrap_or(proxy),
-        further,
+        limit_context,
         notes,
     );
     if proxy.is_http() {
@@ -69,27 +67,27 @@ pub(super) fn service(
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
         // Other forms of the option are header changes of routes.
-        let forwarded =
-            forwarded.filter(|line| forward::read(line).is_none_or(|it| it.fits_service()));
+        let forwarded = forwarded
+            .filter(|line| forward::parse(line).is_none_or(|it| it.is_supported_by_service()));
         table.push(Entry::implied("forwarded", false));
         if let Some(line) = forwarded {
             context.mark_used(line);
-            table.push(forward_for(line, notes));
+            table.push(x_forwarded_entry(line, notes));
         }
-        abort_on_close(context, &mut table, backend.unwrap_or(proxy));
-        request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
-        path::normalize_path(context, &mut table, proxy, notes);
-        table.push(underscores(context, proxy));
-        compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        push_abort_on_close(context, &mut table, backend.unwrap_or(proxy));
+        push_request_buffering(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
+        path::push_normalize_path(context, &mut table, proxy, notes);
+        table.push(underscores_entry(context, proxy));
+        push_compression(context, &mut table, [proxy, backend.unwrap_or(proxy)]);
         let proxies = [proxy, backend.unwrap_or(proxy)];
-        error_pages(context, &mut table, proxies, notes);
+        push_error_pages(context, &mut table, proxies, notes);
     }
     table.covers = proxy.lines.iter().map(|line| line.position).collect();
     context.writer.document.push(table);
 }
 
 /// Writes `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
-pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
+pub(super) fn write_defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let mut table = Table::new(&["defaults", "service"], proxy.position);
     if let Some(line) = proxy.last(&["mode"]) {
         context.mark_used(line);
@@ -97,17 +95,17 @@ pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Not
         table.push(Entry::implied("forward", "proxy").essential());
         table.push(Entry::new("protocol", protocol, line.position));
     }
-    timeouts(context, &mut table, proxy, proxy, notes);
-    retry_on(context, &mut table, proxy, notes);
-    limits(context, &mut table, proxy, proxy, (&[], &[], true), notes);
+    push_timeouts(context, &mut table, proxy, proxy, notes);
+    push_retry_on(context, &mut table, proxy, notes);
+    push_limits(context, &mut table, proxy, proxy, (&[], &[], true), notes);
     if let Some(line) = proxy.option("forwardfor").filter(|_| proxy.is_http()) {
         context.mark_used(line);
         table.push(Entry::implied("forwarded", false));
-        table.push(forward_for(line, notes));
+        table.push(x_forwarded_entry(line, notes));
     }
     if proxy.is_http() {
-        compression(context, &mut table, [proxy, proxy]);
-        error_pages(context, &mut table, [proxy, proxy], notes);
+        push_compression(context, &mut table, [proxy, proxy]);
+        push_error_pages(context, &mut table, [proxy, proxy], notes);
     }
     if !table.entries.is_empty() {
         context.writer.document.push(table);
@@ -115,7 +113,7 @@ pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Not
 }
 
 /// Converts `option forwardfor except 127.0.0.0/8` to `x_forwarded`.
-fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
+fn x_forwarded_entry(line: &Line, notes: &mut Notes) -> Entry {
     let mut fields = vec![Entry::new("for", "append", line.position)];
     let mut words = line.words.iter().skip(2).map(String::as_str);
     while let Some(word) = words.next() {
@@ -128,7 +126,7 @@ fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
             ("header", Some(name)) if name.eq_ignore_ascii_case("X-Forwarded-For") => {}
             _ => notes.add(
                 line.position,
-                format!("not imported from \"{word}\" on: `x_forwarded` has no such option"),
+                format!("arguments from \"{word}\" on are not imported: `x_forwarded` has no such option"),
             ),
         }
     }
@@ -136,13 +134,13 @@ fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
 }
 
 /// Adds `abort_on_close` for `option abortonclose` of the backend; haproxy's default is off.
-fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy) {
+fn push_abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy) {
     const OPTION: &str = "abortonclose";
     let entry = match backend.option_line(OPTION) {
         Some(line) => {
             context.mark_used(line);
-            let on = line.keyword() == "option";
-            Entry::new("abort_on_close", on, line.position)
+            let is_on = line.keyword() == "option";
+            Entry::new("abort_on_close", is_on, line.position)
         }
         None => Entry::implied("abort_on_close", false),
     };
@@ -150,33 +148,38 @@ fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy)
 }
 
 /// Adds `request_buffering` for `option http-buffer-request`: on if the frontend or the backend enables it.
-fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+fn push_request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let lines = proxies.map(|proxy| proxy.option_line("http-buffer-request"));
-    let set: Vec<_> = lines.into_iter().flatten().collect();
-    set.iter().for_each(|line| context.mark_used(line));
-    let on = set.iter().find(|line| line.keyword() == "option");
-    if let Some(line) = on.or(set.first()) {
-        let entry = Entry::new("request_buffering", on.is_some(), line.position);
+    let option_lines: Vec<_> = lines.into_iter().flatten().collect();
+    option_lines.iter().for_each(|line| context.mark_used(line));
+    let enabling_line = option_lines.iter().find(|line| line.keyword() == "option");
+    if let Some(line) = enabling_line.or(option_lines.first()) {
+        let entry = Entry::new("request_buffering", enabling_line.is_some(), line.position);
         table.push(entry);
     }
 }
 
 /// Adds `error_pages` for `errorfile 503 /etc/haproxy/errors/503.http`: Weir reads haproxy's format. The frontend
 /// overrides its backend, and both override their defaults.
-fn error_pages(
+fn push_error_pages(
     context: &mut Context<'_>,
     table: &mut Table,
     proxies: [&Proxy; 2],
     notes: &mut Notes,
 ) {
-    let own = proxies.iter().map(|proxy| &proxy.lines);
+    let proxy_lines = proxies.iter().map(|proxy| &proxy.lines);
     let defaults = proxies.iter().map(|proxy| &proxy.defaults);
     let mut statuses = Vec::new();
     let mut pages = Vec::new();
-    for line in own.chain(defaults).flat_map(|lines| lines.iter().rev()) {
-        let found = pages_of(context, line);
-        let is_replaced = found.iter().all(|(status, ..)| statuses.contains(status));
-        if found.is_empty() || is_replaced && context.used.contains(&line.position) {
+    for line in proxy_lines
+        .chain(defaults)
+        .flat_map(|lines| lines.iter().rev())
+    {
+        let page_files = error_page_files(context, line);
+        let is_replaced = page_files
+            .iter()
+            .all(|(status, ..)| statuses.contains(status));
+        if page_files.is_empty() || is_replaced && context.used.contains(&line.position) {
             continue;
         }
         if is_replaced {
@@ -185,7 +188,7 @@ fn error_pages(
             continue;
         }
         context.mark_used(line);
-        for (status, file, position) in found {
+        for (status, file, position) in page_files {
             if statuses.contains(&status) {
                 continue;
             }
@@ -199,14 +202,14 @@ fn error_pages(
         }
     }
     if !pages.is_empty() {
-        pages.sort_by_key(|page| page.from);
+        pages.sort_by_key(|page| page.position);
         table.push(Entry::implied("error_pages", pages));
     }
 }
 
 /// Returns `underscores` for `option http-restrict-req-hdr-names`; without it, haproxy forwards field names with
 /// underscores.
-fn underscores(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
+fn underscores_entry(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
     let line = proxy.last(&["option", "http-restrict-req-hdr-names"]);
     let choice = match line.and_then(|line| line.word(2)) {
         Some("delete") => "drop",
@@ -222,10 +225,10 @@ fn underscores(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
     }
 }
 
-/// Returns status and file of each page that a line names: `errorfile 503 FILE`, `errorfiles NAME` of an `http-errors`
-/// section, `http-error status 503 … errorfile FILE`.
-fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position)> {
-    let one = |line: &Line| {
+/// Returns the status, the file and the position of each page of a line: `errorfile 503 FILE`, `errorfiles NAME` of an
+/// `http-errors` section, `http-error status 503 … errorfile FILE`.
+fn error_page_files(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position)> {
+    let page_of_line = |line: &Line| {
         let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         let (status, file) = match words.as_slice() {
             ["errorfile", status, file] => (status, file),
@@ -236,29 +239,30 @@ fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position
                 "status",
                 status,
                 "content-type",
-                kind,
+                content_type,
                 "file",
                 file,
-            ] if kind.starts_with(media_type(file)) => (status, file),
+            ] if content_type.starts_with(media_type(file)) => (status, file),
             _ => return None,
         };
-        let usable = file.starts_with('/') && !file.starts_with("/dev/");
-        usable.then(|| ((*status).to_owned(), (*file).to_owned(), line.position))
+        let is_usable = file.starts_with('/') && !file.starts_with("/dev/");
+        is_usable.then(|| ((*status).to_owned(), (*file).to_owned(), line.position))
     };
     match (line.keyword(), line.word(1)) {
         ("errorfiles", Some(name)) => {
-            let wanted = line.words.get(2..).unwrap_or_default();
-            let all = context
+            let statuses = line.words.get(2..).unwrap_or_default();
+            let section_pages = context
                 .pages
                 .get(name)
                 .into_iter()
                 .flatten()
-                .filter_map(one);
-            let is_wanted =
-                |page: &(String, String, Position)| wanted.is_empty() || wanted.contains(&page.0);
-            all.filter(is_wanted).collect()
+                .filter_map(page_of_line);
+            let is_wanted = |page: &(String, String, Position)| {
+                statuses.is_empty() || statuses.contains(&page.0)
+            };
+            section_pages.filter(is_wanted).collect()
         }
-        _ => one(line).into_iter().collect(),
+        _ => page_of_line(line).into_iter().collect(),
     }
 }
 
@@ -273,7 +277,7 @@ fn media_type(file: &str) -> &'static str {
 }
 
 /// Adds `compression` for `compression algo gzip` and `compression type text/html`. The default types are the same.
-fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
+fn push_compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let mut entries = Vec::new();
     let mut find = |name: &str| {
         let line = proxies
@@ -283,8 +287,8 @@ fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
         let words = line.words.get(2..).unwrap_or_default().to_vec();
         Some((words, line.position))
     };
-    let named = ["algo", "algo-res"].into_iter().find_map(&mut find);
-    let Some((algorithms, position)) = named else {
+    let algorithm_line = ["algo", "algo-res"].into_iter().find_map(&mut find);
+    let Some((algorithms, position)) = algorithm_line else {
         return;
     };
     // gzip is the only algorithm that haproxy, Weir and browsers have in common.
@@ -301,11 +305,11 @@ fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
 }
 
 /// Adds the timeouts of the frontend, and the server timeouts of its default backend.
-fn timeouts(
+fn push_timeouts(
     context: &mut Context<'_>,
     table: &mut Table,
-    front: &Proxy,
-    back: &Proxy,
+    frontend: &Proxy,
+    backend: &Proxy,
     notes: &mut Notes,
 ) {
     const NAMES: &[(&str, &str, bool)] = &[
@@ -317,14 +321,18 @@ fn timeouts(
         ("tunnel", "tunnel", true),
     ];
     let mut entries = Vec::new();
-    for (theirs, ours, of_back) in NAMES {
-        let proxy = if *of_back { back } else { front };
-        let Some(line) = proxy.last(&["timeout", theirs]) else {
+    for (keyword, key, is_backend_setting) in NAMES {
+        let proxy = if *is_backend_setting {
+            backend
+        } else {
+            frontend
+        };
+        let Some(line) = proxy.last(&["timeout", keyword]) else {
             continue;
         };
         context.mark_used(line);
-        match line.word(2).and_then(time) {
-            Some(millis) => entries.push(Entry::new(ours, format_millis(millis), line.position)),
+        match line.word(2).and_then(parse_time) {
+            Some(millis) => entries.push(Entry::new(key, format_millis(millis), line.position)),
             None => line.reject(notes, "haproxy requires a time"),
         }
     }
@@ -345,50 +353,55 @@ pub(super) fn route_keys(
         ("server", "server"),
         ("tunnel", "tunnel"),
     ];
-    let differs = |keywords: &[&str]| {
+    let find_different = |keywords: &[&str]| {
         let line = backend.last(keywords)?;
-        let other = default_backend.and_then(|one| one.last(keywords));
+        let other = default_backend.and_then(|section| section.last(keywords));
         let is_same = other.is_some_and(|other| other.words == line.words);
         (!is_same).then_some(line)
     };
     let mut timeouts = Vec::new();
-    for (theirs, ours) in NAMES {
-        if let Some(line) = differs(&["timeout", theirs])
-            && let Some(millis) = line.word(2).and_then(time)
+    for (keyword, key) in NAMES {
+        if let Some(line) = find_different(&["timeout", keyword])
+            && let Some(millis) = line.word(2).and_then(parse_time)
         {
             context.mark_used(line);
-            timeouts.push(Entry::new(ours, format_millis(millis), line.position));
+            timeouts.push(Entry::new(key, format_millis(millis), line.position));
         }
     }
     let mut keys = Vec::new();
     if !timeouts.is_empty() {
         keys.push(Entry::implied("timeouts", timeouts));
     }
-    if let Some(line) = differs(&["retries"])
+    if let Some(line) = find_different(&["retries"])
         && let Some(count) = line.word(1).and_then(|word| word.parse::<u64>().ok())
     {
         context.mark_used(line);
         keys.push(Entry::new("retries", count, line.position));
     }
-    if differs(&["retry-on"]).is_some() {
+    if find_different(&["retry-on"]).is_some() {
         keys.extend(retry_conditions(context, backend, notes));
     }
     keys
 }
 
 /// Adds `persistence` for `stick on src` with `stick-table type ip expire 30m`.
-fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: &[Proxy]) {
+fn push_persistence(
+    context: &mut Context<'_>,
+    table: &mut Table,
+    backend: &Proxy,
+    sections: &[Proxy],
+) {
     // `stick match` and `stick store-request` together are `stick on`.
     let match_and_store = || {
-        let found = back.last(&["stick", "match"])?;
-        let stored = back.last(&["stick", "store-request"])?;
-        (found.words[2..] == stored.words[2..]).then_some((found, Some(stored)))
+        let match_line = backend.last(&["stick", "match"])?;
+        let store_line = backend.last(&["stick", "store-request"])?;
+        (match_line.words[2..] == store_line.words[2..]).then_some((match_line, Some(store_line)))
     };
-    let on = back.last(&["stick", "on"]).map(|line| (line, None));
-    let Some((stick, stored)) = on.or_else(match_and_store) else {
+    let on_line = backend.last(&["stick", "on"]).map(|line| (line, None));
+    let Some((stick_line, store_line)) = on_line.or_else(match_and_store) else {
         return;
     };
-    let (key, name) = match stick.words.get(2..).unwrap_or_default() {
+    let (key, name) = match stick_line.words.get(2..).unwrap_or_default() {
         [key] => (key.as_str(), None),
         [key, word, name] if word == "table" => (key.as_str(), Some(name)),
         _ => return,
@@ -399,52 +412,56 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
     let mask = mask.map(|mask| mask.parse::<u64>());
     let is_source = key == "src" || matches!(mask, Some(Ok(1..=32)));
     let owner = match name {
-        Some(name) => all.iter().find(|one| one.name == *name),
-        None => Some(back),
+        Some(name) => sections.iter().find(|section| section.name == *name),
+        None => Some(backend),
     };
-    let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
+    let Some(table_line) = owner.and_then(|section| section.last(&["stick-table", "type"])) else {
         return;
     };
-    let words: Vec<&str> = clients.words.iter().map(String::as_str).collect();
-    let after = |word: &str| {
-        let at = words.iter().position(|it| *it == word)?;
-        words.get(at + 1).copied()
+    let words: Vec<&str> = table_line.words.iter().map(String::as_str).collect();
+    let value_after = |word: &str| {
+        let index = words.iter().position(|it| *it == word)?;
+        words.get(index + 1).copied()
     };
-    let expire = after("expire")
-        .and_then(time)
+    let expire = value_after("expire")
+        .and_then(parse_time)
         .filter(|millis| *millis >= 1000);
-    let is_address = matches!(after("type"), Some("ip" | "ipv6"));
-    let counts = after("store").is_some_and(|what| what != "server_id");
-    let (Some(millis), true, false) = (expire, is_source && is_address, counts) else {
+    let is_address = matches!(value_after("type"), Some("ip" | "ipv6"));
+    let stores_counters = value_after("store").is_some_and(|data| data != "server_id");
+    let (Some(millis), true, false) = (expire, is_source && is_address, stores_counters) else {
         return;
     };
-    context.mark_used(stick);
-    context.mark_used(clients);
-    stored.iter().for_each(|line| context.mark_used(line));
+    context.mark_used(stick_line);
+    context.mark_used(table_line);
+    store_line.iter().for_each(|line| context.mark_used(line));
     let mut keys = vec![Entry::new(
         "timeout",
         format_millis(millis),
-        clients.position,
+        table_line.position,
     )];
-    if let Some(Ok(bits)) = mask {
-        keys.push(Entry::new("netmask", bits, stick.position));
+    if let Some(Ok(length)) = mask {
+        keys.push(Entry::new("netmask", length, stick_line.position));
     }
-    table.push(Entry::new("persistence", keys, stick.position));
+    table.push(Entry::new("persistence", keys, stick_line.position));
 }
 
 /// Adds `retry_on` for `retry-on empty-response response-timeout 503`.
-fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
-    if let Some(entry) = retry_conditions(context, back, notes) {
+fn push_retry_on(context: &mut Context<'_>, table: &mut Table, backend: &Proxy, notes: &mut Notes) {
+    if let Some(entry) = retry_conditions(context, backend, notes) {
         table.push(entry);
     }
 }
 
-fn retry_conditions(context: &mut Context<'_>, back: &Proxy, notes: &mut Notes) -> Option<Entry> {
-    let line = back.last(&["retry-on"])?;
+fn retry_conditions(
+    context: &mut Context<'_>,
+    backend: &Proxy,
+    notes: &mut Notes,
+) -> Option<Entry> {
+    let line = backend.last(&["retry-on"])?;
     context.mark_used(line);
     let mut conditions: Vec<String> = Vec::new();
     for word in line.arguments() {
-        let ours: &[&str] = match word.as_str() {
+        let values: &[&str] = match word.as_str() {
             "none" | "0rtt-rejected" => &[],
             "conn-failure" => &["connect"],
             "empty-response" => &["empty"],
@@ -470,65 +487,73 @@ fn retry_conditions(context: &mut Context<'_>, back: &Proxy, notes: &mut Notes) 
                 &[]
             }
         };
-        conditions.extend(ours.iter().map(|word| (*word).to_owned()));
+        conditions.extend(values.iter().map(|word| (*word).to_owned()));
     }
     Some(Entry::new("retry_on", conditions, line.position))
 }
 
-/// Returns the backends that the `use_backend` lines of a frontend name.
-fn named_backends<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
-    let named = |one: &&Proxy| {
-        let mut rules = front.lines.iter();
-        rules.any(|rule| rule.keyword() == "use_backend" && rule.word(1) == Some(one.name.as_str()))
+/// Returns the backends to which the `use_backend` lines of a frontend refer.
+fn referenced_backends<'p>(frontend: &Proxy, sections: &'p [Proxy]) -> Vec<&'p Proxy> {
+    let is_referenced = |section: &&Proxy| {
+        let mut rules = frontend.lines.iter();
+        rules.any(|rule| {
+            rule.keyword() == "use_backend" && rule.word(1) == Some(section.name.as_str())
+        })
     };
-    all.iter()
-        .filter(|one| one.has_servers)
-        .filter(named)
+    sections
+        .iter()
+        .filter(|section| section.has_servers)
+        .filter(is_referenced)
         .collect()
 }
 
-fn limits(
+/// Adds `limits`: the rate limit, `maxconn`, `retries`, and `idle_servers` for options that close connections.
+fn push_limits(
     context: &mut Context<'_>,
     table: &mut Table,
-    front: &Proxy,
-    back: &Proxy,
-    (all, rate, has_default): (&[Proxy], &[Entry], bool),
+    frontend: &Proxy,
+    backend: &Proxy,
+    (sections, rate, has_default): (&[Proxy], &[Entry], bool),
     notes: &mut Notes,
 ) {
     let mut entries = rate.to_vec();
-    for (theirs, ours, proxy) in [
-        ("maxconn", "connections", front),
-        ("retries", "retries", back),
+    for (keyword, key, proxy) in [
+        ("maxconn", "connections", frontend),
+        ("retries", "retries", backend),
     ] {
-        let Some(line) = proxy.last(&[theirs]) else {
-            if let (Some((max, position)), "connections") = (context.max_connections, ours) {
-                entries.push(Entry::new(ours, max, position));
+        let Some(line) = proxy.last(&[keyword]) else {
+            if let (Some((max, position)), "connections") = (context.max_connections, key) {
+                entries.push(Entry::new(key, max, position));
             }
             continue;
         };
         context.mark_used(line);
         match line.word(1).and_then(|word| word.parse::<u64>().ok()) {
-            Some(number) => entries.push(Entry::new(ours, number, line.position)),
+            Some(number) => entries.push(Entry::new(key, number, line.position)),
             None => line.reject(notes, "haproxy requires a number"),
         }
     }
-    let closes = ["http-server-close", "httpclose", "forceclose"];
-    // Without a default backend, all backends that the rules name must have the option.
-    let named: Vec<&Proxy> = match has_default {
+    let close_options = ["http-server-close", "httpclose", "forceclose"];
+    // Without a default backend, all backends to which the rules refer must have the option.
+    let backends: Vec<&Proxy> = match has_default {
         true => Vec::new(),
-        false => named_backends(front, all),
+        false => referenced_backends(frontend, sections),
     };
-    let closing = |one: &&Proxy| closes.iter().any(|name| one.option(name).is_some());
-    let named = Some(named)
-        .filter(|named| named.iter().all(closing))
+    let has_close_option = |section: &&Proxy| {
+        close_options
+            .iter()
+            .any(|name| section.option(name).is_some())
+    };
+    let backends = Some(backends)
+        .filter(|backends| backends.iter().all(has_close_option))
         .unwrap_or_default();
-    let proxies = [&[back, front], named.as_slice()].concat();
-    let set = closes
+    let proxies = [&[backend, frontend], backends.as_slice()].concat();
+    let option_lines = close_options
         .iter()
-        .flat_map(|name| proxies.iter().filter_map(|one| one.option(name)));
-    let set: Vec<&Line> = set.collect();
-    set.iter().for_each(|line| context.mark_used(line));
-    if let Some(line) = set.first() {
+        .flat_map(|name| proxies.iter().filter_map(|section| section.option(name)));
+    let option_lines: Vec<&Line> = option_lines.collect();
+    option_lines.iter().for_each(|line| context.mark_used(line));
+    if let Some(line) = option_lines.first() {
         entries.push(Entry::new("idle_servers", 0_u32, line.position));
         if line.word(1) != Some("http-server-close") {
             notes.remark(

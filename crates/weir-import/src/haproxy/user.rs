@@ -14,11 +14,11 @@ use crate::note::Notes;
 /// Returns the hash of a password that haproxy.cfg has in clear text, in the format `$5$` of crypt(5). The salt is
 /// derived from the name, so that the output is reproducible and equal passwords of different users have different
 /// hashes.
-pub(super) fn hash(name: &str, password: &str) -> Option<String> {
+pub(super) fn hash_password(name: &str, password: &str) -> Option<String> {
     const SALT_BYTES: usize = 9;
     let mut salt = [0x57_u8; SALT_BYTES];
-    for (at, byte) in name.bytes().enumerate() {
-        salt[at % SALT_BYTES] = salt[at % SALT_BYTES].rotate_left(3) ^ byte;
+    for (index, byte) in name.bytes().enumerate() {
+        salt[index % SALT_BYTES] = salt[index % SALT_BYTES].rotate_left(3) ^ byte;
     }
     let hash = ShaCrypt::SHA256.hash_password_with_salt(password.as_bytes(), &salt);
     hash.ok().map(|hash| hash.as_str().to_owned())
@@ -29,35 +29,36 @@ pub(super) fn is_auth(line: &Line) -> bool {
     line.keyword() == "http-request" && line.word(1) == Some("auth")
 }
 
-/// Returns whether [`auth`] supports the rule.
+/// Returns whether [`convert_auth`] supports the rule.
 pub(super) fn is_supported(context: &Context<'_>, proxy: &Proxy, line: &Line) -> bool {
     let mut discarded = Notes::default();
     let acls = Acls::read(context.environment, &proxy.lines, &mut discarded);
-    auth(context, &acls, line, Clients::default(), &mut discarded).is_some()
+    convert_auth(context, &acls, line, Clients::default(), &mut discarded).is_some()
 }
 
-/// Returns the requests that require authentication, and `basic_auth`. `None` = the rule is not supported, with a note.
-pub(super) fn auth(
+/// Returns the requests that require authentication, and `basic_auth`. Adds a note and returns `None` if the rule is
+/// not supported.
+pub(super) fn convert_auth(
     context: &Context<'_>,
     acls: &Acls,
     line: &Line,
     clients: Clients<'_>,
     notes: &mut Notes,
 ) -> Option<(Meaning, Vec<Entry>)> {
-    let (what, words) = condition(line.arguments());
-    let with = |valid: bool| Clients {
+    let (action, words) = condition(line.arguments());
+    let with_authentication = |valid: bool| Clients {
         authenticated: Some(valid),
         ..clients
     };
-    // The rule applies to requests without a valid password, and to no others.
-    let exempts_users = acls.condition(words, with(true)) == Meaning::Never;
-    let requests = acls.condition(words, with(false));
-    let list = acls.text_of(words);
-    let list = list.iter().find_map(|word| {
+    // The rule must apply only to requests without a valid password.
+    let exempts_users = acls.condition(words, with_authentication(true)) == Meaning::Never;
+    let requests = acls.condition(words, with_authentication(false));
+    let list_name = acls.all_words(words);
+    let list_name = list_name.iter().find_map(|word| {
         let rest = word.strip_prefix("http_auth(")?;
         rest.split(')').next()
     });
-    let users = list.and_then(|list| context.users.get(list));
+    let users = list_name.and_then(|list_name| context.users.get(list_name));
     let Some(users) = users.filter(|_| exempts_users) else {
         line.reject(
             notes,
@@ -65,12 +66,12 @@ pub(super) fn auth(
         );
         return None;
     };
-    let mut hashed = Vec::new();
+    let mut entries = Vec::new();
     for user in users {
         match &user.hash {
             Some(hash) => {
                 let text = format!("{}:{hash}", user.name);
-                hashed.push(Item::new(text, Some(user.position)));
+                entries.push(Item::new(text, Some(user.position)));
             }
             None => notes.add(
                 user.position,
@@ -78,9 +79,9 @@ pub(super) fn auth(
             ),
         }
     }
-    let realm = what.iter().position(|word| word == "realm");
-    let realm = realm.and_then(|at| what.get(at + 1));
-    let mut keys = vec![Entry::new("users", hashed, line.position).essential()];
+    let realm = action.iter().position(|word| word == "realm");
+    let realm = realm.and_then(|index| action.get(index + 1));
+    let mut keys = vec![Entry::new("users", entries, line.position).essential()];
     if let Some(realm) = realm {
         keys.push(Entry::new("realm", realm.as_str(), line.position));
     }
@@ -94,10 +95,10 @@ mod tests {
 
     #[test]
     fn hash_depends_on_name_and_password() {
-        let of = |name, password| hash(name, password).unwrap_or_default();
-        assert!(of("anna", "secret").starts_with("$5$"));
-        assert_eq!(of("anna", "secret"), of("anna", "secret"));
-        assert_ne!(of("anna", "secret"), of("bert", "secret"));
-        assert_ne!(of("anna", "secret"), of("anna", "public"));
+        let hash_of = |name, password| hash_password(name, password).unwrap_or_default();
+        assert!(hash_of("anna", "secret").starts_with("$5$"));
+        assert_eq!(hash_of("anna", "secret"), hash_of("anna", "secret"));
+        assert_ne!(hash_of("anna", "secret"), hash_of("bert", "secret"));
+        assert_ne!(hash_of("anna", "secret"), hash_of("anna", "public"));
     }
 }

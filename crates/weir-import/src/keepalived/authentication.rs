@@ -10,12 +10,12 @@ use crate::time;
 const PASSWORD_MAX_BYTES: usize = 8;
 
 /// Converts `authentication { auth_type PASS auth_pass P }`.
-pub(super) fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
+pub(super) fn password_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let (mut kind, mut password) = (None, None);
     for line in node.inner() {
         match line.keyword() {
-            "auth_type" => kind = field::word(notes, line, "PASS or AH"),
-            "auth_pass" => password = field::word(notes, line, "a password"),
+            "auth_type" => kind = field::parse_word(notes, line, "PASS or AH"),
+            "auth_pass" => password = field::parse_word(notes, line, "a password"),
             _ => line.reject(notes, "keepalived has no such keyword here"),
         }
     }
@@ -44,13 +44,15 @@ pub(super) fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
 }
 
 /// Converts `auth_hmac { key ID KEY … }`.
-pub(super) fn hmac(node: &Node, notes: &mut Notes) -> Option<Entry> {
+pub(super) fn hmac_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut keys: Vec<Item> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for line in node.inner() {
         match line.keyword() {
             "key" => {
-                let id = line.word(1).and_then(|word| field::within(word, 0, 255));
+                let id = line
+                    .word(1)
+                    .and_then(|word| field::parse_in_range(word, 0, 255));
                 let (Some(id), Some(key)) = (id, line.word(2)) else {
                     field::reject(notes, line, "an ID and a key");
                     continue;
@@ -67,15 +69,15 @@ pub(super) fn hmac(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 keys.push(Item::new(vec![id, key], Some(line.position)));
             }
             "active_key" => {
-                let id = field::number(notes, line, 0, 255);
+                let id = field::parse_number(notes, line, 0, 255);
                 entries.extend(id.map(|(id, position)| Entry::new("active", id, position)));
             }
             "mode" => {
-                let mode = field::word(notes, line, "a mode");
+                let mode = field::parse_word(notes, line, "a mode");
                 entries.extend(mode.map(|(mode, position)| Entry::new("mode", mode, position)));
             }
             "time_window" => {
-                let time = field::timer(notes, line, false);
+                let time = field::parse_seconds(notes, line, false);
                 entries.extend(time.map(|(millis, position)| {
                     Entry::new("window", time::format_millis(millis), position)
                 }));

@@ -15,7 +15,7 @@ use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
-/// All checkers of keepalived.
+/// Keywords of all checkers of keepalived.
 pub(super) const CHECKERS: &[&str] = &[
     "HTTP_GET",
     "SSL_GET",
@@ -30,8 +30,8 @@ pub(super) const CHECKERS: &[&str] = &[
 ];
 
 /// keepalived's default interval and timeout.
-const DELAY_LOOP_MS: u64 = 60_000;
-const CONNECT_TIMEOUT_MS: u64 = 5000;
+const DEFAULT_INTERVAL_MS: u64 = 60_000;
+const DEFAULT_TIMEOUT_MS: u64 = 5000;
 
 /// Where a checker connects to and from.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +42,13 @@ struct Endpoint {
     interface: Located<String>,
 }
 
-/// A checker during parsing: the settings that all checkers have.
+/// A checker that is being parsed: the common settings, and the lines specific to its kind.
 struct Checker<'a> {
     node: &'a Node,
     endpoint: Endpoint,
     settings: Settings,
-    /// The lines that not all checkers have.
-    rest: Vec<&'a Node>,
+    /// Lines that are not common settings; the parser of this kind of checker handles them.
+    specific_lines: Vec<&'a Node>,
 }
 
 /// Returns the checks of a checker.
@@ -78,16 +78,16 @@ pub(super) fn checks(
     let probe = match node.keyword() {
         "HTTP_GET" => return http::checks("http", &checker, retries, notes),
         "SSL_GET" => return http::checks("https", &checker, retries, notes),
-        "SMTP_CHECK" => return smtp(&checker, retries, notes),
-        "DNS_CHECK" => dns(&checker, retries, notes),
+        "SMTP_CHECK" => return smtp_checks(&checker, retries, notes),
+        "DNS_CHECK" => dns_check(&checker, retries, notes),
         "UDP_CHECK" => udp::check(&checker, retries, notes),
         "MISC_CHECK" => misc::check(globals, &checker, retries, notes),
         "PING_CHECK" => {
-            checker.note_unknown(notes);
+            checker.note_unknown_lines(notes);
             Some(checker.probe("ping", retries, notes))
         }
         _ => {
-            checker.note_unknown(notes);
+            checker.note_unknown_lines(notes);
             Some(checker.probe("tcp", retries, notes))
         }
     };
@@ -104,50 +104,52 @@ impl<'a> Checker<'a> {
         }
         let mut settings = Settings::default();
         let mut endpoint = Endpoint::default();
-        let mut rest = Vec::new();
+        let mut specific_lines = Vec::new();
         let connects = node.keyword() != "MISC_CHECK";
         for inner in node.inner() {
-            let taken = connects && endpoint.take(inner, notes)
+            let is_handled = connects && endpoint.read_line(inner, notes)
                 || (connects || inner.keyword() != "connect_timeout")
-                    && settings.take(inner, Level::Checker, notes);
+                    && settings.read_line(inner, Level::Checker, notes);
             if inner.keyword() == "log_all_failures" {
-                if field::flag(notes, inner).is_some() {
+                if field::parse_flag(notes, inner).is_some() {
                     notes.remark(
                         inner.position,
                         "not imported: `weir status` shows every failure",
                     );
                 }
-            } else if !taken {
-                rest.push(inner);
+            } else if !is_handled {
+                specific_lines.push(inner);
             }
         }
         Self {
             node,
             endpoint,
-            settings: settings.within(outer),
-            rest,
+            settings: settings.with_defaults(outer),
+            specific_lines,
         }
     }
 
     /// Returns a check with the common settings.
     fn probe(&self, kind: &str, retries: u64, notes: &mut Notes) -> Probe {
-        let from = self.node.position;
+        let node_position = self.node.position;
         let settings = &self.settings;
-        let mut probe = Probe::new(kind, from);
-        let (delay, position) = settings.delay_loop.unwrap_or((DELAY_LOOP_MS, from));
-        probe.time("interval", delay, position, notes);
+        let mut probe = Probe::new(kind, node_position);
+        let (delay, position) = settings
+            .delay_loop
+            .unwrap_or((DEFAULT_INTERVAL_MS, node_position));
+        probe.set_time("interval", delay, position, notes);
         let (timeout, position) = settings
             .connect_timeout
-            .unwrap_or((CONNECT_TIMEOUT_MS, from));
-        probe.time("timeout", timeout, position, notes);
-        probe.count("rise", 1, from, notes);
-        let (retry, position) = settings.retry.unwrap_or((retries, from));
-        probe.count("fall", retry.saturating_add(1), position, notes);
-        self.pause_before_retry(&mut probe, retry, notes);
-        let (inhibit, position) = settings.inhibit.unwrap_or((false, from));
+            .unwrap_or((DEFAULT_TIMEOUT_MS, node_position));
+        probe.set_time("timeout", timeout, position, notes);
+        probe.set_count("rise", 1, node_position, notes);
+        let (retry, position) = settings.retry.unwrap_or((retries, node_position));
+        probe.set_count("fall", retry.saturating_add(1), position, notes);
+        self.set_retry_interval(&mut probe, retry, notes);
+        let (inhibit, position) = settings.inhibit.unwrap_or((false, node_position));
         let on_failure = if inhibit { "quiesce" } else { "remove" };
         probe.push(Entry::new("on_failure", on_failure, position));
-        let (alpha, position) = settings.alpha.unwrap_or((false, from));
+        let (alpha, position) = settings.alpha.unwrap_or((false, node_position));
         probe.push(Entry::new(
             "start",
             if alpha { "down" } else { "up" },
@@ -169,39 +171,40 @@ impl<'a> Checker<'a> {
         probe
     }
 
-    /// Sets the interval after a failure. Without retries, it has no effect.
-    fn pause_before_retry(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
+    /// Sets the interval after a failure; without retries, adds a note that it has no effect.
+    fn set_retry_interval(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
         let default = match self.node.keyword() {
             "HTTP_GET" | "SSL_GET" => Some((3000, self.node.position)),
-            // The same interval as for all probes.
+            // keepalived has no default of their own: the interval does not change.
             "DNS_CHECK" | "MISC_CHECK" => None,
             _ => Some((1000, self.node.position)),
         };
         match (self.settings.delay_before_retry.or(default), retries) {
-            (Some((pause, position)), 1..) => {
-                probe.time("interval_falling", pause, position, notes)
+            (Some((delay_ms, position)), 1..) => {
+                probe.set_time("interval_falling", delay_ms, position, notes)
             }
             (_, 1..) => {}
             (_, 0) => {
                 if let Some((_, position)) = self.settings.delay_before_retry {
                     notes.remark(
                         position,
-                        "not imported: it has no effect without `retry`: the first failure takes the server out of use",
+                        "not imported: it has no effect without `retry`, because the first failure \
+                         takes the server out of service",
                     );
                 }
             }
         }
     }
 
-    /// Adds a note for each keyword that this checker does not have.
-    fn note_unknown(&self, notes: &mut Notes) {
-        for node in &self.rest {
-            unknown(node, self.node.keyword(), notes);
+    /// Adds a note for each keyword that this checker does not support.
+    fn note_unknown_lines(&self, notes: &mut Notes) {
+        for node in &self.specific_lines {
+            note_unknown_keyword(node, self.node.keyword(), notes);
         }
     }
 }
 
-fn unknown(node: &Node, checker: &str, notes: &mut Notes) {
+fn note_unknown_keyword(node: &Node, checker: &str, notes: &mut Notes) {
     node.ignore(
         notes,
         &format!("keepalived has no such keyword in {checker}, and ignores the line"),
@@ -209,24 +212,27 @@ fn unknown(node: &Node, checker: &str, notes: &mut Notes) {
 }
 
 impl Endpoint {
-    fn take(&mut self, node: &Node, notes: &mut Notes) -> bool {
+    fn read_line(&mut self, node: &Node, notes: &mut Notes) -> bool {
         match node.keyword() {
-            "connect_ip" => self.address = field::address(notes, node),
-            "connect_port" => self.port = field::number(notes, node, 1, 65_535),
-            "bindto" => self.source = field::address(notes, node),
-            "bind_if" => self.interface = field::word(notes, node, "an interface"),
+            "connect_ip" => self.address = field::parse_address(notes, node),
+            "connect_port" => self.port = field::parse_number(notes, node, 1, 65_535),
+            "bindto" => self.source = field::parse_address(notes, node),
+            "bind_if" => self.interface = field::parse_word(notes, node, "an interface"),
             "bind_port" => {
-                if field::number(notes, node, 1, 65_535).is_some() {
+                if field::parse_number(notes, node, 1, 65_535).is_some() {
                     notes.add(
                         node.position,
                         "not imported: Weir has no setting for the source port of probes",
                     );
                 }
             }
-            "fwmark" => match field::number(notes, node, 0, u32::MAX.into()) {
-                Some((0, position)) => notes.remark(position, "it is keepalived's default"),
+            "fwmark" => match field::parse_number(notes, node, 0, u32::MAX.into()) {
+                Some((0, position)) => notes.remark(position, "this is keepalived's default"),
                 Some((_, position)) => {
-                    notes.add(position, "not imported: probes have no firewall mark");
+                    notes.add(
+                        position,
+                        "not imported: Weir cannot set a firewall mark on probes",
+                    );
                 }
                 None => {}
             },
@@ -236,13 +242,13 @@ impl Endpoint {
     }
 }
 
-fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
+fn smtp_checks(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
     let mut helo = Entry::implied("helo", "smtpchecker.keepalived.org");
     let mut hosts = Vec::new();
-    for node in &checker.rest {
+    for node in &checker.specific_lines {
         match node.keyword() {
             "helo_name" => {
-                if let Some((name, position)) = field::word(notes, node, "a name") {
+                if let Some((name, position)) = field::parse_word(notes, node, "a name") {
                     helo = Entry::new("helo", name, position);
                 }
             }
@@ -250,14 +256,14 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
                 let mut endpoint = Endpoint::default();
                 for inner in node.inner() {
                     if inner.keyword() == "connect_timeout" {
-                        inner.reject(notes, "a `host` has the timeout of its checker");
-                    } else if !endpoint.take(inner, notes) {
-                        unknown(inner, "host", notes);
+                        inner.reject(notes, "a `host` uses the timeout of its checker");
+                    } else if !endpoint.read_line(inner, notes) {
+                        note_unknown_keyword(inner, "host", notes);
                     }
                 }
                 hosts.push(endpoint);
             }
-            _ => unknown(node, "SMTP_CHECK", notes),
+            _ => note_unknown_keyword(node, "SMTP_CHECK", notes),
         }
     }
     if hosts.is_empty() {
@@ -268,7 +274,7 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
         let host_checker = Checker {
             endpoint,
             settings: checker.settings.clone(),
-            rest: Vec::new(),
+            specific_lines: Vec::new(),
             node: checker.node,
         };
         let mut probe = host_checker.probe("smtp", retries, notes);
@@ -278,26 +284,26 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
     probes
 }
 
-fn dns(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
-    const RECORDS: &[&str] = &[
+fn dns_check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
+    const RECORD_TYPES: &[&str] = &[
         "A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA", "RRSIG", "DNSKEY",
     ];
     let mut record = ("SOA".to_owned(), checker.node.position);
     let mut name = (".".to_owned(), checker.node.position);
-    for node in &checker.rest {
+    for node in &checker.specific_lines {
         match node.keyword() {
             "type" => match node.word(1) {
-                Some(word) if RECORDS.contains(&word.to_ascii_uppercase().as_str()) => {
+                Some(word) if RECORD_TYPES.contains(&word.to_ascii_uppercase().as_str()) => {
                     record = (word.to_ascii_uppercase(), node.position);
                 }
                 _ => field::reject(notes, node, "a record type"),
             },
             "name" => {
-                if let Some(word) = field::word(notes, node, "a name") {
+                if let Some(word) = field::parse_word(notes, node, "a name") {
                     name = word;
                 }
             }
-            _ => unknown(node, "DNS_CHECK", notes),
+            _ => note_unknown_keyword(node, "DNS_CHECK", notes),
         }
     }
     let mut probe = checker.probe("dns", retries, notes);

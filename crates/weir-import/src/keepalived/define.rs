@@ -10,7 +10,7 @@ use crate::note::Position;
 const LINE_END: char = '\n';
 
 /// Maximum length of a line after expansion, in bytes: keepalived does not expand it further.
-const MAX_LENGTH: usize = 4096;
+const LINE_BYTES_MAX: usize = 4096;
 
 /// Definitions that can be expanded.
 pub(super) struct Definitions<'w> {
@@ -63,11 +63,11 @@ impl<'w> Definitions<'w> {
         self.values.get(name)
     }
 
-    /// Expands every defined name in a line. A multi-line definition gives several lines.
+    /// Expands every defined name in a line. A multi-line definition yields several lines.
     ///
     /// # Errors
     /// Returns why the line cannot be expanded.
-    pub(super) fn replace(&self, line: &str) -> Result<Vec<String>, String> {
+    pub(super) fn expand(&self, line: &str) -> Result<Vec<String>, String> {
         let mut line = line.to_owned();
         // Values may refer to other names. Recursion is limited because a value may refer to itself.
         for _ in 0..32 {
@@ -84,21 +84,21 @@ impl<'w> Definitions<'w> {
         let mut out = String::new();
         let mut changed = false;
         let mut rest = line;
-        while let Some(at) = rest.find('$') {
-            let (before, from) = rest.split_at(at);
-            out.push_str(before);
-            match self.value(&from[1..])? {
+        while let Some(offset) = rest.find('$') {
+            let (prefix, tail) = rest.split_at(offset);
+            out.push_str(prefix);
+            match self.expand_name(&tail[1..])? {
                 Some((value, length)) => {
                     out.push_str(&value);
-                    rest = &from[1 + length..];
+                    rest = &tail[1 + length..];
                     changed = true;
                 }
                 None => {
                     out.push('$');
-                    rest = &from[1..];
+                    rest = &tail[1..];
                 }
             }
-            if out.len() > MAX_LENGTH {
+            if out.len() > LINE_BYTES_MAX {
                 return Err("the line is too long after its definitions are expanded".to_owned());
             }
         }
@@ -106,14 +106,15 @@ impl<'w> Definitions<'w> {
         Ok(changed.then_some(out))
     }
 
-    /// Returns the value of the name at the start of `text`, and the length of the name.
-    fn value(&self, text: &str) -> Result<Option<(String, usize)>, String> {
-        let word = |text: &str| {
+    /// Returns the value of the name at the start of `text`, and the length of the name including braces. `None` = the
+    /// name is not defined.
+    fn expand_name(&self, text: &str) -> Result<Option<(String, usize)>, String> {
+        let name_length = |text: &str| {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             text.find(|c| !is_word(c)).unwrap_or(text.len())
         };
         let Some(inner) = text.strip_prefix('{') else {
-            let length = word(text);
+            let length = name_length(text);
             let value = self.lookup(&text[..length]);
             return Ok(value.map(|value| (value.clone(), length)));
         };
@@ -121,7 +122,7 @@ impl<'w> Definitions<'w> {
             return Ok(None);
         };
         let inner = &inner[..end];
-        let name = &inner[..word(inner)];
+        let name = &inner[..name_length(inner)];
         let value = match self.lookup(name) {
             Some(value) if name.len() == inner.len() => Some(value.clone()),
             _ => self.predefined(name, inner[name.len()..].trim())?,
@@ -150,13 +151,13 @@ impl<'w> Definitions<'w> {
     }
 }
 
-/// Splits `$NAME=value`.
-pub(super) fn definition(line: &str) -> Option<(&str, &str)> {
+/// Splits `$NAME=value`; `None` = the line is not a definition.
+pub(super) fn split_definition(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.strip_prefix('$')?.split_once('=')?;
-    let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
+    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let valid = name.starts_with(starts) && name.chars().all(is_word);
-    valid.then(|| (name, value.trim_start()))
+    let is_valid = name.starts_with(is_first) && name.chars().all(is_word);
+    is_valid.then(|| (name, value.trim_start()))
 }
 
 #[cfg(test)]
@@ -170,14 +171,14 @@ mod tests {
         definitions.set("NET", "10.0.0");
         definitions.set("VIP", "${NET}.1");
         definitions.set("TWO", "a $NET\nb");
-        let replaced = |line: &str| definitions.replace(line);
-        assert_eq!(replaced("v $VIP 80"), Ok(vec!["v 10.0.0.1 80".to_owned()]));
-        assert_eq!(replaced("$OTHER $"), Ok(vec!["$OTHER $".to_owned()]));
+        let expand = |line: &str| definitions.expand(line);
+        assert_eq!(expand("v $VIP 80"), Ok(vec!["v 10.0.0.1 80".to_owned()]));
+        assert_eq!(expand("$OTHER $"), Ok(vec!["$OTHER $".to_owned()]));
         assert_eq!(
-            replaced("$TWO c"),
+            expand("$TWO c"),
             Ok(vec!["a 10.0.0".to_owned(), "b c".to_owned()])
         );
-        assert_eq!(replaced("a${_HASH}${_BANG}"), Ok(vec!["a#!".to_owned()]));
+        assert_eq!(expand("a${_HASH}${_BANG}"), Ok(vec!["a#!".to_owned()]));
     }
 
     #[test]
@@ -185,15 +186,15 @@ mod tests {
         let mut definitions = Definitions::new(&EmptyEnvironment);
         definitions.set("A", "$A");
         definitions.set("B", "$B$B");
-        assert!(definitions.replace("$A").is_err());
-        assert!(definitions.replace("$B").is_err());
-        assert!(definitions.replace("${_RANDOM 1 2}").is_err());
+        assert!(definitions.expand("$A").is_err());
+        assert!(definitions.expand("$B").is_err());
+        assert!(definitions.expand("${_RANDOM 1 2}").is_err());
     }
 
     #[test]
     fn definition_requires_name() {
-        assert_eq!(definition("$A_1= x y"), Some(("A_1", "x y")));
-        assert_eq!(definition("$1=x"), None);
-        assert_eq!(definition("$A =x"), None);
+        assert_eq!(split_definition("$A_1= x y"), Some(("A_1", "x y")));
+        assert_eq!(split_definition("$1=x"), None);
+        assert_eq!(split_definition("$A =x"), None);
     }
 }

@@ -5,11 +5,11 @@ use super::tree::Node;
 use crate::note::{Notes, Position};
 use crate::time;
 
-/// A value and its position.
+/// A value and its position; `None` = not set, or invalid.
 pub(super) type Located<T> = Option<(T, Position)>;
 
-/// Adds the note that keepalived logs a warning and ignores the line.
-fn reject_argument(notes: &mut Notes, node: &Node, expected: &str) {
+/// Adds a remark that the argument is invalid or missing, and that keepalived ignores the line.
+fn note_invalid_argument(notes: &mut Notes, node: &Node, expected: &str) {
     let why = match node.word(1) {
         Some(word) => {
             format!("not imported: {word} is not {expected}, and keepalived ignores the line")
@@ -22,14 +22,13 @@ fn reject_argument(notes: &mut Notes, node: &Node, expected: &str) {
 /// Adds a note if there are more than `max` words after the keyword: keepalived ignores them.
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
-        let why =
-            format!("not imported from \"{word}\" on: keepalived ignores the rest of the line");
+        let why = format!("arguments from \"{word}\" on are not imported: keepalived ignores them");
         notes.remark(node.position, why);
     }
 }
 
-/// Like [`note_extra_words`], for directives without a block.
-pub(super) fn note_extra(notes: &mut Notes, node: &Node, max: usize) {
+/// Adds notes like [`note_extra_words`] for a directive without a block, and a note for each line of a block.
+pub(super) fn note_extra_arguments(notes: &mut Notes, node: &Node, max: usize) {
     note_extra_words(notes, node, max);
     for inner in node.inner() {
         inner.reject(notes, "the directive takes no block");
@@ -37,90 +36,90 @@ pub(super) fn note_extra(notes: &mut Notes, node: &Node, max: usize) {
 }
 
 /// Returns the port after an address; 0 = absent, `None` = invalid.
-pub(super) fn port(node: &Node) -> Option<u16> {
+pub(super) fn parse_port(node: &Node) -> Option<u16> {
     let word = node.word(2).unwrap_or("0");
-    u16::try_from(within(word, 0, 65_535)?).ok()
+    u16::try_from(parse_in_range(word, 0, 65_535)?).ok()
 }
 
 /// Parses an integer within bounds.
-pub(super) fn number(notes: &mut Notes, node: &Node, min: u64, max: u64) -> Located<u64> {
-    note_extra(notes, node, 1);
-    let value = node.word(1).and_then(|word| within(word, min, max));
+pub(super) fn parse_number(notes: &mut Notes, node: &Node, min: u64, max: u64) -> Located<u64> {
+    note_extra_arguments(notes, node, 1);
+    let value = node.word(1).and_then(|word| parse_in_range(word, min, max));
     match value {
         Some(value) => Some((value, node.position)),
         None => {
-            reject_argument(notes, node, &format!("a number from {min} to {max}"));
+            note_invalid_argument(notes, node, &format!("a number from {min} to {max}"));
             None
         }
     }
 }
 
 /// Parses an integer without a sign, within bounds.
-pub(super) fn within(word: &str, min: u64, max: u64) -> Option<u64> {
-    let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    let value = word.parse().ok().filter(|_| digits)?;
+pub(super) fn parse_in_range(word: &str, min: u64, max: u64) -> Option<u64> {
+    let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let value = word.parse().ok().filter(|_| is_number)?;
     (min..=max).contains(&value).then_some(value)
 }
 
 /// Parses decimal seconds, to milliseconds.
-pub(super) fn timer(notes: &mut Notes, node: &Node, allow_zero: bool) -> Located<u64> {
-    note_extra(notes, node, 1);
-    let value = node.word(1).and_then(time::decimal_seconds);
+pub(super) fn parse_seconds(notes: &mut Notes, node: &Node, allow_zero: bool) -> Located<u64> {
+    note_extra_arguments(notes, node, 1);
+    let value = node.word(1).and_then(time::parse_decimal_seconds);
     match value.filter(|millis| allow_zero || *millis > 0) {
         Some(value) => Some((value, node.position)),
         None => {
-            reject_argument(notes, node, "a time in seconds");
+            note_invalid_argument(notes, node, "a time in seconds");
             None
         }
     }
 }
 
 /// Parses `on`, `off` and synonyms; without an argument, the result is true.
-pub(super) fn flag(notes: &mut Notes, node: &Node) -> Located<bool> {
-    note_extra(notes, node, 1);
+pub(super) fn parse_flag(notes: &mut Notes, node: &Node) -> Located<bool> {
+    note_extra_arguments(notes, node, 1);
     match node.word(1) {
         None | Some("on" | "true" | "yes") => Some((true, node.position)),
         Some("off" | "false" | "no") => Some((false, node.position)),
         Some(_) => {
-            reject_argument(notes, node, "on or off");
+            note_invalid_argument(notes, node, "on or off");
             None
         }
     }
 }
 
-/// Parses a single argument; `what` is its description in the note if it is missing.
-pub(super) fn word(notes: &mut Notes, node: &Node, what: &str) -> Located<String> {
-    note_extra(notes, node, 1);
+/// Parses a single argument; `expected` is its description in the note if it is missing.
+pub(super) fn parse_word(notes: &mut Notes, node: &Node, expected: &str) -> Located<String> {
+    note_extra_arguments(notes, node, 1);
     match node.word(1) {
         Some(word) => Some((word.to_owned(), node.position)),
         None => {
-            reject_argument(notes, node, what);
+            note_invalid_argument(notes, node, expected);
             None
         }
     }
 }
 
-/// Returns whether Linux allows an interface name (`dev_valid_name`) and it is not a template's placeholder.
+/// Returns whether Linux allows this interface name (`dev_valid_name`) and it is not a template's placeholder.
 pub(super) fn is_interface(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/:{}<>$%".contains(&byte);
     (1..=15).contains(&word.len()) && word.bytes().all(is_plain)
 }
 
 /// Parses an address, as in `connect_ip`.
-pub(super) fn address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAddr> {
-    note_extra(notes, node, 1);
+pub(super) fn parse_address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAddr> {
+    note_extra_arguments(notes, node, 1);
     match node.word(1).and_then(|word| word.parse().ok()) {
         Some(address) => Some((address, node.position)),
         None => {
-            reject_argument(notes, node, "an address");
+            note_invalid_argument(notes, node, "an address");
             None
         }
     }
 }
 
-/// Adds a note that the argument is not `expected`, or is missing.
+/// Adds a note that the argument is not `expected` or is missing, and notes about the lines of the block.
 pub(super) fn reject(notes: &mut Notes, node: &Node, expected: &str) {
-    reject_argument(notes, node, expected);
+    note_invalid_argument(notes, node, expected);
     let why = format!(
         "it is in the block of line {}, which is not imported",
         node.position.line()

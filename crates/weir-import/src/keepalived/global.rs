@@ -8,7 +8,7 @@ use crate::inert::{self, Unsupported};
 use crate::mail;
 use crate::note::Notes;
 
-/// Keywords of `global_defs` that weir.toml has no equivalent for.
+/// Keywords of `global_defs` without an equivalent in weir.toml.
 pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         reason: "mails of `[notify]` have no such setting",
@@ -201,7 +201,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
             "vrrp_delay_after_boot",
             "vrrp_owner_ignore_adverts",
         ],
-        // They set how keepalived enforces `no_accept`, which has a note of its own.
+        // They set how keepalived enforces `no_accept`, which has its own note.
         inert: &[
             "nftables",
             "nftables_counters",
@@ -251,6 +251,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
 /// Maximum of `ipvsadm --set`: 31 days.
 const MAX_SECONDS: u64 = 31 * 86_400;
 
+/// Reads `global_defs` into `globals`.
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     if node.word(1).is_some() {
         notes.add(
@@ -268,15 +269,15 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 globals.strict = true;
                 notes.remark(inner.position, "Weir always follows the VRRP specification");
             }
-            "lvs_timeouts" => timeouts(globals, inner, notes),
-            "script_user" => globals.script_user = field::word(notes, inner, "a user"),
-            "vrrp_version" => globals.vrrp_version = field::number(notes, inner, 2, 3),
+            "lvs_timeouts" => read_timeouts(globals, inner, notes),
+            "script_user" => globals.script_user = field::parse_word(notes, inner, "a user"),
+            "vrrp_version" => globals.vrrp_version = field::parse_number(notes, inner, 2, 3),
             "lvs_sync_daemon" if !globals.has_virtual_servers => {
                 notes.remark(inner.position, super::NOTHING_TO_SYNCHRONIZE);
             }
-            _ if mail(globals, inner, notes) => {}
-            _ if vrrp_default(globals, inner, notes) => {}
-            keyword => match inert::find(UNSUPPORTED, keyword) {
+            _ if read_mail(globals, inner, notes) => {}
+            _ if read_vrrp_default(globals, inner, notes) => {}
+            keyword => match inert::find_unsupported(UNSUPPORTED, keyword) {
                 Some(found) => inner.reject(notes, found.reason),
                 None => inner.ignore(
                     notes,
@@ -289,7 +290,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 
 /// Returns why a line needs no key: Weir behaves the same without it.
 fn why_unneeded(node: &Node) -> Option<&'static str> {
-    const DEFAULT: &str = "it is keepalived's default";
+    const DEFAULT: &str = "this is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     match (node.keyword(), argument) {
         (
@@ -316,7 +317,7 @@ fn why_unneeded(node: &Node) -> Option<&'static str> {
 }
 
 /// Reads a line about mails. Returns false for any other line.
-fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
+fn read_mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     match node.keyword() {
         "notification_email" => {
             for inner in node.inner() {
@@ -325,16 +326,18 @@ fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
                 globals.mail.to.extend(addresses);
             }
         }
-        "notification_email_from" => globals.mail.from = field::word(notes, node, "an address"),
+        "notification_email_from" => {
+            globals.mail.from = field::parse_word(notes, node, "an address")
+        }
         "smtp_server" => match node.word(1) {
             Some(host) => {
-                let server = mail::server(host, node.word(2));
+                let server = mail::server_address(host, node.word(2));
                 globals.mail.server = Some((server, node.position));
             }
             None => field::reject(notes, node, "a mail server"),
         },
         "smtp_alert" | "smtp_alert_checker" => {
-            let alerts = field::flag(notes, node);
+            let alerts = field::parse_flag(notes, node);
             // The more specific line takes precedence.
             if node.keyword() == "smtp_alert_checker" || globals.alerts.is_none() {
                 globals.alerts = alerts.or(globals.alerts);
@@ -346,13 +349,13 @@ fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
 }
 
 /// Reads a default for all VRRP instances. Returns false for any other line.
-fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
+fn read_vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     let count = |key, notes: &mut Notes| {
-        let (count, position) = field::number(notes, node, 1, 100)?;
+        let (count, position) = field::parse_number(notes, node, 1, 100)?;
         Some(Entry::new(key, count, position))
     };
-    let pause = |key, notes: &mut Notes| {
-        let (millis, position) = field::timer(notes, node, true)?;
+    let delay = |key, notes: &mut Notes| {
+        let (millis, position) = field::parse_seconds(notes, node, true)?;
         Some(Entry::new(
             key,
             crate::time::format_millis(millis),
@@ -360,26 +363,26 @@ fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
         ))
     };
     let entry = match node.keyword() {
-        "vrrp_startup_delay" => pause("start_delay", notes),
-        "vrrp_garp_master_delay" => pause("garp_delay", notes),
-        "vrrp_garp_master_refresh" => pause("garp_refresh", notes),
+        "vrrp_startup_delay" => delay("start_delay", notes),
+        "vrrp_garp_master_delay" => delay("garp_delay", notes),
+        "vrrp_garp_master_refresh" => delay("garp_refresh", notes),
         "vrrp_garp_master_repeat" => count("garp_repeat", notes),
         "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
         "vrrp_down_timer_adverts" => count("down_adverts", notes),
         // One announcement after a takeover, and none later.
         "vrrp_min_garp" => {
-            let flag = field::flag(notes, node).filter(|(is_on, _)| *is_on);
+            let flag = field::parse_flag(notes, node).filter(|(is_on, _)| *is_on);
             if let Some((_, position)) = flag {
                 globals.vrrp.push(Entry::new("garp_delay", "0s", position));
             }
             flag.map(|(_, position)| Entry::new("garp_repeat", 1_u32, position))
         }
-        "v3_checksum_as_v2" => field::flag(notes, node).map(|(plain, position)| {
-            let form = if plain { "plain" } else { "pseudo-header" };
+        "v3_checksum_as_v2" => field::parse_flag(notes, node).map(|(is_plain, position)| {
+            let form = if is_plain { "plain" } else { "pseudo-header" };
             Entry::new("checksum", form, position)
         }),
         "notify_fifo" | "vrrp_notify_fifo" => {
-            let word = field::word(notes, node, "a path");
+            let word = field::parse_word(notes, node, "a path");
             word.map(|(path, position)| Entry::new("notify_fifo", path, position))
         }
         _ => return false,
@@ -389,7 +392,7 @@ fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
 }
 
 /// Reads `lvs_timeouts tcp 7200 tcpfin 30 udp 300`.
-fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+fn read_timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let mut words = node.words.iter().skip(1);
     if node.words.len() < 3 {
         return field::reject(notes, node, "a protocol and its seconds");
@@ -409,7 +412,7 @@ fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         };
         let seconds = words
             .next()
-            .and_then(|word| field::within(word, 1, MAX_SECONDS));
+            .and_then(|word| field::parse_in_range(word, 1, MAX_SECONDS));
         match seconds {
             Some(seconds) => {
                 globals.timeouts.retain(|entry| entry.key != key);
@@ -417,7 +420,9 @@ fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 globals.timeouts.push(Entry::new(key, value, node.position));
             }
             None => {
-                let why = format!("{name} is not imported: it requires 1 to {MAX_SECONDS} seconds");
+                let why = format!(
+                    "{name} is not imported: its value must be from 1 to {MAX_SECONDS} seconds"
+                );
                 notes.add(node.position, why);
             }
         }

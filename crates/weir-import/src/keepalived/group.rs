@@ -12,6 +12,7 @@ use crate::note::{Notes, Position};
 pub(super) struct Group {
     pub(super) position: Position,
     pub(super) addresses: Vec<Block>,
+    /// Firewall marks; `true` = IPv6.
     pub(super) marks: Vec<(u64, bool, Position)>,
 }
 
@@ -26,6 +27,7 @@ pub(super) struct Block {
 /// Maximum number of addresses in one line.
 const MAX_ADDRESSES: u128 = 16_384;
 
+/// Reads a group into `globals`.
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the group");
@@ -40,9 +42,9 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     };
     for inner in node.inner() {
         if inner.keyword() == "fwmark" {
-            group.marks.extend(mark(inner, notes));
+            group.marks.extend(parse_mark(inner, notes));
         } else {
-            group.addresses.extend(block(inner, notes));
+            group.addresses.extend(parse_block(inner, notes));
         }
     }
     if group.addresses.is_empty() && group.marks.is_empty() {
@@ -51,11 +53,11 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     globals.groups.insert(name.to_owned(), group);
 }
 
-fn mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
-    field::note_extra(notes, node, 2);
+fn parse_mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
+    field::note_extra_arguments(notes, node, 2);
     let mark = node
         .word(1)
-        .and_then(|word| field::within(word, 1, u32::MAX.into()));
+        .and_then(|word| field::parse_in_range(word, 1, u32::MAX.into()));
     let Some(mark) = mark else {
         field::reject(notes, node, "a mark");
         return None;
@@ -71,17 +73,19 @@ fn mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
     }
 }
 
-fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
-    field::note_extra(notes, node, 1);
+fn parse_block(node: &Node, notes: &mut Notes) -> Option<Block> {
+    field::note_extra_arguments(notes, node, 1);
     let port = match node.word(1) {
         None => Some(0),
-        Some(word) => field::within(word, 0, 65_535).and_then(|port| u16::try_from(port).ok()),
+        Some(word) => {
+            field::parse_in_range(word, 0, 65_535).and_then(|port| u16::try_from(port).ok())
+        }
     };
     let Some(port) = port else {
         field::reject(notes, node, "a port");
         return None;
     };
-    match addresses(node.keyword()) {
+    match parse_addresses(node.keyword()) {
         Ok(addresses) => Some(Block {
             position: node.position,
             addresses,
@@ -95,18 +99,18 @@ fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
 }
 
 /// Parses `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
-fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    let wrong = || format!("{text} is not an address or a range of addresses");
+fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let invalid = || format!("{text} is not an address or a range of addresses");
     if let Some((base, length)) = text.split_once('/') {
-        let base: IpAddr = base.parse().map_err(|_| wrong())?;
+        let base: IpAddr = base.parse().map_err(|_| invalid())?;
         let bits: u32 = if base.is_ipv4() { 32 } else { 128 };
         let length = length
             .parse()
             .ok()
             .filter(|length| (1..=bits).contains(length));
-        let host = bits - length.ok_or_else(wrong)?;
-        let count = 1_u128.checked_shl(host).unwrap_or(u128::MAX);
-        if !number(base).is_multiple_of(count) {
+        let host_bits = bits - length.ok_or_else(invalid)?;
+        let count = 1_u128.checked_shl(host_bits).unwrap_or(u128::MAX);
+        if !address_bits(base).is_multiple_of(count) {
             return Err(format!("{text} has host bits set"));
         }
         return expand(base, count);
@@ -115,28 +119,28 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         return text
             .parse()
             .map(|address| vec![address])
-            .map_err(|_| wrong());
+            .map_err(|_| invalid());
     };
-    let first: IpAddr = first.parse().map_err(|_| wrong())?;
+    let first: IpAddr = first.parse().map_err(|_| invalid())?;
     let last = match (last.parse::<IpAddr>(), first) {
         (Ok(last), _) => last,
         (Err(_), IpAddr::V4(v4)) => {
-            let last = last.parse::<u8>().map_err(|_| wrong())?;
+            let last = last.parse::<u8>().map_err(|_| invalid())?;
             let [a, b, c, _] = v4.octets();
             IpAddr::V4(Ipv4Addr::new(a, b, c, last))
         }
         (Err(_), IpAddr::V6(v6)) => {
-            let last = u16::from_str_radix(last, 16).map_err(|_| wrong())?;
+            let last = u16::from_str_radix(last, 16).map_err(|_| invalid())?;
             IpAddr::V6(Ipv6Addr::from(v6.to_bits() & !0xffff | u128::from(last)))
         }
     };
-    if first.is_ipv4() != last.is_ipv4() || number(first) > number(last) {
-        return Err(wrong());
+    if first.is_ipv4() != last.is_ipv4() || address_bits(first) > address_bits(last) {
+        return Err(invalid());
     }
-    expand(first, number(last) - number(first) + 1)
+    expand(first, address_bits(last) - address_bits(first) + 1)
 }
 
-fn number(address: IpAddr) -> u128 {
+fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_bits().into(),
         IpAddr::V6(v6) => v6.to_bits(),
@@ -150,11 +154,13 @@ fn expand(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
             "{count} addresses are more than the maximum of {MAX_ADDRESSES}"
         ));
     }
-    let address = |at: u128| match first {
+    let address = |offset: u128| match first {
         IpAddr::V4(v4) => Some(IpAddr::V4(Ipv4Addr::from(
-            v4.to_bits().checked_add(u32::try_from(at).ok()?)?,
+            v4.to_bits().checked_add(u32::try_from(offset).ok()?)?,
         ))),
-        IpAddr::V6(v6) => Some(IpAddr::V6(Ipv6Addr::from(v6.to_bits().checked_add(at)?))),
+        IpAddr::V6(v6) => Some(IpAddr::V6(Ipv6Addr::from(
+            v6.to_bits().checked_add(offset)?,
+        ))),
     };
     Ok((0..count).filter_map(address).collect())
 }
@@ -165,15 +171,18 @@ mod tests {
 
     #[test]
     fn ranges_and_networks_are_expanded() {
-        let shown = |text: &str| -> Vec<String> {
-            let found = addresses(text).unwrap();
+        let expanded = |text: &str| -> Vec<String> {
+            let found = parse_addresses(text).unwrap();
             found.iter().map(IpAddr::to_string).collect()
         };
-        assert_eq!(shown("10.0.0.9-11"), ["10.0.0.9", "10.0.0.10", "10.0.0.11"]);
-        assert_eq!(shown("10.0.0.255-10.0.1.0"), ["10.0.0.255", "10.0.1.0"]);
-        assert_eq!(shown("10.0.0.2/31"), ["10.0.0.2", "10.0.0.3"]);
-        assert_eq!(shown("fe80::a-b"), ["fe80::a", "fe80::b"]);
-        for wrong in [
+        assert_eq!(
+            expanded("10.0.0.9-11"),
+            ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
+        );
+        assert_eq!(expanded("10.0.0.255-10.0.1.0"), ["10.0.0.255", "10.0.1.0"]);
+        assert_eq!(expanded("10.0.0.2/31"), ["10.0.0.2", "10.0.0.3"]);
+        assert_eq!(expanded("fe80::a-b"), ["fe80::a", "fe80::b"]);
+        for invalid in [
             "10.0.0.9-8",
             "10.0.0.1/31",
             "::/1",
@@ -181,7 +190,7 @@ mod tests {
             "10.0.0.1-",
             "0.0.0.0/0",
         ] {
-            assert!(addresses(wrong).is_err(), "{wrong}");
+            assert!(parse_addresses(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Splits text into lines of words, as keepalived's parser does (`lib/parser.c`): comments, conditions, definitions,
 //! sequences, included files, and braces as separate lines.
 
-use super::define::{Definitions, definition};
-use super::sequence::sequence;
+use super::define::{Definitions, split_definition};
+use super::sequence::parse_sequence;
 use crate::Environment;
 use crate::note::{Notes, Position};
 
@@ -16,6 +16,7 @@ pub(super) struct Line {
 /// Maximum number of lines over all files and repetitions; stops recursive includes.
 const MAX_LINES: usize = 1_000_000;
 
+/// Maximum depth of included files and repeated lines.
 const MAX_DEPTH: usize = 16;
 
 struct Reader<'w, 'n> {
@@ -25,12 +26,12 @@ struct Reader<'w, 'n> {
     lines: Vec<Line>,
     /// Lines whose condition does not match, and why.
     unmatched: Vec<(Position, String)>,
-    /// A condition matched: the file contains lines for this director.
-    matches: bool,
+    /// Whether a condition matched: the file contains lines for this director.
+    has_match: bool,
 }
 
 /// Returns all lines of a file and its includes.
-pub(super) fn lines(
+pub(super) fn read_lines(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
@@ -42,12 +43,12 @@ pub(super) fn lines(
         definitions: Definitions::new(environment),
         lines: Vec::new(),
         unmatched: Vec::new(),
-        matches: false,
+        has_match: false,
     };
-    reader.file(name, text, 0);
+    reader.read_file(name, text, 0);
     for (position, why) in std::mem::take(&mut reader.unmatched) {
         // If no condition matches, the file may be for other directors than this host.
-        if reader.matches {
+        if reader.has_match {
             reader.notes.remark(position, why);
         } else {
             reader.notes.add(position, why);
@@ -79,37 +80,37 @@ fn is_statement(line: &str) -> bool {
 }
 
 impl Reader<'_, '_> {
-    fn file(&mut self, name: &str, text: &str, depth: usize) {
+    fn read_file(&mut self, name: &str, text: &str, depth: usize) {
         let index = self.notes.add_file(name, text);
-        let before = std::mem::replace(&mut self.definitions.directory, directory(name));
+        let outer_directory = std::mem::replace(&mut self.definitions.directory, directory(name));
         // An unfinished definition: its name, its text so far, and its first line.
         let mut open: Option<(String, String, Position)> = None;
-        for (at, raw) in text.lines().enumerate() {
-            let position = Position::new(index, at + 1);
-            if raw.contains('\0') {
+        for (line_index, source) in text.lines().enumerate() {
+            let position = Position::new(index, line_index + 1);
+            if source.contains('\0') {
                 self.notes
                     .add(position, "not imported: the line contains a NUL byte");
                 continue;
             }
-            let line = self.without_comment(raw, position);
-            if let Some((name, value, began)) = open.take() {
-                open = self.continue_definition(name, value, began, &line);
+            let line = self.without_comment(source, position);
+            if let Some((name, value, start)) = open.take() {
+                open = self.continue_definition(name, value, start, &line);
                 continue;
             }
             if line.is_empty() {
                 continue;
             }
-            open = self.line(&line, position, depth);
+            open = self.read_line(&line, position, depth);
             if self.lines.len() > MAX_LINES {
                 self.notes
                     .add(position, "not imported: there are too many lines");
                 break;
             }
         }
-        if let Some((name, value, began)) = open {
-            self.definitions.define(&name, &value, began);
+        if let Some((name, value, start)) = open {
+            self.definitions.define(&name, &value, start);
         }
-        self.definitions.directory = before;
+        self.definitions.directory = outer_directory;
     }
 
     /// Adds a line to a definition. Returns the definition if it continues on the next line.
@@ -117,34 +118,34 @@ impl Reader<'_, '_> {
         &mut self,
         name: String,
         value: String,
-        began: Position,
+        start: Position,
         line: &str,
     ) -> Option<(String, String, Position)> {
-        let more = line.strip_suffix('\\');
-        let part = more.unwrap_or(line).trim();
+        let continued = line.strip_suffix('\\');
+        let part = continued.unwrap_or(line).trim();
         let value = match (value.is_empty(), part.is_empty()) {
             (_, true) => value,
             (true, false) => part.to_owned(),
             (false, false) => format!("{value}\n{part}"),
         };
-        if more.is_some() {
-            return Some((name, value, began));
+        if continued.is_some() {
+            return Some((name, value, start));
         }
-        self.definitions.define(&name, &value, began);
+        self.definitions.define(&name, &value, start);
         None
     }
 
-    /// Handles a line. Returns a definition that continues on the next line.
-    fn line(
+    /// Reads a line. Returns a definition that continues on the next line.
+    fn read_line(
         &mut self,
         line: &str,
         position: Position,
         depth: usize,
     ) -> Option<(String, String, Position)> {
-        let line = self.condition(line, position)?;
-        if let Some((name, value)) = definition(line) {
-            if let Some(begun) = value.strip_suffix('\\') {
-                return Some((name.to_owned(), begun.trim().to_owned(), position));
+        let line = self.apply_conditions(line, position)?;
+        if let Some((name, value)) = split_definition(line) {
+            if let Some(first_part) = value.strip_suffix('\\') {
+                return Some((name.to_owned(), first_part.trim().to_owned(), position));
             }
             self.definitions.define(name, value, position);
             return None;
@@ -153,7 +154,7 @@ impl Reader<'_, '_> {
             self.repeat(line, position, depth);
             return None;
         }
-        match self.definitions.replace(line) {
+        match self.definitions.expand(line) {
             Err(why) => self.notes.add(position, format!("not imported: {why}")),
             Ok(lines) => {
                 for part in lines {
@@ -162,31 +163,31 @@ impl Reader<'_, '_> {
                         true => part,
                         false => self.without_comment(&part, position),
                     };
-                    self.expanded_line(&part, position, depth);
+                    self.read_expanded_line(&part, position, depth);
                 }
             }
         }
         None
     }
 
-    /// Handles a line after its definitions were expanded.
-    fn expanded_line(&mut self, line: &str, position: Position, depth: usize) {
-        let Some(line) = self.condition(line, position) else {
+    /// Reads a line after its definitions were expanded.
+    fn read_expanded_line(&mut self, line: &str, position: Position, depth: usize) {
+        let Some(line) = self.apply_conditions(line, position) else {
             return;
         };
         if line.starts_with('~') && depth < MAX_DEPTH {
             return self.repeat(line, position, depth + 1);
         }
-        match include(line) {
+        match parse_include(line) {
             Some((required, pattern)) => self.include(required, pattern, position, depth),
-            None => self.split(line, position),
+            None => self.split_braces(line, position),
         }
     }
 
     /// Returns the line after `@ID` if it applies to this director; one line may have several conditions.
-    fn condition<'l>(&mut self, mut line: &'l str, position: Position) -> Option<&'l str> {
+    fn apply_conditions<'l>(&mut self, mut line: &'l str, position: Position) -> Option<&'l str> {
         while let Some(rest) = line.strip_prefix('@') {
-            let (not, rest) = match rest.strip_prefix('^') {
+            let (is_negated, rest) = match rest.strip_prefix('^') {
                 Some(rest) => (true, rest),
                 None => (false, rest),
             };
@@ -196,33 +197,33 @@ impl Reader<'_, '_> {
                 return None;
             };
             let host = self.environment.host_name();
-            if (id == host) == not {
+            if (id == host) == is_negated {
                 let why = format!("not imported: the condition does not match this host, {host}");
                 self.unmatched.push((position, why));
                 return None;
             }
-            self.matches = true;
+            self.has_match = true;
             line = rest.trim_start();
         }
         Some(line)
     }
 
-    /// Handles a line for each repetition of its sequence.
+    /// Reads a line for each repetition of its sequence.
     fn repeat(&mut self, line: &str, position: Position, depth: usize) {
-        let numbers = |line: &str| match self.definitions.replace(line) {
+        let expand = |line: &str| match self.definitions.expand(line) {
             Ok(lines) => lines.into_iter().next().unwrap_or_default(),
             Err(_) => line.to_owned(),
         };
         // Definitions in the parameters are expanded first; the repeated text is expanded for each repetition.
         let line = match line.split_once(')') {
-            Some((head, text)) => format!("{}){text}", numbers(head)),
+            Some((head, text)) => format!("{}){text}", expand(head)),
             None => line.to_owned(),
         };
-        match sequence(&line) {
+        match parse_sequence(&line) {
             Err(why) => self.notes.add(position, format!("not imported: {why}")),
-            Ok((rounds, text)) => {
-                for round in rounds {
-                    for (name, value) in &round {
+            Ok((repetitions, text)) => {
+                for repetition in repetitions {
+                    for (name, value) in &repetition {
                         self.definitions.set(name, value);
                     }
                     if self.lines.len() > MAX_LINES || depth >= MAX_DEPTH {
@@ -230,13 +231,13 @@ impl Reader<'_, '_> {
                             .add(position, "not imported: there are too many lines");
                         return;
                     }
-                    let _ = self.line(text, position, depth + 1);
+                    let _ = self.read_line(text, position, depth + 1);
                 }
             }
         }
     }
 
-    fn include(&mut self, required: bool, pattern: &str, position: Position, depth: usize) {
+    fn include(&mut self, is_required: bool, pattern: &str, position: Position, depth: usize) {
         let pattern = pattern.trim_matches('"');
         let path = if pattern.starts_with('/') || self.definitions.directory.is_empty() {
             pattern.to_owned()
@@ -248,19 +249,19 @@ impl Reader<'_, '_> {
                 .add(position, "not imported: files include each other endlessly");
             return;
         }
-        let found = self.environment.glob(&path);
-        if found.is_empty() {
-            let how = if required {
+        let paths = self.environment.glob(&path);
+        if paths.is_empty() {
+            let consequence = if is_required {
                 ", and keepalived rejects the file"
             } else {
                 ""
             };
             self.notes
-                .add(position, format!("not imported: no such file{how}"));
+                .add(position, format!("not imported: no such file{consequence}"));
         }
-        for name in found {
+        for name in paths {
             match self.environment.read(&name) {
-                Ok(text) => self.file(&name, &text, depth + 1),
+                Ok(text) => self.read_file(&name, &text, depth + 1),
                 Err(why) => self
                     .notes
                     .add(position, format!("not imported: {name}: {why}")),
@@ -268,15 +269,15 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Splits off braces outside of quotes.
-    fn split(&mut self, line: &str, position: Position) {
+    /// Adds a line, split at braces outside of quotes.
+    fn split_braces(&mut self, line: &str, position: Position) {
         if is_statement(line) {
             let why = "not imported: it is a statement of a template; the lines of all branches are imported";
             return self.notes.add(position, why);
         }
-        let mut quoted = false;
+        let mut in_quotes = false;
         let mut part = String::new();
-        let mut put = |part: &mut String| {
+        let mut push_part = |part: &mut String| {
             let text = std::mem::take(part).trim().to_owned();
             if !text.is_empty() {
                 self.lines.push(Line { position, text });
@@ -284,7 +285,7 @@ impl Reader<'_, '_> {
         };
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
-            if let Some(length) = placeholder(rest).filter(|_| !quoted) {
+            if let Some(length) = placeholder(rest).filter(|_| !in_quotes) {
                 // One word.
                 part.extend(rest[..length].chars().filter(|c| !c.is_whitespace()));
                 rest = &rest[length..];
@@ -293,42 +294,42 @@ impl Reader<'_, '_> {
             rest = &rest[c.len_utf8()..];
             match c {
                 '"' => {
-                    quoted = !quoted;
+                    in_quotes = !in_quotes;
                     part.push(c);
                 }
-                '{' | '}' if !quoted => {
-                    put(&mut part);
+                '{' | '}' if !in_quotes => {
+                    push_part(&mut part);
                     part.push(c);
-                    put(&mut part);
+                    push_part(&mut part);
                 }
                 c => part.push(c),
             }
         }
-        put(&mut part);
+        push_part(&mut part);
     }
 
-    /// Returns a line without its comment, which begins with `#` or `!` outside of quotes without a backslash before
-    /// it.
+    /// Returns a line without its comment, which begins with `#` or `!` outside of quotes. A backslash before the
+    /// character makes it literal.
     fn without_comment(&mut self, line: &str, position: Position) -> String {
         let mut text = String::new();
-        let mut quoted = false;
+        let mut in_quotes = false;
         let mut chars = line.trim().chars().peekable();
         while let Some(c) = chars.next() {
             match c {
                 '"' => {
-                    quoted = !quoted;
+                    in_quotes = !in_quotes;
                     text.push(c);
                 }
                 '\\' => match chars.next() {
-                    Some(next @ ('#' | '!')) if !quoted => text.push(next),
+                    Some(next @ ('#' | '!')) if !in_quotes => text.push(next),
                     Some(next) => text.extend([c, next]),
                     None => text.push(c),
                 },
-                '#' | '!' if !quoted => break,
+                '#' | '!' if !in_quotes => break,
                 c => text.push(c),
             }
         }
-        if quoted {
+        if in_quotes {
             self.notes.add(position, "unterminated quote");
         }
         text.trim().to_owned()
@@ -345,14 +346,14 @@ fn directory(name: &str) -> String {
 }
 
 /// Parses `include`, `includer` and similar: whether a match is required, and the pattern.
-fn include(line: &str) -> Option<(bool, &str)> {
+fn parse_include(line: &str) -> Option<(bool, &str)> {
     let (word, rest) = line.split_once([' ', '\t'])?;
-    let required = match word.strip_prefix("include")? {
+    let is_required = match word.strip_prefix("include")? {
         "" => false,
         "r" | "a" | "m" | "w" | "b" => true,
         _ => return None,
     };
-    Some((required, rest.trim()))
+    Some((is_required, rest.trim()))
 }
 
 #[cfg(test)]
@@ -362,7 +363,7 @@ mod tests {
 
     fn read(text: &str) -> (Vec<String>, Vec<String>) {
         let mut notes = Notes::default();
-        let lines = lines(&EmptyEnvironment, &mut notes, "f", text);
+        let lines = read_lines(&EmptyEnvironment, &mut notes, "f", text);
         (
             lines.into_iter().map(|line| line.text).collect(),
             notes.finish(),
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_definitions_and_sequences_are_expanded() {
+    fn conditions_definitions_and_sequences_are_applied() {
         let text = "$A=1\n@other x\n@^other y $A\n~SEQ(n, 2) z $n\n$B=p q \\\n  r\n$B s\n";
         let (lines, notes) = read(text);
         assert_eq!(lines, ["y 1", "z 1", "z 2", "p q", "r s"]);

@@ -8,7 +8,7 @@ use crate::layer4::{Encapsulation, Method};
 use crate::note::Notes;
 
 /// Parses `NAT`, `DR`, or `TUN` with an encapsulation.
-pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
+pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
     let forward = match node.word(1) {
         Some("NAT") => Forward::Nat,
         Some("DR") => Forward::Direct,
@@ -25,7 +25,7 @@ pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
             return None;
         }
     };
-    let tunnel = match encapsulation(&node.words[2..]) {
+    let tunnel = match parse_encapsulation(&node.words[2..]) {
         Ok(tunnel) => tunnel,
         Err(why) => {
             node.reject(notes, &why);
@@ -36,7 +36,7 @@ pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
         if let Some(word) = node.word(2) {
             notes.add(
                 node.position,
-                format!("not imported from \"{word}\" on: only TUN has a tunnel"),
+                format!("arguments from \"{word}\" on are not imported: only TUN uses a tunnel"),
             );
         }
         return Some((Method::plain(forward), node.position));
@@ -45,7 +45,7 @@ pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
 }
 
 /// Parses `type gue port 6080 csum`.
-fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
+fn parse_encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
     if words.is_empty() {
         return Ok(None);
     }
@@ -66,7 +66,9 @@ fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
                 }
             }
             "port" => {
-                let port = words.next().and_then(|word| field::within(word, 1, 65_535));
+                let port = words
+                    .next()
+                    .and_then(|word| field::parse_in_range(word, 1, 65_535));
                 let port = port.and_then(|port| u16::try_from(port).ok());
                 tunnel.port = port.ok_or("invalid tunnel port")?;
             }

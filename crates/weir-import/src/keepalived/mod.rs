@@ -34,8 +34,8 @@ use group::Group;
 use track::Tracked;
 use tree::Node;
 
-/// Blocks of forks such as dpvs.
-const FORK: &[&str] = &[
+/// Keywords of blocks that only forks such as dpvs support.
+const FORK_KEYWORDS: &[&str] = &[
     "local_address_group",
     "deny_address_group",
     "allow_address_group",
@@ -60,39 +60,44 @@ struct Globals {
     /// The sync group of each VRRP instance.
     sync: HashMap<String, (String, Position)>,
     sync_groups: HashMap<String, vrrp::SyncGroup>,
-    /// `vrrp_strict`.
+    /// Whether `vrrp_strict` is set.
     strict: bool,
-    /// There are virtual servers, whose connections directors may synchronize.
+    /// Whether there are virtual servers, whose connections directors may synchronize.
     has_virtual_servers: bool,
     /// Defaults of VRRP instances.
     vrrp: Vec<Entry>,
     /// `[timeouts]`.
     timeouts: Vec<Entry>,
-    /// Mails, and whether virtual servers send them by default.
+    /// Mails to send.
     mail: Mail,
+    /// Whether virtual servers send mails by default.
     alerts: Located<bool>,
 }
 
 /// Imports keepalived.conf; `name` is its path, the base of relative includes.
 pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let lines = line::lines(environment, &mut notes, name, text);
-    let nodes = tree::tree(&mut notes, &lines);
+    let lines = line::read_lines(environment, &mut notes, name, text);
+    let nodes = tree::parse_blocks(&mut notes, &lines);
     record_effect(&nodes, &mut notes, false);
-    // Definitions may come after their use.
     let mut globals = Globals {
         has_virtual_servers: nodes.iter().any(|it| it.keyword() == "virtual_server"),
         ..Globals::default()
     };
-    // `global_defs` first: it sets the default user of scripts.
+    // Other blocks may be defined after their use, so they are all read before virtual servers and instances.
+    // `global_defs` is read first: it sets the default user of scripts.
     let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
         .iter()
         .partition(|node| node.keyword() == "global_defs");
     for node in first.into_iter().chain(others) {
-        read_global(&mut globals, node, &mut notes);
+        read_block(&mut globals, node, &mut notes);
     }
     let mut writer = Writer::default();
-    if let Some(first) = globals.timeouts.first().and_then(|entry| entry.item.from) {
+    if let Some(first) = globals
+        .timeouts
+        .first()
+        .and_then(|entry| entry.item.position)
+    {
         let mut table = Table::new(&["timeouts"], first);
         table.entries = std::mem::take(&mut globals.timeouts);
         writer.document.push(table);
@@ -111,19 +116,19 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
         let lines = group
             .programs
             .iter()
-            .filter_map(|program| program.item.from);
+            .filter_map(|program| program.item.position);
         for position in lines.filter(|_| !nodes.iter().any(is_instance)) {
             notes.remark(position, "not imported: the group has no vrrp_instance");
         }
     }
-    unused::unused(&globals, &nodes, &mut notes);
-    unused_mails(&globals, &writer, &mut notes);
+    unused::note_unused(&globals, &nodes, &mut notes);
+    note_unused_mails(&globals, &writer, &mut notes);
     mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
 }
 
 /// Adds remarks about lines for mails, if there are recipients but no virtual server sends mails, or the reverse.
-fn unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
+fn note_unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
     if writer.mails.is_empty() {
         let mail = &globals.mail;
         for (_, position) in mail.to.iter().chain(&mail.from).chain(&mail.server) {
@@ -136,7 +141,7 @@ fn unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
     }
 }
 
-fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let why = match node.keyword() {
         "virtual_server" | "vrrp_instance" => return,
         "global_defs" => return global::read(globals, node, notes),
@@ -144,7 +149,7 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         "vrrp_script" | "vrrp_track_process" | "track_file" | "vrrp_track_file" => {
             return track::read(globals, node, notes);
         }
-        "vrrp_sync_group" => return vrrp::sync_group(globals, node, notes),
+        "vrrp_sync_group" => return vrrp::read_sync_group(globals, node, notes),
         "bfd_instance" => "Weir does not support BFD",
         "SSL" => "checks in Weir have no client certificate",
         "net_namespace" | "net_namespace_ipvs" | "namespace_with_ipsets" => {
@@ -164,7 +169,7 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             "permanent addresses and routes belong in the network configuration"
         }
         "garp_group" => "Weir does not limit the rate of announcements",
-        keyword if FORK.contains(&keyword) => {
+        keyword if FORK_KEYWORDS.contains(&keyword) => {
             "the keyword belongs to a fork of keepalived (dpvs and similar)"
         }
         _ => {
@@ -180,7 +185,8 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 /// Records which directives affect clients or servers: none in an inert block.
 fn record_effect(nodes: &[Node], notes: &mut Notes, in_inert_block: bool) {
     for node in nodes {
-        let is_inert = in_inert_block || inert::keepalived(&node.words, global::UNSUPPORTED);
+        let is_inert =
+            in_inert_block || inert::is_inert_keepalived_line(&node.words, global::UNSUPPORTED);
         notes.record_effect(node.position, is_inert);
         record_effect(node.inner(), notes, is_inert);
     }

@@ -10,24 +10,24 @@ const MAX_REPETITIONS: usize = 65_536;
 ///
 /// # Errors
 /// Returns why the sequence is invalid.
-pub(super) fn sequence(line: &str) -> Result<(Repetitions, &str), String> {
-    let wrong = || "keepalived rejects this sequence".to_owned();
+pub(super) fn parse_sequence(line: &str) -> Result<(Repetitions, &str), String> {
+    let invalid = || "keepalived rejects this sequence".to_owned();
     if let Some(rest) = line.strip_prefix("~LST") {
-        return list(rest).ok_or_else(wrong);
+        return parse_list(rest).ok_or_else(invalid);
     }
-    let rest = line.strip_prefix("~SEQ").ok_or_else(wrong)?;
-    let (hex, rest) = match rest.strip_prefix('x') {
+    let rest = line.strip_prefix("~SEQ").ok_or_else(invalid)?;
+    let (is_hex, rest) = match rest.strip_prefix('x') {
         Some(rest) => (true, rest),
         None => (false, rest),
     };
-    let rest = rest.trim_start().strip_prefix('(').ok_or_else(wrong)?;
-    let (inside, text) = rest.split_once(')').ok_or_else(wrong)?;
+    let rest = rest.trim_start().strip_prefix('(').ok_or_else(invalid)?;
+    let (inside, text) = rest.split_once(')').ok_or_else(invalid)?;
     let mut parts = inside.split(',').map(str::trim);
     let name = parts
         .next()
         .filter(|name| !name.is_empty())
-        .ok_or_else(wrong)?;
-    let numbers: Option<Vec<i64>> = parts.map(number).collect();
+        .ok_or_else(invalid)?;
+    let numbers: Option<Vec<i64>> = parts.map(parse_number).collect();
     let (start, step, end) = match numbers.as_deref() {
         Some([end]) => (
             if *end < 0 { -1 } else { 1 },
@@ -36,39 +36,43 @@ pub(super) fn sequence(line: &str) -> Result<(Repetitions, &str), String> {
         ),
         Some([start, end]) => (*start, if start <= end { 1 } else { -1 }, *end),
         Some([start, step, end]) => (*start, *step, *end),
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
     if step == 0 || start < end && step < 0 || start > end && step > 0 {
         return Err("the sequence never reaches its end".to_owned());
     }
-    if hex && (start < 0 || end < 0) {
+    if is_hex && (start < 0 || end < 0) {
         return Err("~SEQx does not support negative numbers".to_owned());
     }
-    let mut rounds = Repetitions::new();
-    let mut at = start;
-    while if step > 0 { at <= end } else { at >= end } {
-        if rounds.len() == MAX_REPETITIONS {
+    let mut repetitions = Repetitions::new();
+    let mut current = start;
+    while if step > 0 {
+        current <= end
+    } else {
+        current >= end
+    } {
+        if repetitions.len() == MAX_REPETITIONS {
             return Err(format!(
                 "the sequence has more than {MAX_REPETITIONS} lines"
             ));
         }
-        let value = if hex {
-            format!("{at:x}")
+        let value = if is_hex {
+            format!("{current:x}")
         } else {
-            at.to_string()
+            current.to_string()
         };
-        rounds.push(vec![(name.to_owned(), value)]);
-        match at.checked_add(step) {
-            Some(next) => at = next,
+        repetitions.push(vec![(name.to_owned(), value)]);
+        match current.checked_add(step) {
+            Some(next) => current = next,
             None => break,
         }
     }
-    Ok((rounds, text.trim_start()))
+    Ok((repetitions, text.trim_start()))
 }
 
 /// Parses a number like strtol with base 0.
-fn number(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix('-') {
+fn parse_number(text: &str) -> Option<i64> {
+    let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text),
     };
@@ -80,7 +84,7 @@ fn number(text: &str) -> Option<i64> {
         digits.parse()
     };
     let value = value.ok()?;
-    Some(if negative {
+    Some(if is_negative {
         value.checked_neg()?
     } else {
         value
@@ -88,28 +92,32 @@ fn number(text: &str) -> Option<i64> {
 }
 
 /// Parses `(var, a, b)` or `({v1, v2}, {a, b}, {c, d})`.
-fn list(rest: &str) -> Option<(Repetitions, &str)> {
+fn parse_list(rest: &str) -> Option<(Repetitions, &str)> {
     let rest = rest.trim_start().strip_prefix('(')?;
-    let (names, mut rest) = group(rest)?;
-    let mut rounds = Repetitions::new();
+    let (names, mut rest) = parse_group(rest)?;
+    let mut repetitions = Repetitions::new();
     loop {
         rest = rest.trim_start();
         if let Some(text) = rest.strip_prefix(')') {
-            return (!rounds.is_empty()).then(|| (rounds, text.trim_start()));
+            return (!repetitions.is_empty()).then(|| (repetitions, text.trim_start()));
         }
-        let (values, tail) = group(rest.strip_prefix(',')?)?;
-        if values.len() > names.len() || rounds.len() == MAX_REPETITIONS {
+        let (values, tail) = parse_group(rest.strip_prefix(',')?)?;
+        if values.len() > names.len() || repetitions.len() == MAX_REPETITIONS {
             return None;
         }
-        let value = |at: usize| values.get(at).cloned().unwrap_or_default();
-        let named = names.iter().enumerate();
-        rounds.push(named.map(|(at, name)| (name.clone(), value(at))).collect());
+        let value = |index: usize| values.get(index).cloned().unwrap_or_default();
+        let indexed_names = names.iter().enumerate();
+        repetitions.push(
+            indexed_names
+                .map(|(index, name)| (name.clone(), value(index)))
+                .collect(),
+        );
         rest = tail;
     }
 }
 
-/// Parses `{a, b}` or one word; returns the rest too.
-fn group(text: &str) -> Option<(Vec<String>, &str)> {
+/// Parses `{a, b}` or one word. Returns the words and the text after them.
+fn parse_group(text: &str) -> Option<(Vec<String>, &str)> {
     let text = text.trim_start();
     if let Some(inner) = text.strip_prefix('{') {
         let (inside, rest) = inner.split_once('}')?;
@@ -125,8 +133,11 @@ mod tests {
     use super::*;
 
     fn values(line: &str) -> Vec<String> {
-        let (rounds, _) = sequence(line).unwrap();
-        rounds.into_iter().map(|round| round[0].1.clone()).collect()
+        let (repetitions, _) = parse_sequence(line).unwrap();
+        repetitions
+            .into_iter()
+            .map(|repetition| repetition[0].1.clone())
+            .collect()
     }
 
     #[test]
@@ -135,26 +146,26 @@ mod tests {
         assert_eq!(values("~SEQ(n, 4, 2) x"), ["4", "3", "2"]);
         assert_eq!(values("~SEQ(n, 0, 5, 10) x"), ["0", "5", "10"]);
         assert_eq!(values("~SEQx(n, 9, 0xb) x"), ["9", "a", "b"]);
-        for wrong in [
+        for invalid in [
             "~SEQ(n)",
             "~SEQ(n, 1, -1, 5)",
             "~SEQ(n, 1, 0, 1)",
             "~SEQ(n, a)",
             "~SEQ",
         ] {
-            assert!(sequence(wrong).is_err(), "{wrong}");
+            assert!(parse_sequence(invalid).is_err(), "{invalid}");
         }
-        assert!(sequence("~SEQ(n, 1, 9999999999)").is_err());
+        assert!(parse_sequence("~SEQ(n, 1, 9999999999)").is_err());
     }
 
     #[test]
     fn lists_take_one_or_several_names() {
         assert_eq!(values("~LST(n, a, b) text"), ["a", "b"]);
-        let (rounds, text) = sequence("~LST({a,b},{1, 2},{3}) line $a").unwrap();
+        let (repetitions, text) = parse_sequence("~LST({a,b},{1, 2},{3}) line $a").unwrap();
         let pair = |a: &str, b: &str| vec![("a".to_owned(), a.into()), ("b".to_owned(), b.into())];
-        assert_eq!(rounds, [pair("1", "2"), pair("3", "")]);
+        assert_eq!(repetitions, [pair("1", "2"), pair("3", "")]);
         assert_eq!(text, "line $a");
-        assert!(sequence("~LST(n)").is_err());
-        assert!(sequence("~LST(n, {a, b})").is_err());
+        assert!(parse_sequence("~LST(n)").is_err());
+        assert!(parse_sequence("~LST(n, {a, b})").is_err());
     }
 }

@@ -19,41 +19,50 @@ pub(super) struct Settings {
 /// The level of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    Virtual,
-    Real,
+    VirtualServer,
+    RealServer,
     Checker,
 }
 
 impl Settings {
-    /// Parses a directive. Returns false if it is none of these settings.
-    pub(super) fn take(&mut self, node: &Node, level: Level, notes: &mut Notes) -> bool {
+    /// Reads a directive. Returns whether it is one of these settings.
+    pub(super) fn read_line(&mut self, node: &Node, level: Level, notes: &mut Notes) -> bool {
         match node.keyword() {
-            "delay_loop" => replace(&mut self.delay_loop, field::timer(notes, node, false)),
+            "delay_loop" => set(
+                &mut self.delay_loop,
+                field::parse_seconds(notes, node, false),
+            ),
             "connect_timeout" => {
-                replace(&mut self.connect_timeout, field::timer(notes, node, false));
+                set(
+                    &mut self.connect_timeout,
+                    field::parse_seconds(notes, node, false),
+                );
             }
             "retry" => {
                 let min = u64::from(level != Level::Checker);
-                replace(
+                set(
                     &mut self.retry,
-                    field::number(notes, node, min, u32::MAX.into()),
+                    field::parse_number(notes, node, min, u32::MAX.into()),
                 );
             }
-            "alpha" => replace(&mut self.alpha, field::flag(notes, node)),
+            "alpha" => set(&mut self.alpha, field::parse_flag(notes, node)),
             "inhibit_on_failure" if level != Level::Checker => {
-                replace(&mut self.inhibit, field::flag(notes, node));
+                set(&mut self.inhibit, field::parse_flag(notes, node));
             }
             "virtualhost" if level != Level::Checker => {
-                replace(&mut self.virtualhost, field::word(notes, node, "a name"));
+                set(
+                    &mut self.virtualhost,
+                    field::parse_word(notes, node, "a name"),
+                );
             }
             "delay_before_retry" => {
-                replace(
+                set(
                     &mut self.delay_before_retry,
-                    field::timer(notes, node, true),
+                    field::parse_seconds(notes, node, true),
                 );
             }
             "warmup" => {
-                if field::timer(notes, node, true).is_some() {
+                if field::parse_seconds(notes, node, true).is_some() {
                     let why =
                         "not imported: Weir spreads the first probes over the interval itself";
                     notes.remark(node.position, why);
@@ -64,8 +73,8 @@ impl Settings {
         true
     }
 
-    /// Fills in missing settings from `outer`.
-    pub(super) fn within(self, outer: &Self) -> Self {
+    /// Returns these settings, completed with those of `outer`.
+    pub(super) fn with_defaults(self, outer: &Self) -> Self {
         Self {
             delay_loop: self.delay_loop.or(outer.delay_loop),
             connect_timeout: self.connect_timeout.or(outer.connect_timeout),
@@ -77,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Adds remarks that no check uses the settings.
+    /// Adds a remark for each setting that no check uses it.
     pub(super) fn note_unused(&self, notes: &mut Notes) {
         let positions = [
             self.delay_loop.map(|(_, position)| position),
@@ -89,12 +98,12 @@ impl Settings {
             self.virtualhost.as_ref().map(|(_, position)| *position),
         ];
         for position in positions.into_iter().flatten() {
-            notes.remark(position, "not imported: no check uses it");
+            notes.remark(position, "not imported: no check uses this setting");
         }
     }
 }
 
-fn replace<T>(setting: &mut Located<T>, new: Located<T>) {
+fn set<T>(setting: &mut Located<T>, new: Located<T>) {
     if new.is_some() {
         *setting = new;
     }

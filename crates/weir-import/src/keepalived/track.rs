@@ -2,7 +2,7 @@
 
 use super::Globals;
 use super::field::{self, Located};
-use super::tree::{Node, command};
+use super::tree::{Node, parse_command};
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 use crate::time;
@@ -17,9 +17,9 @@ pub(super) struct Tracked {
     pub(super) weight: Located<i64>,
 }
 
-/// Parses a signed weight within bounds; `reverse` is rejected.
-pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Located<i64> {
-    let word = node.word(at)?;
+/// Parses a weight from -254 to 254; a following word such as `reverse` is not imported.
+pub(super) fn parse_weight(node: &Node, index: usize, notes: &mut Notes) -> Located<i64> {
+    let word = node.word(index)?;
     let value = word
         .parse::<i64>()
         .ok()
@@ -31,22 +31,23 @@ pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Located<i64> 
         );
         return None;
     };
-    if let Some(word) = node.word(at + 1) {
+    if let Some(word) = node.word(index + 1) {
         notes.add(
             node.position,
-            format!("not imported from \"{word}\" on: `track` has no such option"),
+            format!("arguments from \"{word}\" on are not imported: `track` does not support them"),
         );
     }
     Some((value, node.position))
 }
 
-/// Returns `penalty` or `bonus`; none for weight 0, with which a failure is a fault of the instance.
-pub(super) fn weight_entries(weight: Located<i64>) -> Option<Entry> {
+/// Returns `penalty` or `bonus`, or `None` for weight 0, with which a failure is a fault of the instance.
+pub(super) fn weight_entry(weight: Located<i64>) -> Option<Entry> {
     let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;
     let key = if weight < 0 { "penalty" } else { "bonus" };
     Some(Entry::new(key, weight.unsigned_abs(), position))
 }
 
+/// Reads a tracked object into `globals`.
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "a name");
@@ -56,14 +57,14 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         entries: Vec::new(),
         weight: None,
     };
-    let main = match node.keyword() {
+    let kind = match node.keyword() {
         "vrrp_script" => "script",
         "vrrp_track_process" => "process",
         _ => "file",
     };
     for inner in node.inner() {
-        match (main, inner.keyword()) {
-            (_, "weight") => tracked.weight = weight(inner, 1, notes),
+        match (kind, inner.keyword()) {
+            (_, "weight") => tracked.weight = parse_weight(inner, 1, notes),
             ("script", "script" | "interval" | "timeout" | "rise" | "fall" | "user") => {
                 if let Some(entry) = script_key(inner, notes) {
                     tracked.entries.retain(|other| other.key != entry.key);
@@ -74,17 +75,17 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 if let Some(process) = inner.word(1) {
                     let entry = Entry::new("process", process, inner.position);
                     add_once(&mut tracked, entry.essential(), notes);
-                    field::note_extra(notes, inner, 1);
+                    field::note_extra_arguments(notes, inner, 1);
                 }
             }
             ("file", "file") => {
-                if let Some((path, position)) = field::word(notes, inner, "a path") {
+                if let Some((path, position)) = field::parse_word(notes, inner, "a path") {
                     let entry = Entry::new("file", path, position);
                     add_once(&mut tracked, entry.essential(), notes);
                 }
             }
             ("process", "quorum") if inner.word(1) == Some("1") => {
-                notes.remark(inner.position, "it is keepalived's default");
+                notes.remark(inner.position, "this is keepalived's default");
             }
             ("script", "init_fail")
             | (
@@ -97,9 +98,9 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
     }
     if !tracked.entries.iter().any(|entry| entry.essential) {
-        return node.reject(notes, &format!("{main} is missing"));
+        return node.reject(notes, &format!("{kind} is missing"));
     }
-    if main == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
+    if kind == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
         tracked.entries.push(default_user(globals));
     }
     // The required key comes first.
@@ -107,20 +108,23 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     globals.tracked.insert(name.to_owned(), tracked);
 }
 
-/// Adds the tracked process or file; keepalived ignores a second one.
+/// Adds the tracked process or file; keepalived uses only the first of several.
 fn add_once(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
     if !tracked.entries.iter().any(|other| other.key == entry.key) {
         tracked.entries.push(entry);
-    } else if let Some(position) = entry.item.from {
-        notes.remark(position, "not imported: keepalived ignores a second one");
+    } else if let Some(position) = entry.item.position {
+        notes.remark(
+            position,
+            "not imported: keepalived uses only the first line of this kind",
+        );
     }
 }
 
-/// Returns the user for a script that sets none.
+/// Returns the user for a script that does not set one.
 fn default_user(globals: &Globals) -> Entry {
     match &globals.script_user {
         Some((user, position)) => Entry::new("user", user.as_str(), *position),
-        // keepalived uses `keepalived_script` if there is such a user.
+        // keepalived uses `keepalived_script` if that user exists.
         None => Entry::implied("user", "root"),
     }
 }
@@ -128,11 +132,11 @@ fn default_user(globals: &Globals) -> Entry {
 /// Converts a line of a script to a key.
 fn script_key(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let count = |key, notes: &mut Notes| {
-        let (count, position) = field::number(notes, node, 1, i32::MAX as u64)?;
+        let (count, position) = field::parse_number(notes, node, 1, i32::MAX as u64)?;
         Some(Entry::new(key, count, position))
     };
     let timer = |key, notes: &mut Notes| {
-        let (millis, position) = field::timer(notes, node, false)?;
+        let (millis, position) = field::parse_seconds(notes, node, false)?;
         Some(Entry::new(key, time::format_millis(millis), position))
     };
     let entry = match node.keyword() {
@@ -146,7 +150,7 @@ fn script_key(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 .ok_or("a user")
         }
         _ => {
-            let words = command(&node.rest).filter(|words| !words.is_empty());
+            let words = parse_command(&node.arguments).filter(|words| !words.is_empty());
             words
                 .map(|words| Entry::new("script", words, node.position).essential())
                 .ok_or("a program")

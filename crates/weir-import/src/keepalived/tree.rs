@@ -7,10 +7,10 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) position: Position,
-    /// At least one.
+    /// The keyword and its arguments.
     pub(super) words: Vec<String>,
-    /// The line without its keyword, for arguments that keepalived parses with shell quoting.
-    pub(super) rest: String,
+    /// The arguments as text, because keepalived parses some of them with shell quoting.
+    pub(super) arguments: String,
     pub(super) block: Option<Vec<Self>>,
 }
 
@@ -23,12 +23,12 @@ impl Node {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// Returns a word after the keyword, which is word 0.
-    pub(super) fn word(&self, at: usize) -> Option<&str> {
-        self.words.get(at).map(String::as_str)
+    /// Returns the word at an index; the keyword is word 0.
+    pub(super) fn word(&self, index: usize) -> Option<&str> {
+        self.words.get(index).map(String::as_str)
     }
 
-    /// Returns the directives of its block.
+    /// Returns the directives of the block.
     pub(super) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
@@ -45,15 +45,15 @@ impl Node {
         }
     }
 
-    /// Returns all lines of the block.
-    pub(super) fn lines(&self) -> Vec<Position> {
-        let mut lines = Vec::new();
-        let mut open: Vec<&Self> = self.inner().iter().collect();
-        while let Some(node) = open.pop() {
-            lines.push(node.position);
-            open.extend(node.inner());
+    /// Returns the positions of all directives in the block, including nested blocks.
+    pub(super) fn block_positions(&self) -> Vec<Position> {
+        let mut positions = Vec::new();
+        let mut pending: Vec<&Self> = self.inner().iter().collect();
+        while let Some(node) = pending.pop() {
+            positions.push(node.position);
+            pending.extend(node.inner());
         }
-        lines
+        positions
     }
 
     /// Adds remarks that keepalived uses neither the directive nor any line of its block.
@@ -73,35 +73,35 @@ impl Node {
 }
 
 /// Parses lines into blocks, and adds notes about unbalanced braces.
-pub(super) fn tree(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
-    let mut at = 0;
+pub(super) fn parse_blocks(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
+    let mut index = 0;
     let mut nodes = Vec::new();
-    while at < lines.len() {
-        nodes.extend(block(notes, lines, &mut at, 0));
-        if let Some(line) = lines.get(at) {
+    while index < lines.len() {
+        nodes.extend(parse_block(notes, lines, &mut index, 0));
+        if let Some(line) = lines.get(index) {
             notes.add(line.position, "unexpected closing brace");
-            at += 1;
+            index += 1;
         }
     }
     nodes
 }
 
-/// Returns the directives up to the closing brace, or to the end.
-fn block(notes: &mut Notes, lines: &[Line], at: &mut usize, depth: usize) -> Vec<Node> {
+/// Returns the directives up to the closing brace or the end. `index` is advanced to the closing brace.
+fn parse_block(notes: &mut Notes, lines: &[Line], index: &mut usize, depth: usize) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
-    while let Some(line) = lines.get(*at) {
+    while let Some(line) = lines.get(*index) {
         match line.text.as_str() {
             "}" => return nodes,
             "{" => {
-                *at += 1;
+                *index += 1;
                 if depth >= MAX_DEPTH {
                     notes.add(line.position, "not imported: blocks are nested too deeply");
-                    *at = lines.len();
+                    *index = lines.len();
                     return nodes;
                 }
-                let inner = block(notes, lines, at, depth + 1);
-                match lines.get(*at) {
-                    Some(_) => *at += 1,
+                let inner = parse_block(notes, lines, index, depth + 1);
+                match lines.get(*index) {
+                    Some(_) => *index += 1,
                     None => notes.add(line.position, "the block has no closing brace"),
                 }
                 match nodes.last_mut() {
@@ -115,41 +115,41 @@ fn block(notes: &mut Notes, lines: &[Line], at: &mut usize, depth: usize) -> Vec
                 }
             }
             text => {
-                nodes.push(node(line.position, text));
-                *at += 1;
+                nodes.push(parse_directive(line.position, text));
+                *index += 1;
             }
         }
     }
     nodes
 }
 
-fn node(position: Position, text: &str) -> Node {
-    let words = words(text);
+fn parse_directive(position: Position, text: &str) -> Node {
+    let words = split_words(text);
     let keyword = text.find([' ', '\t']).unwrap_or(text.len());
     Node {
         position,
         words,
-        rest: text[keyword..].trim().to_owned(),
+        arguments: text[keyword..].trim().to_owned(),
         block: None,
     }
 }
 
-/// Splits at blanks; double quotes group words.
-fn words(text: &str) -> Vec<String> {
+/// Splits a text at blanks; double quotes group words.
+fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let (word, tail) = match rest.strip_prefix('"') {
+    let mut remaining = text.trim();
+    while !remaining.is_empty() {
+        let (word, tail) = match remaining.strip_prefix('"') {
             Some(inner) => inner.split_once('"').unwrap_or((inner, "")),
-            None => rest.split_at(rest.find([' ', '\t', '"']).unwrap_or(rest.len())),
+            None => remaining.split_at(remaining.find([' ', '\t', '"']).unwrap_or(remaining.len())),
         };
         words.push(word.to_owned());
-        rest = tail.trim_start();
+        remaining = tail.trim_start();
     }
     words
 }
 
-/// Splits words like a shell, without other shell syntax; `None` = an unterminated quote.
+/// Splits words with the quoting of a shell; `None` = an unterminated quote, or a backslash at the end.
 pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -173,10 +173,9 @@ pub(super) fn shell_words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Parses a program with its arguments from everything after the keyword. Text in one pair of quotes is a command
-/// line.
-pub(super) fn command(rest: &str) -> Option<Vec<String>> {
-    let words = shell_words(rest)?;
+/// Parses a program and its arguments. A first word with spaces, in quotes, is the whole command line.
+pub(super) fn parse_command(text: &str) -> Option<Vec<String>> {
+    let words = shell_words(text)?;
     match words.as_slice() {
         [line, ..] if line.contains(' ') => shell_words(line),
         _ => Some(words),
@@ -189,9 +188,9 @@ mod tests {
 
     #[test]
     fn quotes_group_words() {
-        assert_eq!(words("a \"b c\" d"), ["a", "b c", "d"]);
+        assert_eq!(split_words("a \"b c\" d"), ["a", "b c", "d"]);
         assert_eq!(
-            command("\"/bin/a 'b c' d\" user"),
+            parse_command("\"/bin/a 'b c' d\" user"),
             Some(vec!["/bin/a".into(), "b c".into(), "d".into()])
         );
         assert_eq!(shell_words("a 'b"), None);

@@ -7,9 +7,9 @@ use super::tree::Node;
 use crate::note::{Notes, Position};
 
 /// Adds remarks about unused groups, tracked objects and global settings.
-pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
-    groups(globals, nodes, notes);
-    tracked(globals, nodes, notes);
+pub(super) fn note_unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
+    note_unused_groups(globals, nodes, notes);
+    note_unused_tracked(globals, nodes, notes);
     let nodes_of =
         |keyword: &'static str| nodes.iter().filter(move |node| node.keyword() == keyword);
     let instances: HashSet<&str> = nodes_of("vrrp_instance")
@@ -21,7 +21,7 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         notes.remark(position, "not imported: there is no vrrp_instance");
     }
     for entry in globals.vrrp.iter().filter(|_| instances.is_empty()) {
-        if let Some(position) = entry.item.from {
+        if let Some(position) = entry.item.position {
             notes.remark(position, "not imported: there is no vrrp_instance");
         }
     }
@@ -32,19 +32,19 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         }
     }
     let has_virtual_routers = !instances.is_empty();
-    let scripts = has_virtual_routers
+    let has_scripts = has_virtual_routers
         || nodes_of("virtual_server").any(|server| {
-            let reals = server.inner().iter();
-            reals
+            let blocks = server.inner().iter();
+            blocks
                 .flat_map(Node::inner)
                 .any(|checker| checker.keyword() == "MISC_CHECK")
         });
-    if let Some((_, position)) = globals.script_user.as_ref().filter(|_| !scripts) {
+    if let Some((_, position)) = globals.script_user.as_ref().filter(|_| !has_scripts) {
         notes.remark(*position, "not imported: no script runs as this user");
     }
 }
 
-fn groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
+fn note_unused_groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     let used: HashSet<&str> = nodes
         .iter()
         .filter(|node| node.keyword() == "virtual_server" && node.word(1) == Some("group"))
@@ -65,7 +65,7 @@ fn groups(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     }
 }
 
-fn tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
+fn note_unused_tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     let used: HashSet<&str> = nodes
         .iter()
         .filter(|node| matches!(node.keyword(), "vrrp_instance" | "vrrp_sync_group"))
@@ -78,7 +78,10 @@ fn tracked(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
         if used.contains(name.as_str()) {
             continue;
         }
-        let positions = tracked.entries.iter().filter_map(|entry| entry.item.from);
+        let positions = tracked
+            .entries
+            .iter()
+            .filter_map(|entry| entry.item.position);
         let weight = tracked.weight.map(|(_, position)| position);
         let positions: Vec<Position> = positions.chain(weight).chain([tracked.position]).collect();
         for position in positions {

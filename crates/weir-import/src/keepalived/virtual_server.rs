@@ -7,69 +7,70 @@ mod real;
 
 use weir_model::Forward;
 
-use self::directive::{Directives, PERSISTENT_S, Sorry, directive};
-use self::header::{Header, header, is_ipv6, listen};
+use self::directive::{Directives, PERSISTENT_S, SorryServer, read_directive};
+use self::header::{Header, is_ipv6, listeners, parse_header};
 use self::notify::Program;
-use self::real::real_server;
+use self::real::read_real_server;
 use super::Globals;
 use super::field::{self, Located};
 use super::tree::Node;
 use crate::layer4::{
-    Method, Persistent, Real, SERVICES_MAX, Sourced, Virtual, Writer, mask_length, name_of,
+    Method, Persistence, RealServer, SERVICES_MAX, Sourced, VirtualService, Writer, mask_length,
+    service_name,
 };
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
+/// Writes a virtual server: its pool, checks and services.
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
-    let Some(header) = header(globals, node, notes) else {
+    let Some(header) = parse_header(globals, node, notes) else {
         return;
     };
     let mut directives = Directives::default();
-    let mut reals = Vec::new();
+    let mut real_nodes = Vec::new();
     let mut programs = Vec::new();
     for inner in node.inner() {
         if matches!(inner.keyword(), "quorum_up" | "quorum_down") {
             programs.extend(Program::read(None, inner, notes));
         } else if inner.keyword() == "real_server" {
-            reals.push(inner);
+            real_nodes.push(inner);
         } else {
-            directive(&mut directives, inner, notes);
+            read_directive(&mut directives, inner, notes);
         }
     }
-    let ipv6 = is_ipv6(&header, &directives, &reals);
-    let Some((listen, port)) = listen(&header, &mut directives, ipv6, node, notes) else {
+    let ipv6 = is_ipv6(&header, &directives, &real_nodes);
+    let Some((listen, port)) = listeners(&header, &mut directives, ipv6, node, notes) else {
         return;
     };
-    let mut found: Vec<Real> = Vec::new();
-    for real in reals {
-        let own = (globals, &directives, ipv6);
-        found.extend(real_server(own, real, &mut programs, notes));
+    let mut real_servers: Vec<RealServer> = Vec::new();
+    for real in real_nodes {
+        let context = (globals, &directives, ipv6);
+        real_servers.extend(read_real_server(context, real, &mut programs, notes));
     }
-    omega(&directives, node, notes);
+    note_omega(&directives, node, notes);
     if let Header::Address(..) = header {
-        set_ports(&mut found, &directives, port, notes);
+        set_ports(&mut real_servers, &directives, port, notes);
     }
-    if found.is_empty() {
+    if real_servers.is_empty() {
         node.reject(
             notes,
             "keepalived ignores a virtual server without real servers",
         );
         return;
     }
-    if found.iter().all(|real| real.probes.is_empty()) {
+    if real_servers.iter().all(|real| real.probes.is_empty()) {
         directives.settings.note_unused(notes);
     }
-    let (method, scheduler) = method_and_scheduler(&directives, &found, node, notes);
-    limit_quorum(&mut directives, &found, notes);
+    let (method, scheduler) = method_and_scheduler(&directives, &real_servers, node, notes);
+    limit_quorum(&mut directives, &real_servers, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > SERVICES_MAX {
-        let why =
-            "persistence covers all addresses of the group; in keepalived each address has its own";
+        let why = "persistence covers all addresses of the group; in keepalived, it is separate for each address";
         notes.add(node.position, why);
     }
     let sorry = sorry_server(directives.sorry, &method.value, ipv6, notes);
-    let spec = Virtual {
-        from: node.position,
+    let spec = VirtualService {
+        position: node.position,
         name: name_of_service(&header, &listen),
         listen,
         port,
@@ -78,11 +79,11 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         flags: directives.flags,
         persistent,
         one_packet: directives.ops,
-        reals: found,
+        real_servers,
         sorry,
         quorum: directives.quorum,
         hysteresis: directives.hysteresis,
-        lines: node.lines(),
+        lines: node.block_positions(),
     };
     let pool = writer.write(spec, notes);
     add_programs(writer, &pool, &programs, notes);
@@ -90,11 +91,11 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if let (Some((_, position)), true) = (directives.alerts, globals.mail.to.is_empty()) {
         notes.remark(position, "not imported: there is no notification_email");
     }
-    writer.mails.extend(mail(globals, alerts, pool));
+    writer.mails.extend(mail_settings(globals, alerts, pool));
 }
 
-/// Adds the note of `omega`: with it, keepalived calls the programs for failed servers when it stops.
-fn omega(directives: &Directives, node: &Node, notes: &mut Notes) {
+/// Adds a note about `omega`, with which keepalived calls the programs for failed servers when it stops.
+fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     let Some(position) = directives.omega else {
         return;
     };
@@ -128,12 +129,12 @@ fn name_of_service(header: &Header<'_>, listen: &[(String, Position)]) -> String
         }
         Header::Address(..) | Header::Mark(_) => listen
             .first()
-            .map_or(String::new(), |(listen, _)| name_of(listen)),
+            .map_or(String::new(), |(listen, _)| service_name(listen)),
     }
 }
 
 /// Returns the mails of a virtual server, if it sends any.
-fn mail(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> {
+fn mail_settings(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> {
     let is_on = alerts.is_some_and(|(is_on, _)| is_on);
     (is_on && !globals.mail.to.is_empty()).then(|| Mail {
         pools: vec![pool],
@@ -144,11 +145,11 @@ fn mail(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> 
 /// Returns the method and the scheduler, or keepalived's defaults.
 fn method_and_scheduler(
     directives: &Directives,
-    reals: &[Real],
+    real_servers: &[RealServer],
     node: &Node,
     notes: &mut Notes,
 ) -> (Sourced<Method>, Sourced<String>) {
-    if directives.method.is_none() && reals.iter().any(|real| real.method.is_none()) {
+    if directives.method.is_none() && real_servers.iter().any(|real| real.method.is_none()) {
         notes.remark(node.position, "no lvs_method: NAT, keepalived's default");
     }
     if directives.scheduler.is_none() {
@@ -165,20 +166,26 @@ fn method_and_scheduler(
     (method, scheduler)
 }
 
-/// Gives real servers the port of the service if their forwarding method cannot change it, or if they have none.
-fn set_ports(reals: &mut [Real], directives: &Directives, port: u16, notes: &mut Notes) {
-    for real in reals {
+/// Gives real servers the port of the service if their forwarding method cannot change the port, or if they have no
+/// port.
+fn set_ports(
+    real_servers: &mut [RealServer],
+    directives: &Directives,
+    port: u16,
+    notes: &mut Notes,
+) {
+    for real in real_servers {
         let method = real.method.or(directives.method);
-        let nat = method.is_none_or(|(method, _)| method.forward == Forward::Nat);
-        if nat && real.port == 0 {
+        let is_nat = method.is_none_or(|(method, _)| method.forward == Forward::Nat);
+        if is_nat && real.port == 0 {
             real.port = port;
-        } else if !nat && real.port != port {
+        } else if !is_nat && real.port != port {
             if real.port != 0 {
                 let why = format!(
                     "port {} was changed to {port}, the port of the service, as in keepalived",
                     real.port
                 );
-                notes.remark(real.from, why);
+                notes.remark(real.position, why);
             }
             real.port = port;
         }
@@ -190,22 +197,24 @@ fn persistence(
     ipv6: bool,
     node: &Node,
     notes: &mut Notes,
-) -> Option<Persistent> {
+) -> Option<Persistence> {
     let mask = directives
         .granularity
         .as_ref()
         .and_then(|(word, position)| {
-            let bits = match ipv6 {
-                true => field::within(word, 1, 128).and_then(|bits| u8::try_from(bits).ok()),
+            let length = match ipv6 {
+                true => {
+                    field::parse_in_range(word, 1, 128).and_then(|length| u8::try_from(length).ok())
+                }
                 false => mask_length(word),
             };
-            if bits.is_none() {
+            if length.is_none() {
                 notes.add(
                     *position,
                     format!("not imported: {word} is not a mask of the service's family"),
                 );
             }
-            bits.map(|bits| (bits, *position))
+            length.map(|length| (length, *position))
         });
     let any_port = node.word(1) != Some("group") && node.word(1) != Some("fwmark") && {
         let port = node.word(2).unwrap_or("0");
@@ -218,17 +227,17 @@ fn persistence(
         );
     }
     let implied = (mask.is_some() || any_port).then_some((PERSISTENT_S, node.position));
-    let (seconds, from) = directives.persistent.or(implied)?;
-    Some(Persistent {
-        from,
+    let (seconds, position) = directives.persistent.or(implied)?;
+    Some(Persistence {
+        position,
         seconds,
         mask,
         ipv6,
     })
 }
 
-fn limit_quorum(directives: &mut Directives, reals: &[Real], notes: &mut Notes) {
-    let sum: u64 = reals.iter().map(|real| real.weight.value).sum();
+fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes: &mut Notes) {
+    let sum: u64 = real_servers.iter().map(|real| real.weight.value).sum();
     if let Some((quorum, position)) = &mut directives.quorum
         && *quorum > sum
     {
@@ -254,22 +263,22 @@ fn limit_quorum(directives: &mut Directives, reals: &[Real], notes: &mut Notes) 
 }
 
 fn sorry_server(
-    sorry: Option<Sorry>,
+    sorry: Option<SorryServer>,
     service: &Method,
     ipv6: bool,
     notes: &mut Notes,
-) -> Option<Real> {
+) -> Option<RealServer> {
     let sorry = sorry?;
     let method = sorry.method.map_or(*service, |(method, _)| method);
     if method.forward != Forward::Tunnel && sorry.address.is_ipv6() != ipv6 {
         notes.add(
             sorry.position,
-            "not imported: its address is not of the service's family",
+            "not imported: its address family differs from the service's",
         );
         return None;
     }
-    Some(Real {
-        from: sorry.position,
+    Some(RealServer {
+        position: sorry.position,
         address: sorry.address,
         port: sorry.port,
         weight: Sourced::implied(1),

@@ -3,18 +3,18 @@
 mod address;
 mod complete;
 
-use self::address::{OtherAddress, addresses, other_interfaces};
+use self::address::{OtherAddress, other_interfaces, read_addresses};
 use super::Globals;
 use super::field;
-use super::track::{self, weight_entries};
-use super::tree::{Node, command};
+use super::track::{self, weight_entry};
+use super::tree::{Node, parse_command};
 use super::{authentication, routing};
 use crate::document::{Entry, Item, Table, Value};
 use crate::layer4::Writer;
 use crate::note::{Notes, Position};
 use crate::time;
 
-/// Keywords without an equivalent key.
+/// Keywords of an instance without an equivalent key.
 const UNSUPPORTED: &[&str] = &[
     "use_vmac_addr",
     "vmac_xmit_base",
@@ -42,7 +42,7 @@ const UNSUPPORTED: &[&str] = &[
 
 /// Returns why a line of `instance` needs no key: Weir behaves the same without it.
 fn why_unneeded(node: &Node, instance: &Node) -> Option<&'static str> {
-    const DEFAULT: &str = "it is keepalived's default";
+    const DEFAULT: &str = "this is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     let has = |keyword: &str| instance.inner().iter().any(|it| it.keyword() == keyword);
     match (node.keyword(), argument) {
@@ -95,7 +95,7 @@ fn is_off(node: &Node) -> bool {
 }
 
 /// Reads a `vrrp_sync_group`, whose members fail over together.
-pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
+pub(super) fn read_sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the group");
     };
@@ -106,14 +106,14 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                 settings.tracked.push(inner.clone());
             }
             "notify" => {
-                let program = program(inner, notes);
+                let program = program_entry(inner, notes);
                 settings.programs.extend(program.map(|mut entry| {
                     entry.key = "notify_group";
                     entry
                 }));
             }
             "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
-                settings.programs.extend(program(inner, notes));
+                settings.programs.extend(program_entry(inner, notes));
             }
             "global_tracking" | "sync_group_tracking_weight" => {
                 settings.has_weights = true;
@@ -145,7 +145,7 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
                 "`[notify]` reports servers and pools, not virtual routers",
             ),
             "notify_priority_changes" if is_off(inner) => {
-                notes.remark(inner.position, "it is keepalived's default");
+                notes.remark(inner.position, "this is keepalived's default");
             }
             "track_bfd" => inner.reject(notes, "Weir does not support BFD"),
             "notify_priority_changes" => {
@@ -160,17 +160,18 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
     globals.sync_groups.insert(name.to_owned(), settings);
 }
 
+/// Writes a `vrrp_instance` as `[vrrp.NAME]`.
 pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the instance");
     };
-    let unique = writer.names.take(name);
-    let mut table = Table::new(&["vrrp", &unique], node.position);
-    if let Some(why) = unusable(node) {
+    let unique_name = writer.names.claim(name);
+    let mut table = Table::new(&["vrrp", &unique_name], node.position);
+    if let Some(why) = why_unusable(node) {
         notes.remark(
             node.position,
             format!(
-                "{why}; it is imported with `enabled = false`: remove that when the value is set"
+                "{why}; it is imported with `enabled = false`: remove this key after setting the value"
             ),
         );
         table.push(Entry::implied("enabled", false));
@@ -183,7 +184,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         }
         match why_unneeded(inner, node) {
             Some(why) => notes.remark(inner.position, why),
-            None => directive(&mut table, &mut parts, globals, (node, inner), notes),
+            None => read_directive(&mut table, &mut parts, globals, (node, inner), notes),
         }
     }
     let Parts {
@@ -193,7 +194,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if let Some(entry) = other_interfaces(&other_addresses, &mut track) {
         table.push(entry);
     }
-    version(&mut table, globals, node, notes);
+    set_version(&mut table, globals, node, notes);
     let group = globals.sync.get(name);
     let group = group.and_then(|(group, _)| globals.sync_groups.get(group));
     let is_in_group = group.is_some_and(|group| !group.has_weights);
@@ -211,7 +212,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if !track.is_empty() {
         table.push(Entry::implied("track", track));
     }
-    table.covers = node.lines();
+    table.covers = node.block_positions();
     writer.document.push(table);
 }
 
@@ -219,8 +220,8 @@ fn has(table: &Table, key: &str) -> bool {
     table.entries.iter().any(|entry| entry.key == key)
 }
 
-/// Adds the version of an instance, and the defaults that depend on it.
-fn version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
+/// Adds the version of an instance and the defaults of `global_defs`, and removes keys that the version ignores.
+fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
         table.replace(Entry::new("version", 3_u32, node.position));
@@ -241,11 +242,11 @@ fn version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes)
     if !is_version_3 || is_ipv6(node) {
         table.entries.retain(|entry| entry.key != "checksum");
     } else if !has(table, "checksum") {
-        // keepalived's default differs from the RFC, and it drops packets with the other one.
-        table.push(checksum(false, None));
+        // keepalived's default differs from the RFC, and keepalived drops packets with any other checksum.
+        table.push(checksum_entry(false, None));
     }
     if is_version_3 && has(table, "password") {
-        // keepalived ignores it.
+        // keepalived ignores passwords in version 3.
         table.entries.retain(|entry| entry.key != "password");
         notes.remark(
             node.position,
@@ -266,15 +267,17 @@ fn is_program(key: &str) -> bool {
     key.starts_with("notify") && key != "notify_fifo"
 }
 
-/// Returns why keepalived does not start an instance.
-fn unusable(node: &Node) -> Option<&'static str> {
+/// Returns why keepalived does not start an instance; `None` = it does.
+fn why_unusable(node: &Node) -> Option<&'static str> {
     let lines = |keyword: &'static str| {
         node.inner()
             .iter()
             .filter(move |it| it.keyword() == keyword)
     };
     let is_id = |line: &Node| {
-        let id = line.word(1).and_then(|word| field::within(word, 1, 255));
+        let id = line
+            .word(1)
+            .and_then(|word| field::parse_in_range(word, 1, 255));
         id.is_some()
     };
     if !lines("virtual_router_id").any(is_id) {
@@ -295,8 +298,8 @@ fn unusable(node: &Node) -> Option<&'static str> {
         .then_some("keepalived does not start an instance without an interface")
 }
 
-/// Adds a note about a strict instance without a valid address, which keepalived does not start. The rest of the
-/// instance is imported.
+/// Adds a note about a strict instance without a valid address, which keepalived does not start. The other lines of
+/// the instance are imported.
 fn note_missing_addresses(node: &Node, notes: &mut Notes) {
     let mut lines = node.inner().iter();
     let block = lines.find(|it| it.keyword() == "virtual_ipaddress");
@@ -351,32 +354,32 @@ fn add_group(
         return;
     }
     for program in &settings.programs {
-        let is_taken = table.entries.iter().any(|entry| entry.key == program.key);
-        match program.item.from {
-            Some(position) if is_taken => notes.add(
+        let is_set = table.entries.iter().any(|entry| entry.key == program.key);
+        match program.item.position {
+            Some(position) if is_set => notes.add(
                 position,
-                format!("not imported: {name} has a program of its own for this"),
+                format!("not imported: {name} has its own program for this state change"),
             ),
             _ => table.push(program.clone()),
         }
     }
 }
 
-/// Imports a directive of an instance.
-fn directive(
+/// Reads a directive of an instance.
+fn read_directive(
     table: &mut Table,
     parts: &mut Parts,
     globals: &Globals,
     (instance, node): (&Node, &Node),
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
+    let mut set = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         "interface" if node.word(1) == Some("lo") => {
             node.reject(notes, "keepalived rejects a loopback interface");
         }
         "interface" => {
-            let word = field::word(notes, node, "an interface");
+            let word = field::parse_word(notes, node, "an interface");
             let is_name = |(word, position): &(String, Position)| {
                 let is_name = field::is_interface(word);
                 if !is_name {
@@ -385,87 +388,89 @@ fn directive(
                 }
                 is_name
             };
-            put(word
+            set(word
                 .filter(is_name)
                 .map(|(word, position)| Entry::new("interface", word, position)));
         }
         "virtual_router_id" => {
-            let id = field::number(notes, node, 1, 255);
-            put(id.map(|(id, position)| Entry::new("virtual_router_id", id, position)));
+            let id = field::parse_number(notes, node, 1, 255);
+            set(id.map(|(id, position)| Entry::new("virtual_router_id", id, position)));
         }
         "priority" => {
-            let priority = field::number(notes, node, 1, 255);
-            put(priority.map(|(priority, position)| Entry::new("priority", priority, position)));
+            let priority = field::parse_number(notes, node, 1, 255);
+            set(priority.map(|(priority, position)| Entry::new("priority", priority, position)));
         }
         "version" => {
-            let version = field::number(notes, node, 2, 3);
-            put(version.map(|(version, position)| Entry::new("version", version, position)));
+            let version = field::parse_number(notes, node, 2, 3);
+            set(version.map(|(version, position)| Entry::new("version", version, position)));
         }
         "advert_int" => {
-            let time = field::timer(notes, node, false);
-            put(time.map(|(millis, position)| {
+            let time = field::parse_seconds(notes, node, false);
+            set(time.map(|(millis, position)| {
                 Entry::new("advert_interval", time::format_millis(millis), position)
             }));
         }
         "preempt_delay" => {
-            let time = field::timer(notes, node, true);
-            put(time.map(|(millis, position)| {
+            let time = field::parse_seconds(notes, node, true);
+            set(time.map(|(millis, position)| {
                 Entry::new("preempt_delay", time::format_millis(millis), position)
             }));
         }
-        _ => other_directive(table, parts, globals, (instance, node), notes),
+        _ => read_other_directive(table, parts, globals, (instance, node), notes),
     }
 }
 
-/// Imports flags, lists and programs, and adds notes about unsupported keywords.
-fn other_directive(
+/// Reads flags, lists and programs, and adds notes about unsupported keywords.
+fn read_other_directive(
     table: &mut Table,
     parts: &mut Parts,
     globals: &Globals,
     (instance, node): (&Node, &Node),
     notes: &mut Notes,
 ) {
-    let mut put = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
+    let mut set = |entry: Option<Entry>| entry.into_iter().for_each(|entry| table.replace(entry));
     match node.keyword() {
         "dont_track_primary" => {
-            field::note_extra(notes, node, 0);
-            put(Some(Entry::new("track_interface", false, node.position)));
+            field::note_extra_arguments(notes, node, 0);
+            set(Some(Entry::new("track_interface", false, node.position)));
         }
-        keyword @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
-            field::note_extra(notes, node, 0);
-            let key = if keyword.ends_with("preempt") {
+        word @ ("preempt" | "nopreempt" | "accept" | "no_accept") => {
+            field::note_extra_arguments(notes, node, 0);
+            let key = if word.ends_with("preempt") {
                 "preempt"
             } else {
                 "accept"
             };
-            put(Some(Entry::new(
-                key,
-                !keyword.starts_with("no"),
-                node.position,
-            )));
+            let entry = Entry::new(key, !word.starts_with("no"), node.position);
+            set(Some(entry));
         }
         "mcast_src_ip" | "unicast_src_ip" => {
-            let source = field::address(notes, node);
-            put(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
+            let source = field::parse_address(notes, node);
+            set(source.map(|(source, position)| Entry::new("source", source.to_string(), position)));
         }
         "unicast_peer" => {
-            for entry in peers(node, notes) {
-                put(Some(entry));
+            for entry in peer_entries(node, notes) {
+                set(Some(entry));
             }
         }
         "unicast_ttl" => {
-            let ttl = field::number(notes, node, 1, 255);
-            put(ttl.map(|(ttl, position)| Entry::new("unicast_ttl", ttl, position)));
+            let ttl = field::parse_number(notes, node, 1, 255);
+            set(ttl.map(|(ttl, position)| Entry::new("unicast_ttl", ttl, position)));
         }
         "virtual_ipaddress" | "virtual_ipaddress_excluded" => {
-            put(addresses(instance, node, &mut parts.other_addresses, notes));
+            set(read_addresses(
+                instance,
+                node,
+                &mut parts.other_addresses,
+                notes,
+            ));
         }
         "track_interface" => track_interfaces(&mut parts.track, node, notes),
         "track_script" | "track_process" | "track_file" => {
             track_objects(&mut parts.track, globals, node, notes)
         }
         "notify" | "notify_master" | "notify_backup" | "notify_fault" | "notify_stop" => {
-            put(program(node, notes));
+            set(program_entry(node, notes));
         }
         "state" => match node.word(1) {
             Some("MASTER" | "BACKUP") => {
@@ -477,13 +482,13 @@ fn other_directive(
             _ => field::reject(notes, node, "MASTER or BACKUP"),
         },
         "use_vmac" => {
-            field::note_extra(notes, node, 0);
-            put(Some(Entry::new("virtual_mac", true, node.position)));
+            field::note_extra_arguments(notes, node, 0);
+            set(Some(Entry::new("virtual_mac", true, node.position)));
         }
-        "virtual_routes" => put(routing::routes(node, notes)),
-        "virtual_rules" => put(routing::rules(node, notes)),
-        "authentication" => put(authentication::password(node, notes)),
-        "auth_hmac" => put(authentication::hmac(node, notes)),
+        "virtual_routes" => set(routing::routes(node, notes)),
+        "virtual_rules" => set(routing::rules(node, notes)),
+        "authentication" => set(authentication::password_entry(node, notes)),
+        "auth_hmac" => set(authentication::hmac_entry(node, notes)),
         "smtp_alert" => node.reject(
             notes,
             "`[notify]` reports servers and pools, not virtual routers",
@@ -491,21 +496,21 @@ fn other_directive(
         keyword if UNSUPPORTED.contains(&keyword) => {
             node.reject(notes, "[vrrp.NAME] has no equivalent key")
         }
-        _ => announcement(table, node, notes),
+        _ => read_announcement(table, node, notes),
     }
 }
 
-/// Imports lines about announcements and checksums, and adds remarks about unknown keywords.
-fn announcement(table: &mut Table, node: &Node, notes: &mut Notes) {
+/// Reads lines about announcements and checksums, and adds remarks about unknown keywords.
+fn read_announcement(table: &mut Table, node: &Node, notes: &mut Notes) {
     let entry = match node.keyword() {
-        "down_timer_adverts" => count("down_adverts", node, 1, notes),
-        "garp_master_repeat" => count("garp_repeat", node, 1, notes),
-        "garp_master_refresh_repeat" => count("garp_refresh_repeat", node, 1, notes),
-        "garp_master_delay" => pause("garp_delay", node, notes),
-        "garp_master_refresh" => pause("garp_refresh", node, notes),
+        "down_timer_adverts" => count_entry("down_adverts", node, 1, notes),
+        "garp_master_repeat" => count_entry("garp_repeat", node, 1, notes),
+        "garp_master_refresh_repeat" => count_entry("garp_refresh_repeat", node, 1, notes),
+        "garp_master_delay" => delay_entry("garp_delay", node, notes),
+        "garp_master_refresh" => delay_entry("garp_refresh", node, notes),
         "v3_checksum_as_v2" => {
-            let flag = field::flag(notes, node);
-            flag.map(|(plain, position)| checksum(plain, Some(position)))
+            let flag = field::parse_flag(notes, node);
+            flag.map(|(is_plain, position)| checksum_entry(is_plain, Some(position)))
         }
         _ => {
             return node.ignore(
@@ -519,26 +524,26 @@ fn announcement(table: &mut Table, node: &Node, notes: &mut Notes) {
     }
 }
 
-fn count(key: &'static str, node: &Node, min: u64, notes: &mut Notes) -> Option<Entry> {
-    let (count, position) = field::number(notes, node, min, 100)?;
+fn count_entry(key: &'static str, node: &Node, min: u64, notes: &mut Notes) -> Option<Entry> {
+    let (count, position) = field::parse_number(notes, node, min, 100)?;
     Some(Entry::new(key, count, position))
 }
 
-fn pause(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
-    let (millis, position) = field::timer(notes, node, true)?;
+fn delay_entry(key: &'static str, node: &Node, notes: &mut Notes) -> Option<Entry> {
+    let (millis, position) = field::parse_seconds(notes, node, true)?;
     Some(Entry::new(key, time::format_millis(millis), position))
 }
 
-fn checksum(plain: bool, position: Option<Position>) -> Entry {
-    let form = if plain { "plain" } else { "pseudo-header" };
+fn checksum_entry(is_plain: bool, position: Option<Position>) -> Entry {
+    let method = if is_plain { "plain" } else { "pseudo-header" };
     match position {
-        Some(position) => Entry::new("checksum", form, position),
-        None => Entry::implied("checksum", form),
+        Some(position) => Entry::new("checksum", method, position),
+        None => Entry::implied("checksum", method),
     }
 }
 
 /// Converts a notification program; the key has the same name as the keyword.
-fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
+fn program_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let key = match node.keyword() {
         "notify" => "notify",
         "notify_master" => "notify_master",
@@ -546,18 +551,18 @@ fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
         "notify_fault" => "notify_fault",
         _ => "notify_stop",
     };
-    let words = command(&node.rest).filter(|words| !words.is_empty());
+    let words = parse_command(&node.arguments).filter(|words| !words.is_empty());
     if words.is_none() {
         field::reject(notes, node, "a program");
     }
     Some(Entry::new(key, words?, node.position))
 }
 
-/// Imports the address from each line of a block, and the lowest TTL that is accepted.
-fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
+/// Returns `unicast_peers` with the address in each line of a block, and `unicast_min_ttl` if it is not the default.
+fn peer_entries(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let mut peers = Vec::new();
-    // keepalived accepts any, unless a range is configured.
-    let mut least = u64::from(u8::MAX);
+    // keepalived accepts any TTL, unless a range is configured.
+    let mut lowest_ttl = u64::from(u8::MAX);
     let mut is_v4 = false;
     for line in node.inner() {
         let Ok(address) = line.keyword().parse::<std::net::IpAddr>() else {
@@ -566,27 +571,29 @@ fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
         };
         peers.push(Item::new(address.to_string(), Some(line.position)));
         is_v4 |= address.is_ipv4();
-        least = least.min(min_ttl(line, notes).max(1));
+        lowest_ttl = lowest_ttl.min(min_ttl(line, notes).max(1));
     }
     if peers.is_empty() {
         return Vec::new();
     }
     let mut entries = vec![Entry::new("unicast_peers", peers, node.position)];
-    // Weir's default is 255 for IPv4, and any for IPv6.
-    if least != if is_v4 { 255 } else { 1 } {
-        entries.push(Entry::new("unicast_min_ttl", least, node.position));
+    // Weir's default is 255 for IPv4, and any TTL for IPv6.
+    if lowest_ttl != if is_v4 { 255 } else { 1 } {
+        entries.push(Entry::new("unicast_min_ttl", lowest_ttl, node.position));
     }
     entries
 }
 
-/// Returns `min_ttl` of a peer; 0 without it.
+/// Returns `min_ttl` of a peer; 0 = not set.
 fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
-    let mut least = 0;
-    let mut at = 1;
-    while let Some(word) = line.word(at) {
-        let number = line.word(at + 1).and_then(|it| field::within(it, 0, 255));
+    let mut min_ttl = 0;
+    let mut index = 1;
+    while let Some(word) = line.word(index) {
+        let number = line
+            .word(index + 1)
+            .and_then(|it| field::parse_in_range(it, 0, 255));
         match (word, number) {
-            ("min_ttl", Some(number)) => least = number,
+            ("min_ttl", Some(number)) => min_ttl = number,
             ("max_ttl", Some(255)) => {}
             ("max_ttl", Some(_)) => {
                 notes.add(
@@ -596,21 +603,21 @@ fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
             }
             _ => notes.add(
                 line.position,
-                format!("not imported from \"{word}\" on: not a valid option"),
+                format!("option \"{word}\" is not imported: it is invalid"),
             ),
         }
-        at += 2;
+        index += 2;
     }
-    least
+    min_ttl
 }
 
 fn track_interfaces(track: &mut Vec<Item>, node: &Node, notes: &mut Notes) {
     for line in node.inner() {
         let mut entries = vec![Entry::new("interface", line.keyword(), line.position).essential()];
         if line.word(1) == Some("weight") {
-            entries.extend(weight_entries(track::weight(line, 2, notes)));
+            entries.extend(weight_entry(track::parse_weight(line, 2, notes)));
         } else {
-            field::note_extra(notes, line, 0);
+            field::note_extra_arguments(notes, line, 0);
         }
         track.push(Item::new(entries, Some(line.position)));
     }
@@ -626,14 +633,14 @@ fn track_objects(track: &mut Vec<Item>, globals: &Globals, node: &Node, notes: &
             continue;
         };
         let weight = match line.word(1) {
-            Some("weight") => track::weight(line, 2, notes),
+            Some("weight") => track::parse_weight(line, 2, notes),
             _ => {
-                field::note_extra(notes, line, 0);
+                field::note_extra_arguments(notes, line, 0);
                 object.weight
             }
         };
         let mut entries = object.entries.clone();
-        entries.extend(weight_entries(weight));
+        entries.extend(weight_entry(weight));
         track.push(Item::new(entries, Some(object.position)));
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum CheckKind {
 }
 
 impl CheckKind {
-    /// Parses a check type: a number in `value`, or the keyword `word`.
+    /// Parses a check type: a number in `value`, or the keyword `word`. `None` = unknown.
     pub(super) fn read(value: &str, word: &str) -> Option<Self> {
         if value.bytes().any(|byte| byte.is_ascii_digit()) {
             return Some(Self::Combined);
@@ -69,33 +69,33 @@ pub(super) fn check(
     position: Position,
     notes: &mut Notes,
 ) -> Option<Probe> {
-    let (kind, from) = section.kind;
-    let udp = section.protocol_name() == "udp";
-    let mut negotiates = false;
+    let (kind, check_position) = section.kind;
+    let is_udp = section.protocol_name() == "udp";
+    let mut is_negotiate = false;
     let mut probe = match kind {
         CheckKind::Off | CheckKind::On => {
             note_unused(section, notes);
             return None;
         }
         CheckKind::External | CheckKind::ExternalPerl => {
-            external(section, service, (address, port), notes)
+            external_check(section, service, (address, port), notes)
         }
-        CheckKind::Ping => Probe::new("ping", from),
-        CheckKind::Connect if udp => Probe::new("ping", from),
-        CheckKind::Connect => Probe::new("tcp", from),
+        CheckKind::Ping => Probe::new("ping", check_position),
+        CheckKind::Connect if is_udp => Probe::new("ping", check_position),
+        CheckKind::Connect => Probe::new("tcp", check_position),
         CheckKind::Negotiate | CheckKind::Combined => {
             if kind == CheckKind::Combined {
                 notes.remark(
-                    from,
+                    check_position,
                     "every probe is a negotiate check: there are no connect checks in between",
                 );
             }
-            negotiates = true;
+            is_negotiate = true;
             let real = (address, port);
-            negotiate(section, line, globals, real, udp, position, notes)?
+            negotiate(section, line, globals, real, is_udp, position, notes)?
         }
     };
-    common(&mut probe, section, globals, quiescent, negotiates, notes);
+    push_common_keys(&mut probe, section, globals, quiescent, is_negotiate, notes);
     if let Some((port, position)) = section.port.filter(|_| probe.uses_server_port()) {
         probe.push(Entry::new("port", port, position));
     }
@@ -104,7 +104,7 @@ pub(super) fn check(
 
 /// Returns the check for `maintenancedir`: a server is down while the directory contains a file with its name
 /// (`_check_real_for_maintenance`).
-pub(super) fn maintenance(
+pub(super) fn maintenance_check(
     section: &Section,
     globals: &Globals,
     quiescent: Option<(bool, Position)>,
@@ -112,16 +112,17 @@ pub(super) fn maintenance(
 ) -> Option<Probe> {
     const SCRIPT: &str = "cd \"$0\" || exit 0; \
                           [ ! -e \"$WEIR_ADDRESS\" ] && [ ! -e \"$WEIR_ADDRESS:$WEIR_PORT\" ]";
-    let (directory, at) = globals.maintenance.as_ref()?;
-    let mut probe = Probe::new("script", *at);
+    let (directory, position) = globals.maintenance.as_ref()?;
+    let mut probe = Probe::new("script", *position);
     let command = ["/bin/sh", "-c", SCRIPT, directory].map(str::to_owned);
-    probe.push(Entry::new("command", command.to_vec(), *at).essential());
-    common(&mut probe, section, globals, quiescent, false, notes);
-    // The file decides at once.
+    probe.push(Entry::new("command", command.to_vec(), *position).essential());
+    push_common_keys(&mut probe, section, globals, quiescent, false, notes);
+    // A file takes effect at the first probe.
     probe.entries.retain(|entry| entry.key != "fall");
     probe.push(Entry::implied("fall", 1_u32));
-    let why = "a file takes a server out of use if its name is the address; Weir does not look up host names";
-    notes.remark(*at, why);
+    let why = "a file takes a server out of service if the file's name is the address; Weir \
+                 does not look up host names";
+    notes.remark(*position, why);
     Some(probe)
 }
 
@@ -142,22 +143,38 @@ fn note_unused(section: &Section, notes: &mut Notes) {
 }
 
 /// Adds the keys for times and counts.
-fn common(
+fn push_common_keys(
     probe: &mut Probe,
     section: &Section,
     globals: &Globals,
     quiescent: Option<(bool, Position)>,
-    negotiates: bool,
+    is_negotiate: bool,
     notes: &mut Notes,
 ) {
-    let own = [section.check_timeout, section.negotiate_timeout];
-    let all = [globals.check_timeout, globals.negotiate_timeout];
-    let (order, default) = if negotiates {
-        ([own[1], own[0], all[1], all[0]], NEGOTIATE_TIMEOUT_S)
+    let section_timeouts = [section.check_timeout, section.negotiate_timeout];
+    let global_timeouts = [globals.check_timeout, globals.negotiate_timeout];
+    let (candidates, default) = if is_negotiate {
+        (
+            [
+                section_timeouts[1],
+                section_timeouts[0],
+                global_timeouts[1],
+                global_timeouts[0],
+            ],
+            NEGOTIATE_TIMEOUT_S,
+        )
     } else {
-        ([own[0], own[1], all[0], all[1]], CHECK_TIMEOUT_S)
+        (
+            [
+                section_timeouts[0],
+                section_timeouts[1],
+                global_timeouts[0],
+                global_timeouts[1],
+            ],
+            CHECK_TIMEOUT_S,
+        )
     };
-    let (timeout, position) = order
+    let (timeout, position) = candidates
         .into_iter()
         .flatten()
         .next()
@@ -175,19 +192,19 @@ fn common(
     let (interval, interval_from) = interval
         .or(globals.check_interval)
         .unwrap_or((INTERVAL_S, section.position));
-    probe.time(
+    probe.set_time(
         "interval",
         interval.saturating_mul(1000),
         interval_from,
         notes,
     );
-    probe.time("timeout", timeout.saturating_mul(1000), position, notes);
+    probe.set_time("timeout", timeout.saturating_mul(1000), position, notes);
     probe.push(Entry::implied("rise", 1_u32));
     let (fall, position) = section
         .failure_count
         .or(globals.failure_count)
         .unwrap_or((1, section.position));
-    probe.count("fall", fall, position, notes);
+    probe.set_count("fall", fall, position, notes);
     let (quiescent, position) = quiescent.unwrap_or((false, section.position));
     let on_failure = if quiescent { "quiesce" } else { "remove" };
     probe.push(Entry::new("on_failure", on_failure, position));
@@ -195,25 +212,25 @@ fn common(
 }
 
 /// Returns the check for an external program, which gets the virtual service and the real server as arguments.
-/// ldirectord runs a script of `external-perl` in its own process; as a separate process, the script has the same
+/// ldirectord runs a script of `external-perl` in its own process; Weir runs it as a separate process with the same
 /// arguments and exit codes.
-fn external(
+fn external_check(
     section: &Section,
     service: &(String, String),
     real: (IpAddr, u16),
     notes: &mut Notes,
 ) -> Probe {
-    let (kind, from) = section.kind;
-    let mut probe = Probe::new("script", from);
+    let (kind, check_position) = section.kind;
+    let mut probe = Probe::new("script", check_position);
     let (program, position) = match &section.command {
         Some((program, position)) => (program.as_str(), *position),
-        None => ("/bin/true", from),
+        None => ("/bin/true", check_position),
     };
     let mut command: Vec<String> = Vec::new();
     if kind == CheckKind::ExternalPerl {
         command.extend([PERL.to_owned(), program.to_owned()]);
         let why = "each probe starts perl: the script's variables do not outlive a probe";
-        notes.remark(from, why);
+        notes.remark(check_position, why);
     } else {
         command.extend(program.split_whitespace().map(str::to_owned));
     }

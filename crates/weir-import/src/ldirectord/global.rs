@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::real::{Fallback, fallback};
-use super::{Refusal, digits, directive, fatal, quoted, yes_no};
+use super::real::{Fallback, parse_fallback};
+use super::{Rejection, first_number, note_fatal, parse_yes_no, quoted, split_directive};
 use crate::Environment;
 use crate::inert;
 use crate::mail::Mail;
 use crate::note::{Notes, Position};
 
-/// A number and its line.
+/// A number and its source line; `None` = not set.
 pub(super) type Number = Option<(u64, Position)>;
 
 /// Values of the global lines.
@@ -22,18 +22,18 @@ pub(super) struct Globals {
     pub(super) check_interval: Number,
     pub(super) failure_count: Number,
     pub(super) quiescent: Option<(bool, Position)>,
-    /// With `fork`, each virtual service has its own process and interval.
+    /// Whether `fork` is set: each virtual service has its own process and interval.
     pub(super) fork: bool,
     pub(super) fallback: Option<Fallback>,
     pub(super) fallback6: Option<Fallback>,
     pub(super) mail: MailLines,
     pub(super) fallback_command: Option<(String, Position)>,
-    /// `maintenancedir`.
+    /// Path of `maintenancedir`.
     pub(super) maintenance: Option<(String, Position)>,
     /// Addresses and ports of `pingpong_master` servers, whose result applies to `pingpong_slave` servers.
     pub(super) masters: HashMap<IpAddr, u16>,
-    /// Lines that a check uses.
-    pub(super) used: RefCell<HashSet<Position>>,
+    /// Lines that a virtual service uses.
+    pub(super) used_lines: RefCell<HashSet<Position>>,
 }
 
 /// Note about `cleanstop`, whose default is `yes`.
@@ -44,7 +44,7 @@ pub(super) const CLEANSTOP: &str =
 pub(super) const OLD_NAME: &str =
     "ldirectord rejects the file here: checktimeout has replaced it; imported as checktimeout";
 
-/// Directives of both global and virtual sections that weir.toml has no equivalent for.
+/// Directives of global and virtual sections without an equivalent in weir.toml, and the reasons.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "emailalertfreq",
@@ -92,7 +92,7 @@ pub(super) struct MailLines {
 }
 
 impl MailLines {
-    /// Reads a line about mails. Returns false for any other line.
+    /// Reads a line about mails. Returns whether it is such a line.
     pub(super) fn read(&mut self, name: &str, value: &str, position: Position) -> bool {
         let target = match name {
             "emailalert" => &mut self.to,
@@ -107,23 +107,24 @@ impl MailLines {
 
     /// Returns the mails of a virtual service; its own lines replace the global ones.
     pub(super) fn for_service(&self, own: &Self, pool: String) -> Option<Mail> {
-        let (to, at) = own.to.as_ref().or(self.to.as_ref())?;
+        let (to, position) = own.to.as_ref().or(self.to.as_ref())?;
         let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());
         let server = own.server.as_ref().or(self.server.as_ref());
         Some(Mail {
-            to: recipients.map(|to| (to.to_owned(), *at)).collect(),
+            to: recipients.map(|to| (to.to_owned(), *position)).collect(),
             from: own.from.clone().or_else(|| self.from.clone()),
-            server: server.map(|(host, at)| (crate::mail::server(host, None), *at)),
+            server: server
+                .map(|(host, position)| (crate::mail::server_address(host, None), *position)),
             pools: vec![pool],
         })
     }
 }
 
-/// Adds a note if the line is unsupported. Returns whether it is.
+/// Returns whether a directive is unsupported, and adds a note if so.
 pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {
     let entry = UNSUPPORTED.iter().find(|(keyword, _)| *keyword == name);
     if let Some((_, why)) = entry {
-        notes.record_effect(position, inert::ldirectord(name));
+        notes.record_effect(position, inert::is_inert_ldirectord_directive(name));
         notes.add(position, format!("not imported: {why}"));
     }
     entry.is_some()
@@ -152,14 +153,14 @@ impl Globals {
             .into_iter()
             .chain(maintenance.map(|(_, position)| *position));
         for position in numbers.chain(quiescent).chain(fallbacks).chain(command) {
-            if !self.used.borrow().contains(&position) && !notes.has_note(position) {
+            if !self.used_lines.borrow().contains(&position) && !notes.has_note(position) {
                 notes.remark(position, "not imported: no virtual service uses it");
             }
         }
     }
 
     /// Reads a line outside of virtual services.
-    pub(super) fn line(
+    pub(super) fn read_line(
         &mut self,
         line: &str,
         position: Position,
@@ -176,24 +177,24 @@ impl Globals {
             );
             return;
         }
-        let refusal = match directive(line) {
-            _ if line.starts_with("supervised") => supervised(line, position, notes),
-            Some((name, value)) => self.directive(name, value, position, environment, notes),
-            None => unknown(line),
+        let rejection = match split_directive(line) {
+            _ if line.starts_with("supervised") => read_supervised(line, position, notes),
+            Some((name, value)) => self.parse_directive(name, value, position, environment, notes),
+            None => unknown_directive(line),
         };
-        if let Some(why) = refusal {
-            fatal(notes, position, &why);
+        if let Some(why) = rejection {
+            note_fatal(notes, position, &why);
         }
     }
 
     /// Parses directives with a number; `None` = another directive.
-    fn number(
+    fn parse_number(
         &mut self,
         name: &str,
         number: Option<u64>,
         position: Position,
         notes: &mut Notes,
-    ) -> Option<Refusal> {
+    ) -> Option<Rejection> {
         let target = match name {
             "connecttimeout" | "timeout" if number.is_some() => {
                 notes.remark(position, OLD_NAME);
@@ -212,17 +213,18 @@ impl Globals {
         Some(None)
     }
 
-    fn directive(
+    /// Parses a directive of the global lines.
+    fn parse_directive(
         &mut self,
         name: &str,
         value: &str,
         position: Position,
         environment: &dyn Environment,
         notes: &mut Notes,
-    ) -> Refusal {
-        let number = digits(value).filter(|number| *number > 0);
-        if let Some(refusal) = self.number(name, number, position, notes) {
-            return refusal;
+    ) -> Rejection {
+        let number = first_number(value).filter(|number| *number > 0);
+        if let Some(rejection) = self.parse_number(name, number, position, notes) {
+            return rejection;
         }
         match name {
             "connecttimeout" | "timeout" => {
@@ -231,7 +233,7 @@ impl Globals {
                 );
             }
             "quiescent" | "fork" | "autoreload" | "readdquiescent" | "cleanstop" => {
-                let Some(yes) = yes_no(value) else {
+                let Some(yes) = parse_yes_no(value) else {
                     return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
                 match name {
@@ -244,11 +246,13 @@ impl Globals {
                     _ => {}
                 }
             }
-            "fallback" | "fallback6" => return self.fallback(name, value, position, environment),
+            "fallback" | "fallback6" => {
+                return self.parse_fallback(name, value, position, environment);
+            }
             "checkcount" if number.is_none() => {
                 return Some("checkcount requires a number above 0".to_owned());
             }
-            "emailalertfreq" if digits(value).is_none() => {
+            "emailalertfreq" if first_number(value).is_none() => {
                 return Some("emailalertfreq requires a number".to_owned());
             }
             "emailalertstatus" if !is_alert_status(value) => {
@@ -273,25 +277,25 @@ impl Globals {
             _ if self.mail.read(name, value, position) => return None,
             "secret" | "passwd" | "database" | "load" | "comment" | "servicename"
             | "monitorfile" => {
-                return unknown(name);
+                return unknown_directive(name);
             }
             _ => {}
         }
         if name == "quiescent" || note_unsupported(notes, name, position) {
             return None;
         }
-        unknown(name)
+        unknown_directive(name)
     }
 
-    fn fallback(
+    fn parse_fallback(
         &mut self,
         name: &str,
         value: &str,
         position: Position,
         environment: &dyn Environment,
-    ) -> Refusal {
+    ) -> Rejection {
         let ipv6 = name == "fallback6";
-        match fallback(value, ipv6, 0, position, environment) {
+        match parse_fallback(value, ipv6, 0, position, environment) {
             Ok(found) if ipv6 => self.fallback6 = Some(found),
             Ok(found) => self.fallback = Some(found),
             Err(why) => return Some(why),
@@ -308,18 +312,18 @@ fn is_label(line: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && name != "vip" && name != "vlan")
 }
 
-fn supervised(line: &str, position: Position, notes: &mut Notes) -> Refusal {
+fn read_supervised(line: &str, position: Position, notes: &mut Notes) -> Rejection {
     note_unsupported(notes, "supervised", position);
-    let rest = line["supervised".len()..].trim_end_matches('\r');
-    let valid = match super::value(rest) {
-        Some(value) => yes_no(value).is_some(),
-        None => rest.trim().is_empty(),
+    let arguments = line["supervised".len()..].trim_end_matches('\r');
+    let is_valid = match super::value_of(arguments) {
+        Some(value) => parse_yes_no(value).is_some(),
+        None => arguments.trim().is_empty(),
     };
-    (!valid).then(|| "supervised requires yes or no, and nothing after it".to_owned())
+    (!is_valid).then(|| "supervised requires yes or no, and nothing after it".to_owned())
 }
 
 /// Returns the error for an unknown directive.
-pub(super) fn unknown(line: &str) -> Refusal {
+pub(super) fn unknown_directive(line: &str) -> Rejection {
     Some(format!("unknown command {}", line.trim()))
 }
 
@@ -334,8 +338,8 @@ pub(super) fn is_alert_status(value: &str) -> bool {
         "running",
         "reloading",
     ];
-    let none = words.contains(&"none");
+    let has_none = words.contains(&"none");
     words
         .iter()
-        .all(|word| states.contains(word) && (!none || *word == "none"))
+        .all(|word| states.contains(word) && (!has_none || *word == "none"))
 }

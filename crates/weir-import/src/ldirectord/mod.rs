@@ -1,7 +1,7 @@
 //! ldirectord.cf: global lines without indentation, and indented lines of virtual services.
 //!
 //! ldirectord exits at the first error. The importer adds a note for that line and continues, so that one run
-//! reports all of them.
+//! reports all errors.
 
 mod check;
 mod global;
@@ -16,11 +16,11 @@ use crate::{Environment, Imported};
 use global::Globals;
 use service::Section;
 
-/// Why ldirectord rejects a line; `None` = it accepts the line.
-type Refusal = Option<String>;
+/// Reason why ldirectord rejects a line; `None` = it accepts the line.
+type Rejection = Option<String>;
 
 /// Adds the note for an error at which ldirectord exits.
-fn fatal(notes: &mut Notes, position: Position, why: &str) {
+fn note_fatal(notes: &mut Notes, position: Position, why: &str) {
     notes.add(
         position,
         format!("not imported: ldirectord rejects the file here: {why}"),
@@ -33,37 +33,37 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let file = notes.add_file(name, text);
     let mut globals = Globals::default();
     let mut sections = Vec::new();
-    // Whether the last `virtual` was accepted.
+    // Whether ldirectord accepts the last `virtual`.
     let mut is_open = false;
     let mut lines = text.split('\n').enumerate().peekable();
-    while let Some((at, line)) = lines.next() {
-        let position = Position::new(file, at + 1);
+    while let Some((index, line)) = lines.next() {
+        let position = Position::new(file, index + 1);
         let Some(header) = virtual_header(line) else {
             if let Some(section) = sections
                 .last_mut()
                 .filter(|_| is_open && belongs_to_section(line))
             {
-                unindented(section, line, position, &mut notes);
+                read_unindented_line(section, line, position, &mut notes);
                 continue;
             }
-            globals.line(line, position, environment, &mut notes);
+            globals.read_line(line, position, environment, &mut notes);
             continue;
         };
         let mut section = Section::open(header, position, &mut notes);
-        while let Some((at, line)) = lines.peek() {
+        while let Some((index, line)) = lines.peek() {
             if line.trim_start().starts_with('#') {
                 lines.next();
                 continue;
             }
-            let plain = line.split('#').next().unwrap_or("").replace('\t', "    ");
-            let Some(directive) = indented(&plain) else {
+            let uncommented = line.split('#').next().unwrap_or("").replace('\t', "    ");
+            let Some(directive) = strip_indentation(&uncommented) else {
                 break;
             };
             if let Some(section) = &mut section {
-                section.line(directive, Position::new(file, at + 1), &mut notes);
+                section.read_line(directive, Position::new(file, index + 1), &mut notes);
             } else {
                 notes.add(
-                    Position::new(file, at + 1),
+                    Position::new(file, index + 1),
                     "not imported: its virtual service is not imported",
                 );
             }
@@ -75,17 +75,23 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let masters = sections.iter().flat_map(|it| it.masters(environment));
     globals.masters = masters.collect();
     let mut writer = Writer::default();
-    let mut seen = std::collections::HashSet::new();
+    let mut known_listeners = std::collections::HashSet::new();
     for section in sections {
-        section.write(&mut writer, &globals, &mut seen, environment, &mut notes);
+        section.write(
+            &mut writer,
+            &globals,
+            &mut known_listeners,
+            environment,
+            &mut notes,
+        );
     }
     globals.note_unused(&mut notes);
     crate::mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
 }
 
-/// Returns whether a line outside of a section can only belong to the virtual service before it: it is indented, or has
-/// no meaning among the global lines.
+/// Returns whether a line outside of a section can only belong to the preceding virtual service: it is an indented
+/// directive, or a directive that is not global.
 fn belongs_to_section(line: &str) -> bool {
     const SECTION_DIRECTIVES: &[&str] = &[
         "real",
@@ -110,14 +116,14 @@ fn belongs_to_section(line: &str) -> bool {
         "secret",
     ];
     let is_indented = line.starts_with([' ', '\t']);
-    directive(line.trim_start())
+    split_directive(line.trim_start())
         .is_some_and(|(name, _)| is_indented || SECTION_DIRECTIVES.contains(&name))
 }
 
 /// Reads a line that belongs to a section, although ldirectord rejects it there.
-fn unindented(section: &mut Section, line: &str, position: Position, notes: &mut Notes) {
-    let plain = line.split('#').next().unwrap_or("");
-    section.line(plain.trim(), position, notes);
+fn read_unindented_line(section: &mut Section, line: &str, position: Position, notes: &mut Notes) {
+    let uncommented = line.split('#').next().unwrap_or("");
+    section.read_line(uncommented.trim(), position, notes);
     notes.remark(
         position,
         "ldirectord rejects the file here: lines of a virtual service begin with four blanks or a tab and follow it \
@@ -125,23 +131,23 @@ fn unindented(section: &mut Section, line: &str, position: Position, notes: &mut
     );
 }
 
-/// Parses `virtual=…` or `virtual6=…` without indentation: whether it is IPv6, and its value.
+/// Parses `virtual=…` or `virtual6=…` without indentation. Returns whether it is IPv6, and the value.
 fn virtual_header(line: &str) -> Option<(bool, &str)> {
     let rest = line.strip_prefix("virtual")?;
-    let (ipv6, rest) = match rest.strip_prefix('6') {
+    let (is_ipv6, rest) = match rest.strip_prefix('6') {
         Some(rest) => (true, rest),
         None => (false, rest),
     };
-    Some((ipv6, value(rest)?))
+    Some((is_ipv6, value_of(rest)?))
 }
 
 /// Returns the text after `=`.
-fn value(rest: &str) -> Option<&str> {
+fn value_of(rest: &str) -> Option<&str> {
     Some(rest.trim_start().strip_prefix('=')?.trim_start())
 }
 
-/// Returns a line of a section without its indentation: four blanks, followed by at least one more character.
-fn indented(line: &str) -> Option<&str> {
+/// Returns a line of a section without its indentation of at least four blanks; `None` = not indented, or empty.
+fn strip_indentation(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("    ")?;
     let word = rest.trim_start_matches(' ');
     match (rest.is_empty(), word.is_empty()) {
@@ -152,17 +158,17 @@ fn indented(line: &str) -> Option<&str> {
     }
 }
 
-/// Splits `name = value`.
-fn directive(line: &str) -> Option<(&str, &str)> {
+/// Splits `name = value`; `None` = the line is not a directive.
+fn split_directive(line: &str) -> Option<(&str, &str)> {
     let end = line
         .find(|c: char| !c.is_ascii_alphanumeric())
         .unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
-    Some((name, value(rest)?))
+    Some((name, value_of(rest)?))
 }
 
 /// Returns the number in the first digits of a text, as ldirectord parses numbers.
-fn digits(text: &str) -> Option<u64> {
+fn first_number(text: &str) -> Option<u64> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let rest = &text[start..];
     let end = rest
@@ -171,19 +177,19 @@ fn digits(text: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// Returns the text between the first and the last double quote, if the first one begins the text.
+/// Returns the text between the first and the last double quote, if the text begins with a double quote.
 fn quoted(text: &str) -> Option<&str> {
     let (inner, _) = text.strip_prefix('"')?.rsplit_once('"')?;
     Some(inner)
 }
 
 /// Returns the text without its quotes, if it has any.
-fn bare(text: &str) -> &str {
+fn unquoted(text: &str) -> &str {
     quoted(text).unwrap_or(text)
 }
 
 /// Parses `yes` or `no`.
-fn yes_no(text: &str) -> Option<bool> {
+fn parse_yes_no(text: &str) -> Option<bool> {
     match text {
         "yes" => Some(true),
         "no" => Some(false),

@@ -21,6 +21,7 @@ pub(super) struct Fallback {
 #[derive(Clone, Debug)]
 pub(super) struct RealLine {
     pub(super) addresses: Vec<IpAddr>,
+    /// 0 = the port of the virtual service.
     pub(super) port: u16,
     pub(super) forward: Forward,
     pub(super) weight: u64,
@@ -30,10 +31,10 @@ pub(super) struct RealLine {
     pub(super) max_connections: u64,
 }
 
-/// Maximum number of addresses in a range.
-const MAX_RANGE: u32 = 4096;
+/// Maximum number of addresses in a range `HOST->HOST`.
+const RANGE_MAX: u32 = 4096;
 
-fn forward(word: &str) -> Result<Forward, String> {
+fn parse_method(word: &str) -> Result<Forward, String> {
     match word {
         "gate" => Ok(Forward::Direct),
         "masq" => Ok(Forward::Nat),
@@ -43,7 +44,7 @@ fn forward(word: &str) -> Result<Forward, String> {
 }
 
 /// Parses an address, in brackets for IPv6, or resolves a host name.
-pub(super) fn address(
+pub(super) fn parse_address(
     host: &str,
     ipv6: bool,
     environment: &dyn Environment,
@@ -54,7 +55,9 @@ pub(super) fn address(
     let parsed = plain.unwrap_or(host).parse::<IpAddr>().ok();
     match parsed {
         Some(address) if address.is_ipv6() == ipv6 => Ok(address),
-        Some(_) => Err(format!("{host} is not of the service's family")),
+        Some(_) => Err(format!(
+            "the address family of {host} differs from the service's"
+        )),
         None => environment
             .address(host, ipv6)
             .ok_or_else(|| format!("the name {host} cannot be resolved")),
@@ -62,7 +65,7 @@ pub(super) fn address(
 }
 
 /// Parses a port number, or looks up the name of a port.
-pub(super) fn port(
+pub(super) fn parse_port(
     text: &str,
     protocol: &str,
     environment: &dyn Environment,
@@ -76,7 +79,7 @@ pub(super) fn port(
 }
 
 /// Parses `HOST[:PORT] [METHOD]`; the default port is `service_port`.
-pub(super) fn fallback(
+pub(super) fn parse_fallback(
     value: &str,
     ipv6: bool,
     service_port: u16,
@@ -95,30 +98,30 @@ pub(super) fn fallback(
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
-    let (host, written) = match host.rsplit_once(':') {
+    let (host, port_text) = match host.rsplit_once(':') {
         Some((host, port)) if is_port(port) => (host, Some(port)),
         _ => (host, None),
     };
     Ok(Fallback {
         position,
-        address: address(host, ipv6, environment)?,
-        port: match written {
-            Some(written) => port(written, "tcp", environment)?,
+        address: parse_address(host, ipv6, environment)?,
+        port: match port_text {
+            Some(port_text) => parse_port(port_text, "tcp", environment)?,
             None => service_port,
         },
-        forward: method.map_or(Ok(Forward::Direct), forward)?,
+        forward: method.map_or(Ok(Forward::Direct), parse_method)?,
     })
 }
 
 /// Parses `HOST[->HOST][:PORT] METHOD [WEIGHT] ["REQUEST","RECEIVE"] [l:N] [u:N]`.
-pub(super) fn real(
+pub(super) fn parse_real(
     value: &str,
     ipv6: bool,
     environment: &dyn Environment,
 ) -> Result<RealLine, String> {
-    let wrong = || "invalid address format".to_owned();
-    let (target, flags) = value.split_once([' ', '\t']).ok_or_else(wrong)?;
-    let (hosts, written) = match target.rsplit_once(':') {
+    let invalid = || "invalid address format".to_owned();
+    let (target, flags) = value.split_once([' ', '\t']).ok_or_else(invalid)?;
+    let (hosts, port_text) = match target.rsplit_once(':') {
         Some((hosts, port)) if !port.ends_with(']') => (hosts, Some(port)),
         _ => (target, None),
     };
@@ -126,19 +129,19 @@ pub(super) fn real(
         Some((first, last)) => (first, Some(last)),
         None => (hosts, None),
     };
-    let valid = |host: &str| {
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
-        !host.is_empty() && (bracketed || host.chars().all(plain))
+    let is_valid = |host: &str| {
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+        !host.is_empty() && (is_bracketed || host.chars().all(is_plain))
     };
-    if !valid(first) || last.is_some_and(|last| !valid(last)) {
-        return Err(wrong());
+    if !is_valid(first) || last.is_some_and(|last| !is_valid(last)) {
+        return Err(invalid());
     }
-    let first = address(first, ipv6, environment)?;
-    let port = written.map_or(Ok(0), |written| port(written, "tcp", environment))?;
+    let first = parse_address(first, ipv6, environment)?;
+    let port = port_text.map_or(Ok(0), |port_text| parse_port(port_text, "tcp", environment))?;
     let addresses = match last {
         None => vec![first],
-        Some(last) => range(first, address(last, ipv6, environment)?)?,
+        Some(last) => expand_range(first, parse_address(last, ipv6, environment)?)?,
     };
     let mut real = RealLine {
         addresses,
@@ -154,19 +157,19 @@ pub(super) fn real(
     Ok(real)
 }
 
-fn range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
+fn expand_range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
     let (IpAddr::V4(first), IpAddr::V4(last)) = (first, last) else {
         return Err("IPv6 ranges are not supported".to_owned());
     };
-    let (from, to) = (first.to_bits(), last.to_bits());
-    if from > to {
+    let (first_bits, last_bits) = (first.to_bits(), last.to_bits());
+    if first_bits > last_bits {
         return Err("the range ends before it begins".to_owned());
     }
-    if to - from >= MAX_RANGE {
-        return Err(format!("the range has more than {MAX_RANGE} addresses"));
+    if last_bits - first_bits >= RANGE_MAX {
+        return Err(format!("the range has more than {RANGE_MAX} addresses"));
     }
-    Ok((from..=to)
-        .map(|bits| IpAddr::V4(Ipv4Addr::from(bits)))
+    Ok((first_bits..=last_bits)
+        .map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))
         .collect())
 }
 
@@ -177,20 +180,20 @@ fn read_flags(real: &mut RealLine, flags: &str) -> Result<(), String> {
     let flags = flags.trim_start_matches(|c| !is_word(c));
     let end = flags.find(|c| !is_word(c)).unwrap_or(flags.len());
     let (method, mut rest) = flags.split_at(end);
-    real.forward = forward(method)?;
-    if let Some((weight, tail)) = after_blank(rest, "") {
+    real.forward = parse_method(method)?;
+    if let Some((weight, tail)) = find_number(rest, "") {
         (real.weight, rest) = (weight, tail);
     }
-    if let Some((request, receive, tail)) = dialogue(rest) {
+    if let Some((request, receive, tail)) = parse_dialogue(rest) {
         let slash = if request.starts_with('/') { "" } else { "/" };
         real.request = Some(format!("{slash}{request}"));
         real.receive = Some(receive.to_owned());
         rest = tail;
     }
-    if let Some((min, tail)) = after_blank(rest, "l:") {
+    if let Some((min, tail)) = find_number(rest, "l:") {
         (real.min_connections, rest) = (min, tail);
     }
-    if let Some((max, tail)) = after_blank(rest, "u:") {
+    if let Some((max, tail)) = find_number(rest, "u:") {
         (real.max_connections, rest) = (max, tail);
     }
     match rest.trim() {
@@ -199,11 +202,11 @@ fn read_flags(real: &mut RealLine, flags: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the first number after a blank and `prefix`, and the rest.
-fn after_blank<'t>(text: &'t str, prefix: &str) -> Option<(u64, &'t str)> {
+/// Returns the first number after a blank and `prefix`, and the text after the number.
+fn find_number<'t>(text: &'t str, prefix: &str) -> Option<(u64, &'t str)> {
     let blanks = text.match_indices([' ', '\t']);
-    for (at, _) in blanks {
-        let Some(number) = text[at + 1..].strip_prefix(prefix) else {
+    for (offset, _) in blanks {
+        let Some(number) = text[offset + 1..].strip_prefix(prefix) else {
             continue;
         };
         let end = number
@@ -216,16 +219,16 @@ fn after_blank<'t>(text: &'t str, prefix: &str) -> Option<(u64, &'t str)> {
     None
 }
 
-/// Parses `"request","receive"`; returns the rest too.
-fn dialogue(text: &str) -> Option<(&str, &str, &str)> {
+/// Parses `"request","receive"`. Returns both texts and the text after them.
+fn parse_dialogue(text: &str) -> Option<(&str, &str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let (inner, rest) = inner.rsplit_once('"')?;
-    let split = inner.match_indices('"').find_map(|(at, _)| {
-        let between = &inner[at + 1..];
-        let receive = between.strip_prefix([',', ' '])?.trim_start();
-        Some((&inner[..at], receive.strip_prefix('"')?))
+    let texts = inner.match_indices('"').find_map(|(offset, _)| {
+        let separator_and_receive = &inner[offset + 1..];
+        let receive = separator_and_receive.strip_prefix([',', ' '])?.trim_start();
+        Some((&inner[..offset], receive.strip_prefix('"')?))
     });
-    let (request, receive) = split?;
+    let (request, receive) = texts?;
     Some((request, receive, rest))
 }
 
@@ -235,26 +238,26 @@ mod tests {
     use crate::EmptyEnvironment;
 
     #[test]
-    fn line_with_every_flag_is_parsed() {
+    fn real_line_with_every_flag_is_parsed() {
         let line = "10.0.0.1->10.0.0.2:8080 masq 5 \"index\", \"Up\" l:3 u:9";
-        let read = real(line, false, &EmptyEnvironment).unwrap();
-        assert_eq!(read.addresses.len(), 2);
+        let line = parse_real(line, false, &EmptyEnvironment).unwrap();
+        assert_eq!(line.addresses.len(), 2);
         assert_eq!(
             (
-                read.port,
-                read.weight,
-                read.min_connections,
-                read.max_connections
+                line.port,
+                line.weight,
+                line.min_connections,
+                line.max_connections
             ),
             (8080, 5, 3, 9)
         );
-        assert_eq!(read.request.as_deref(), Some("/index"));
-        assert_eq!(read.receive.as_deref(), Some("Up"));
+        assert_eq!(line.request.as_deref(), Some("/index"));
+        assert_eq!(line.receive.as_deref(), Some("Up"));
     }
 
     #[test]
     fn invalid_real_servers_are_rejected() {
-        for wrong in [
+        for invalid in [
             "10.0.0.1:80",
             "10.0.0.1:80 dr",
             "10.0.0.2->10.0.0.1:80 gate",
@@ -262,8 +265,11 @@ mod tests {
             "nowhere.example:80 gate",
             "10.0.0.1:80 gate much",
         ] {
-            assert!(real(wrong, false, &EmptyEnvironment).is_err(), "{wrong}");
+            assert!(
+                parse_real(invalid, false, &EmptyEnvironment).is_err(),
+                "{invalid}"
+            );
         }
-        assert!(real("[fe80::1]:80 ipip 2", true, &EmptyEnvironment).is_ok());
+        assert!(parse_real("[fe80::1]:80 ipip 2", true, &EmptyEnvironment).is_ok());
     }
 }

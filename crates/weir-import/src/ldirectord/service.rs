@@ -1,12 +1,12 @@
-//! `virtual=` and its indented lines.
+//! Parses `virtual=` and its indented lines.
 
 mod write;
 
 use super::check::CheckKind;
 use super::global::{
-    CLEANSTOP, MailLines, Number, OLD_NAME, is_alert_status, note_unsupported, unknown,
+    CLEANSTOP, MailLines, Number, OLD_NAME, is_alert_status, note_unsupported, unknown_directive,
 };
-use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
+use super::{Rejection, first_number, note_fatal, parse_yes_no, quoted, split_directive, unquoted};
 use crate::layer4::is_scheduler;
 use crate::note::{Notes, Position};
 
@@ -35,35 +35,38 @@ pub(super) const SERVICES: &[(&str, u16)] = &[
     ("submission", 587),
 ];
 
-/// Services of a variant of ldirectord (`ldirectord-gprs` of wjesus374/ldirectord_manager).
-pub(super) const VARIANT_SERVICES: &[&str] =
+/// Services of a fork of ldirectord (`ldirectord-gprs` of wjesus374/ldirectord_manager).
+pub(super) const FORK_SERVICES: &[&str] =
     &["gprs", "pingpong", "pingpong_master", "pingpong_slave"];
 
-/// What identifies the service, as written.
+/// Identity of the service, as written: a firewall mark, or a host and a port.
 #[derive(Clone, Debug)]
 enum Target {
     Mark(u64),
     Address(String, String),
 }
 
-/// A text and its line.
+/// A value and its source line; `None` = not set.
 pub(super) type Text = Option<(String, Position)>;
 
-/// A virtual service during parsing.
+/// A virtual service that is being parsed.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) position: Position,
     ipv6: bool,
     target: Target,
+    /// Protocol; `true` = UDP.
     protocol: Option<(bool, Position)>,
     scheduler: Text,
     flags: Vec<(String, Position)>,
+    /// Persistence timeout, in seconds.
     persistent: Number,
     netmask: Text,
+    /// One-packet scheduling.
     ops: Option<Position>,
     fallback: Text,
-    reals: Vec<(String, Position)>,
-    /// All lines.
+    real_servers: Vec<(String, Position)>,
+    /// Positions of all lines of the section.
     lines: Vec<Position>,
     quiescent: Option<(bool, Position)>,
     pub(super) kind: (CheckKind, Position),
@@ -78,7 +81,7 @@ pub(super) struct Section {
     pub(super) passwd: Text,
     pub(super) database: Text,
     pub(super) secret: Text,
-    /// `fallbackcommand`.
+    /// Program of `fallbackcommand`.
     fallback_command: Text,
     /// The line of a `service` that ldirectord does not support.
     unknown_service: Option<Position>,
@@ -90,7 +93,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// Creates a section from the value of `virtual=`; `None` = ldirectord rejects it.
+    /// Creates a section from the value of `virtual=`; adds a note and returns `None` if ldirectord rejects the value.
     pub(super) fn open(
         (ipv6, value): (bool, &str),
         position: Position,
@@ -101,10 +104,10 @@ impl Section {
             notes.remark(position, family_note("virtual6"));
         }
         let ipv6 = ipv6 || is_bracketed;
-        let target = match target(ipv6, value) {
+        let target = match parse_target(ipv6, value) {
             Ok(target) => target,
             Err(why) => {
-                fatal(notes, position, &why);
+                note_fatal(notes, position, &why);
                 return None;
             }
         };
@@ -119,7 +122,7 @@ impl Section {
             netmask: None,
             ops: None,
             fallback: None,
-            reals: Vec::new(),
+            real_servers: Vec::new(),
             lines: Vec::new(),
             quiescent: None,
             kind: (CheckKind::Negotiate, position),
@@ -145,32 +148,32 @@ impl Section {
     }
 
     /// Reads a line of the section.
-    pub(super) fn line(&mut self, line: &str, position: Position, notes: &mut Notes) {
+    pub(super) fn read_line(&mut self, line: &str, position: Position, notes: &mut Notes) {
         self.lines.push(position);
-        let refusal = match directive(line) {
-            Some((name @ ("emailalert" | "smtp"), value)) if !bare(value).is_empty() => {
-                self.mail.read(name, bare(value), position);
+        let rejection = match split_directive(line) {
+            Some((name @ ("emailalert" | "smtp"), value)) if !unquoted(value).is_empty() => {
+                self.mail.read(name, unquoted(value), position);
                 None
             }
             Some((name, value)) => self
-                .number(name, value, position, notes)
-                .or_else(|| self.text(name, value, position, notes))
+                .parse_number(name, value, position, notes)
+                .or_else(|| self.parse_text(name, value, position, notes))
                 .unwrap_or_else(|| self.parse_other(name, value, position, notes)),
-            None => unknown(line),
+            None => unknown_directive(line),
         };
-        if let Some(why) = refusal {
-            fatal(notes, position, &why);
+        if let Some(why) = rejection {
+            note_fatal(notes, position, &why);
         }
     }
 
     /// Parses directives with a number; `None` = another directive.
-    fn number(
+    fn parse_number(
         &mut self,
         name: &str,
         value: &str,
         position: Position,
         notes: &mut Notes,
-    ) -> Option<Refusal> {
+    ) -> Option<Rejection> {
         let is_old_name = matches!(name, "connecttimeout" | "timeout");
         let target = match name {
             "checktimeout" | "connecttimeout" | "timeout" => &mut self.check_timeout,
@@ -186,8 +189,8 @@ impl Section {
         } else {
             u64::MAX
         };
-        let number =
-            digits(value).filter(|number| (*number > 0 || name == "persistent") && *number <= max);
+        let number = first_number(value)
+            .filter(|number| (*number > 0 || name == "persistent") && *number <= max);
         Some(match number {
             Some(number) => {
                 if is_old_name {
@@ -196,18 +199,22 @@ impl Section {
                 *target = Some((number, position));
                 None
             }
-            None => Some(format!("{name} requires a number above 0")),
+            None => Some(match name {
+                "persistent" => "persistent requires a number".to_owned(),
+                "checkport" => "checkport requires a number from 1 to 65535".to_owned(),
+                _ => format!("{name} requires a number above 0"),
+            }),
         })
     }
 
     /// Parses directives with a text; `None` = another directive.
-    fn text(
+    fn parse_text(
         &mut self,
         name: &str,
         value: &str,
         position: Position,
         notes: &mut Notes,
-    ) -> Option<Refusal> {
+    ) -> Option<Rejection> {
         let (target, must_be_quoted) = match name {
             "request" => (&mut self.request, true),
             "receive" => (&mut self.receive, true),
@@ -246,16 +253,16 @@ impl Section {
         value: &str,
         position: Position,
         notes: &mut Notes,
-    ) -> Refusal {
+    ) -> Rejection {
         match name {
             "real" | "real6" => {
-                if !self.has_family(name, value, position, notes) {
+                if !self.matches_family(name, value, position, notes) {
                     return Some("virtual6 requires real6, and virtual requires real".to_owned());
                 }
-                self.reals.push((value.to_owned(), position));
+                self.real_servers.push((value.to_owned(), position));
             }
             "fallback" | "fallback6" => {
-                if !self.has_family(name, value, position, notes) {
+                if !self.matches_family(name, value, position, notes) {
                     return Some(
                         "virtual6 requires fallback6, and virtual requires fallback".to_owned(),
                     );
@@ -269,7 +276,7 @@ impl Section {
             "service" => {
                 let word = first_word(value);
                 let is_known = SERVICES.iter().any(|(service, _)| *service == word);
-                if !is_known && !VARIANT_SERVICES.contains(&word) {
+                if !is_known && !FORK_SERVICES.contains(&word) {
                     self.unknown_service = Some(position);
                     return None;
                 }
@@ -282,13 +289,13 @@ impl Section {
                 }
                 self.method = Some((word, position));
             }
-            "scheduler" => return self.scheduler(value, position, notes),
+            "scheduler" => return self.parse_scheduler(value, position, notes),
             "schedflags" => {
                 let flags = value.split_whitespace().next();
                 let Some(flags) = flags else {
                     return Some("schedflags has no value".to_owned());
                 };
-                // ldirectord passes it to ipvsadm through a shell.
+                // ldirectord passes the flags to ipvsadm through a shell, which removes the quotes.
                 self.flags = flags
                     .trim_matches('"')
                     .split(',')
@@ -296,10 +303,10 @@ impl Section {
                     .collect();
             }
             "netmask" => self.netmask = Some((value.to_owned(), position)),
-            "protocol" => return self.protocol(first_word(value), position),
+            "protocol" => return self.parse_protocol(first_word(value), position),
             "ops" | "quiescent" | "cleanstop" => {
-                // A comment leaves trailing blanks, so the value is neither "yes" nor "no".
-                let Some(yes) = yes_no(value) else {
+                // A comment at the end of the line leaves trailing blanks; ldirectord then rejects the value.
+                let Some(yes) = parse_yes_no(value) else {
                     return Some(format!("{name} requires yes or no, and nothing after it"));
                 };
                 match name {
@@ -313,29 +320,36 @@ impl Section {
         None
     }
 
-    /// Returns whether `real` or `fallback` is of the service's address family, by its name or at least by its address.
-    fn has_family(&self, name: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
+    /// Returns whether `real` or `fallback` matches the service's address family. Adds a note if only the address
+    /// matches, not the directive's name.
+    fn matches_family(
+        &self,
+        name: &str,
+        value: &str,
+        position: Position,
+        notes: &mut Notes,
+    ) -> bool {
         if name.ends_with('6') == self.ipv6 {
             return true;
         }
-        let same = value.starts_with('[') == self.ipv6;
-        if same {
-            let plain = name.trim_end_matches('6');
+        let address_matches = value.starts_with('[') == self.ipv6;
+        if address_matches {
+            let base_name = name.trim_end_matches('6');
             notes.remark(
                 position,
-                family_note(&format!("{plain}{}", if self.ipv6 { "6" } else { "" })),
+                family_note(&format!("{base_name}{}", if self.ipv6 { "6" } else { "" })),
             );
         }
-        same
+        address_matches
     }
 
-    fn scheduler(&mut self, value: &str, position: Position, notes: &mut Notes) -> Refusal {
-        let letter = |c: char| c.is_ascii_lowercase();
-        let start = value.find(letter).unwrap_or(value.len());
-        let rest = &value[start..];
-        let word = &rest[..rest.find(|c| !letter(c)).unwrap_or(rest.len())];
+    fn parse_scheduler(&mut self, value: &str, position: Position, notes: &mut Notes) -> Rejection {
+        let is_letter = |c: char| c.is_ascii_lowercase();
+        let start = value.find(is_letter).unwrap_or(value.len());
+        let tail = &value[start..];
+        let word = &tail[..tail.find(|c| !is_letter(c)).unwrap_or(tail.len())];
         if word.is_empty() {
-            return Some("the name of a scheduler must have lower-case letters".to_owned());
+            return Some("the scheduler name must contain lower-case letters".to_owned());
         }
         if is_scheduler(word) {
             self.scheduler = Some((word.to_owned(), position));
@@ -348,7 +362,7 @@ impl Section {
         None
     }
 
-    fn protocol(&mut self, word: &str, position: Position) -> Refusal {
+    fn parse_protocol(&mut self, word: &str, position: Position) -> Rejection {
         match (&self.target, word) {
             (Target::Mark(_), "fwm") => {}
             (Target::Mark(_), _) => {
@@ -373,7 +387,7 @@ impl Section {
     }
 }
 
-/// Returns whether a value contains no quote at all, not even on one side.
+/// Returns whether a value is not empty and contains no quotes.
 fn is_bare(value: &str) -> bool {
     !value.trim_end().is_empty() && !value.contains('"')
 }
@@ -383,11 +397,11 @@ fn family_note(name: &str) -> String {
     format!("ldirectord rejects the file here: the address family requires `{name}`")
 }
 
-/// Returns the first run of letters, digits, `_` and `-`.
+/// Returns the first sequence of letters, digits, `_` and `-`; empty = none.
 fn first_word(value: &str) -> &str {
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let rest = &value[value.find(word).unwrap_or(value.len())..];
-    &rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())]
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let tail = &value[value.find(is_word).unwrap_or(value.len())..];
+    &tail[..tail.find(|c| !is_word(c)).unwrap_or(tail.len())]
 }
 
 /// Handles directives that are not imported: adds notes about those that ldirectord accepts, and rejects the others.
@@ -396,35 +410,32 @@ fn unsupported_directive(
     value: &str,
     position: Position,
     notes: &mut Notes,
-) -> Refusal {
+) -> Rejection {
     match name {
-        "connecttimeout" => {
-            return Some("negotiatetimeout has replaced this directive".to_owned());
-        }
         "load" if quoted(value).is_none_or(str::is_empty) => {
             return Some(format!("{name} requires a value in quotes"));
         }
-        "checkcount" if digits(value).is_none_or(|count| count == 0) => {
+        "checkcount" if first_number(value).is_none_or(|count| count == 0) => {
             return Some("checkcount requires a number above 0".to_owned());
         }
-        "emailalertfreq" if digits(value).is_none() => {
+        "emailalertfreq" if first_number(value).is_none() => {
             return Some("emailalertfreq requires a number".to_owned());
         }
         "emailalertstatus" if !is_alert_status(value) => {
             return Some("unknown alert status".to_owned());
         }
-        "smtp" | "emailalert" | "monitorfile" if bare(value).is_empty() => {
+        "smtp" | "emailalert" | "monitorfile" if unquoted(value).is_empty() => {
             return Some(format!("{name} has no value"));
         }
         "autoreload" | "callback" | "logfile" | "execute" | "fork" | "supervised"
-        | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown(name),
+        | "readdquiescent" | "maintenancedir" | "emailalertfrom" => return unknown_directive(name),
         _ if note_unsupported(notes, name, position) => {}
-        _ => return unknown(name),
+        _ => return unknown_directive(name),
     }
     None
 }
 
-fn target(ipv6: bool, value: &str) -> Result<Target, String> {
+fn parse_target(ipv6: bool, value: &str) -> Result<Target, String> {
     let port_of = |text: &str| {
         let is_port = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         text[..text.find(|c| !is_port(c)).unwrap_or(text.len())].to_owned()
@@ -439,9 +450,9 @@ fn target(ipv6: bool, value: &str) -> Result<Target, String> {
         };
     }
     if let Some((host, rest)) = value.split_once(':') {
-        let name = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        let is_host_character = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
         let port = port_of(rest);
-        if !host.is_empty() && host.chars().all(name) && !port.is_empty() {
+        if !host.is_empty() && host.chars().all(is_host_character) && !port.is_empty() {
             return Ok(Target::Address(host.to_owned(), port));
         }
     }

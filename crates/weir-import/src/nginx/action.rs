@@ -3,13 +3,13 @@
 use super::Context;
 use super::header::{changed_path, new_path};
 use super::location::BlockRoutes;
-use super::target::{host, pool, server_tls, url};
+use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::Node;
-use super::variable::{Clients, GROUP_PREFIX, replace};
+use super::variable::{Clients, GROUP_PREFIX, replace_variables};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
-/// Returns the action of a block: the first `return` or `rewrite`, else `proxy_pass`.
+/// Returns the action of a block and its position: the first `return` or `rewrite`, otherwise `proxy_pass`.
 pub(super) fn action(
     context: &mut Context<'_>,
     node: &Node,
@@ -19,55 +19,58 @@ pub(super) fn action(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Option<(Action, Position)> {
-    let mut chosen = None;
+    let mut selected = None;
     let clients = Clients {
         scheme,
         name: &routes.name.clone(),
         redirect: true,
     };
-    // Other rewrites become separate routes.
+    // Other `rewrite` directives become separate routes.
     let used = &context.used;
-    let is_route = |line: &Node| !is_whole_url(line) && used.contains(&line.position);
+    let is_separate_route = |line: &Node| !is_whole_url(line) && used.contains(&line.position);
     let is_action = |line: &&Node| match (line.keyword(), node.keyword()) {
         ("rewrite", "if") => new_path(line).is_none(),
-        ("rewrite", "server") => restart_of_server(line).is_none() && !is_route(line),
-        ("rewrite", _) => new_path(line).is_none() && !is_restart(line) && !is_route(line),
+        ("rewrite", "server") => restart_of_server(line).is_none() && !is_separate_route(line),
+        ("rewrite", _) => new_path(line).is_none() && !is_restart(line) && !is_separate_route(line),
         (keyword, _) => matches!(keyword, "return" | "proxy_pass"),
     };
     let mut lines: Vec<&Node> = node.inner().iter().filter(is_action).collect();
     lines.sort_by_key(|line| line.keyword() == "proxy_pass");
     for line in lines {
-        let found = match line.keyword() {
-            _ if chosen.is_some() => Err("an earlier directive determines the action".to_owned()),
-            "return" => returned(line, clients),
+        let result = match line.keyword() {
+            _ if selected.is_some() => Err("an earlier directive determines the action".to_owned()),
+            "return" => convert_return(line, clients),
             "rewrite" if node.keyword() == "if" && is_restart(line) => {
                 restart_of_if(node, line, levels, routes)
             }
-            "rewrite" => rewritten(line, clients),
-            _ => proxied(context, line, scheme, path, levels, routes, notes),
+            "rewrite" => convert_rewrite(line, clients),
+            _ => convert_proxy_pass(context, line, scheme, path, levels, routes, notes),
         };
-        match found {
+        match result {
             Ok(action) => {
                 context.used.insert(line.position);
-                chosen = Some((action, line.position));
+                selected = Some((action, line.position));
             }
             Err(why) => line.reject(notes, &why),
         }
     }
-    chosen
+    selected
 }
 
 /// Converts `return 301 https://$host$request_uri;`.
-fn returned(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
+fn convert_return(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let first = line.word(1).ok_or("it has neither a status nor a target")?;
     let text = line.word(2).unwrap_or("");
     let Ok(status) = first.parse::<u64>() else {
-        let to = redirect_target(first, clients)?;
-        return Ok(Action::Redirect { to, status: 302 });
+        let target = redirect_target(first, clients)?;
+        return Ok(Action::Redirect {
+            to: target,
+            status: 302,
+        });
     };
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
-        let to = redirect_target(text, clients)?;
-        return Ok(Action::Redirect { to, status });
+        let target = redirect_target(text, clients)?;
+        return Ok(Action::Redirect { to: target, status });
     }
     if status == 444 {
         return Ok(Action::Close);
@@ -79,14 +82,14 @@ fn returned(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
         redirect: false,
         ..clients
     };
-    let body = replace(text, clients)
+    let body = replace_variables(text, clients)
         .ok_or("the text contains an unsupported variable or a name in braces")?;
     Ok(Action::Respond { status, body })
 }
 
 /// Converts `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
-fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
-    let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
+fn convert_rewrite(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
+    let (Some(pattern), Some(target)) = (line.word(1), line.word(2)) else {
         return Err("nginx requires an expression and a replacement".to_owned());
     };
     let status = match line.word(3) {
@@ -99,38 +102,39 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     if !is_whole_url(line) {
         return Err("a route rewrites a path only as the last step, like `break`".to_owned());
     }
-    let to = to.trim_end_matches('?');
+    let target = target.trim_end_matches('?');
     // The captured group is the path, with or without its first slash.
-    let to = if pattern.starts_with("^/(") {
-        to.replace("/$1", "$request_uri")
+    let target = if pattern.starts_with("^/(") {
+        target.replace("/$1", "$request_uri")
     } else {
-        to.replace("$1", "$request_uri")
+        target.replace("$1", "$request_uri")
     };
     Ok(Action::Redirect {
-        to: redirect_target(&to, clients)?,
+        to: redirect_target(&target, clients)?,
         status,
     })
 }
 
 /// Returns whether a `rewrite` redirects every path to another URL.
 pub(super) fn is_whole_url(line: &Node) -> bool {
-    let all = matches!(
+    let matches_all_paths = matches!(
         line.word(1),
         Some("^" | "^/" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | ".*")
     );
-    let away = ["http://", "https://", "$scheme"];
-    all && line
-        .word(2)
-        .is_some_and(|to| away.iter().any(|it| to.starts_with(it)))
+    let url_prefixes = ["http://", "https://", "$scheme"];
+    matches_all_paths
+        && line
+            .word(2)
+            .is_some_and(|to| url_prefixes.iter().any(|it| to.starts_with(it)))
 }
 
 /// Returns whether a `rewrite` makes nginx select another location.
 fn is_restart(line: &Node) -> bool {
-    restart(line, "first").is_some()
+    restart_action(line, "first").is_some()
 }
 
 /// Converts `rewrite ^/a/(.*)$ /b/$1 last;`.
-pub(super) fn restart(line: &Node, at: &'static str) -> Option<Action> {
+pub(super) fn restart_action(line: &Node, at: &'static str) -> Option<Action> {
     let (regex, to) = changed_path(line, &["last"])?;
     Some(Action::Restart { regex, to, at })
 }
@@ -145,7 +149,8 @@ pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
     })
 }
 
-/// Converts a `rewrite … last` of an `if`. An `if` of the server block has two levels, one of a location has more.
+/// Converts a `rewrite … last` of an `if`. `levels` has two elements for an `if` of the server block, and more for an
+/// `if` of a location.
 fn restart_of_if(
     block: &Node,
     line: &Node,
@@ -154,16 +159,16 @@ fn restart_of_if(
 ) -> Result<Action, String> {
     let why = "in Weir, rules of the server block would also apply to the new path";
     if levels.len() > 2 {
-        let action = restart(line, "first").filter(|_| !routes.rewrites);
+        let action = restart_action(line, "first").filter(|_| !routes.rewrites);
         return action.ok_or_else(|| why.to_owned());
     }
     let server = levels.first().copied().unwrap_or_default();
-    let mut later = server
+    let mut later_directives = server
         .iter()
         .skip_while(|it| it.position != block.position)
         .skip(1);
     let is_rule = |it: &Node| matches!(it.keyword(), "if" | "rewrite" | "return");
-    let action = restart(line, "next").filter(|_| !later.any(is_rule));
+    let action = restart_action(line, "next").filter(|_| !later_directives.any(is_rule));
     routes.rewrites |= action.is_some();
     action.ok_or_else(|| why.to_owned())
 }
@@ -175,13 +180,13 @@ pub(super) fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String
     }
     // `{path}` includes the query, and is the normalized path if `{query}` is used too.
     let text = text.replace("$uri$is_args$args", "$request_uri");
-    // nginx completes a path alone with the host and the port of the request, as clients do (RFC 9110 section 10.2.2).
-    replace(&text, clients)
+    // nginx adds the host and the port of the request to a path, and clients do the same (RFC 9110 section 10.2.2).
+    replace_variables(&text, clients)
         .ok_or("the target contains an unsupported variable or a name in braces".to_owned())
 }
 
 /// Splits a URL whose path contains groups of the location's expression. nginx sends such a path unchanged, with the
-/// query only if the URL ends with `$is_args$args`. `None` = it contains no group.
+/// query only if the URL ends with `$is_args$args`. `None` = the URL contains no group.
 fn computed_path<'t>(
     text: &'t str,
     clients: Clients<'_>,
@@ -189,28 +194,28 @@ fn computed_path<'t>(
     if !text.contains(GROUP_PREFIX) {
         return Ok(None);
     }
-    let why = "the target is computed, and the pool of a route is fixed";
-    let host = text.find("://").map(|at| at + 3).ok_or(why)?;
-    let path = text[host..].find('/').ok_or(why)? + host;
+    let reason = "the target is computed, and the pool of a route is fixed";
+    let host = text.find("://").map(|at| at + 3).ok_or(reason)?;
+    let path = text[host..].find('/').ok_or(reason)? + host;
     if text[..path].contains('$') {
-        return Err(why.to_owned());
+        return Err(reason.to_owned());
     }
-    let (rest, has_query) = match text[path..].strip_suffix("$is_args$args") {
-        Some(rest) => (rest, true),
+    let (path_text, has_query) = match text[path..].strip_suffix("$is_args$args") {
+        Some(path_text) => (path_text, true),
         None => (&text[path..], false),
     };
-    if rest.contains('?') {
+    if path_text.contains('?') {
         return Err("Weir adds the query of the request to that of the new path".to_owned());
     }
-    let mut new = replace(rest, clients)
+    let mut new_path = replace_variables(path_text, clients)
         .ok_or("the path contains an unsupported variable or a name in braces")?;
     if !has_query {
-        new.push('?');
+        new_path.push('?');
     }
-    Ok(Some((&text[..path], new)))
+    Ok(Some((&text[..path], new_path)))
 }
 
-fn proxied(
+fn convert_proxy_pass(
     context: &mut Context<'_>,
     line: &Node,
     scheme: &str,
@@ -229,36 +234,37 @@ fn proxied(
         redirect: false,
     };
     let computed = computed_path(text, clients)?;
-    let to = url(computed.as_ref().map_or(text, |(text, _)| text))?;
-    match to.path.as_deref() {
+    let url = parse_url(computed.as_ref().map_or(text, |(text, _)| text))?;
+    match url.path.as_deref() {
         None if computed.is_some() => {}
         None => routes.path_use.received = true,
-        Some(to) if to == path && path == "/" => {
+        Some(url_path) if url_path == path && path == "/" => {
             routes.path_use.normalized = Some(line.position);
         }
         Some(_) => {}
     }
-    // The URL's path replaces the location's.
-    let is_whole = |to: &&str| *to == path && path == "/";
-    let rewritten_path = match to.path.as_deref().filter(|to| !is_whole(to)) {
+    // The path of the URL replaces the path of the location.
+    let is_whole = |url_path: &&str| *url_path == path && path == "/";
+    let rewritten_path = match url.path.as_deref().filter(|url_path| !is_whole(url_path)) {
         None => None,
-        Some(to) if path != "/" => Some(format!("{to}{{rest}}")),
-        Some(to) => match to.strip_suffix('/') {
-            Some(to) => Some(format!("{to}{{path}}")),
+        Some(url_path) if path != "/" => Some(format!("{url_path}{{rest}}")),
+        Some(url_path) => match url_path.strip_suffix('/') {
+            Some(prefix) => Some(format!("{prefix}{{path}}")),
             None => return Err("`rewrite` of a route cannot express the new path".to_owned()),
         },
     };
-    let tls = if to.tls {
+    let tls = if url.tls {
         server_tls(context, levels)
     } else {
         Vec::new()
     };
-    let host = host(context, levels, &to, line.position);
-    let pool_ref = pool(context, &to, (tls, host), line, notes)?;
+    let host = server_host(context, levels, &url, line.position);
+    let pool_ref = find_or_write_pool(context, &url, (tls, host), line, notes)?;
     match (pool_ref.idle, routes.idle) {
         (Some((count, position)), Some((other, _))) if count != other => notes.add(
             position,
-            "not imported: `limits.idle_servers` is set per service, and another upstream has a different number",
+            "not imported: `limits.idle_servers` is set per service, and another upstream of the service \
+             has a different number",
         ),
         (Some(idle), _) => routes.idle = Some(idle),
         (None, _) => {}

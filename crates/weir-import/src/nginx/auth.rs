@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use super::Context;
 use super::mirror::path_of;
-use super::target::{host, pool, server_tls, url};
+use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
-use super::variable::{Clients, replace};
+use super::variable::{Clients, replace_variables};
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Returns the route's `forward_auth`; `None` = there is no `auth_request`, or it cannot be imported, with a note.
+/// Returns the route's `forward_auth`; `None` = there is no `auth_request`, or it cannot be imported, which a note
+/// reports.
 pub(super) fn forward_auth(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -47,54 +48,55 @@ fn convert(
 ) -> Result<Entry, String> {
     let path = line.word(1).ok_or("the path is missing")?;
     let [.., server, outer] = levels else {
-        return Err("it is outside of a server block".to_owned());
+        return Err("the directive is outside of a server block".to_owned());
     };
-    let of_path = |node: &&Node| path_of(node) == Some(path);
-    let target = context.auth_locations.iter().find(of_path).cloned();
-    let target = target.ok_or("no location has its path")?;
-    let own: Vec<&[Node]> = vec![target.inner(), server, outer];
-    let has_other = |line: &Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
-    if target.inner().iter().any(has_other) {
+    let has_path = |node: &&Node| path_of(node) == Some(path);
+    let target = context.auth_locations.iter().find(has_path).cloned();
+    let target = target.ok_or("no location has this path")?;
+    let target_levels: Vec<&[Node]> = vec![target.inner(), server, outer];
+    let is_other_action =
+        |line: &Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
+    if target.inner().iter().any(is_other_action) {
         return Err("its location does more than send the request to a server".to_owned());
     }
     let mut lines = target.inner().iter();
     let pass = lines.find(|line| line.keyword() == "proxy_pass");
     let pass = pass.ok_or("its location has no `proxy_pass`")?;
-    let to = url(pass.word(1).unwrap_or_default())?;
-    let set = fields(&own, clients)?;
-    let tls = match to.tls {
-        true => server_tls(context, &own),
+    let url = parse_url(pass.word(1).unwrap_or_default())?;
+    let set_fields = set_fields(&target_levels, clients)?;
+    let tls = match url.tls {
+        true => server_tls(context, &target_levels),
         false => Vec::new(),
     };
-    let host = host(context, &own, &to, pass.position);
-    let found = pool(context, &to, (tls, host), pass, notes)?;
+    let host = server_host(context, &target_levels, &url, pass.position);
+    let pool_ref = find_or_write_pool(context, &url, (tls, host), pass, notes)?;
     let mut table = vec![
-        Entry::new("pool", found.pool, pass.position).essential(),
-        Entry::new("path", to.path.as_deref().unwrap_or(path), pass.position).essential(),
+        Entry::new("pool", pool_ref.pool, pass.position).essential(),
+        Entry::new("path", url.path.as_deref().unwrap_or(path), pass.position).essential(),
     ];
-    if let Some(time) = inherited(&own, "proxy_read_timeout").last()
-        && let Some(millis) = time.word(1).and_then(super::time)
+    if let Some(time) = inherited(&target_levels, "proxy_read_timeout").last()
+        && let Some(millis) = time.word(1).and_then(super::parse_time)
         && (1..=60_000).contains(&millis)
     {
         let text = crate::time::format_millis(millis);
         table.push(Entry::new("timeout", text, time.position));
     } else {
-        // nginx's default.
+        // This is nginx's default.
         table.push(Entry::implied("timeout", "60s"));
     }
-    let copied = copied(context, levels);
-    if !copied.is_empty() {
-        table.push(Entry::implied("copy_header", copied).essential());
+    let copied_fields = copied_fields(context, levels);
+    if !copied_fields.is_empty() {
+        table.push(Entry::implied("copy_header", copied_fields).essential());
     }
-    if !set.is_empty() {
-        table.push(Entry::implied("set_header", set).essential());
+    if !set_fields.is_empty() {
+        table.push(Entry::implied("set_header", set_fields).essential());
     }
     Ok(Entry::new("forward_auth", table, line.position).essential())
 }
 
 /// Returns the fields that the location sets, except for those that Weir sends anyway or never sends.
-fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
-    const LEFT_OUT: [&str; 6] = [
+fn set_fields(target_levels: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
+    const SKIPPED: [&str; 6] = [
         "host",
         "content-length",
         "content-type",
@@ -108,14 +110,14 @@ fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
         ..clients
     };
     let mut items = Vec::new();
-    for line in inherited(own, "proxy_set_header") {
+    for line in inherited(target_levels, "proxy_set_header") {
         let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
             continue;
         };
-        if value.is_empty() || LEFT_OUT.contains(&name.to_ascii_lowercase().as_str()) {
+        if value.is_empty() || SKIPPED.contains(&name.to_ascii_lowercase().as_str()) {
             continue;
         }
-        let value = replace(value, clients);
+        let value = replace_variables(value, clients);
         let value = value.ok_or_else(|| {
             format!("its field {name} contains an unsupported variable or a name in braces")
         })?;
@@ -125,7 +127,7 @@ fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
 }
 
 /// Returns response fields by the variables to which `auth_request_set` assigns them.
-fn variables<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> {
+fn fields_by_variable<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> {
     let lines = inherited(levels, "auth_request_set").into_iter();
     let pairs = lines.filter_map(|line| {
         let field = line.word(2)?.strip_prefix("$upstream_http_")?;
@@ -134,14 +136,14 @@ fn variables<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> 
     pairs.collect()
 }
 
-/// Returns the response field that a `proxy_set_header` copies; `None` = it has another value.
+/// Returns the response field that a `proxy_set_header` copies; `None` = it does not copy a field.
 pub(super) fn copied_field(levels: &[&[Node]], line: &Node) -> Option<String> {
-    let (field, _) = variables(levels).remove(line.word(2)?)?;
+    let (field, _) = fields_by_variable(levels).remove(line.word(2)?)?;
     Some(field)
 }
 
 /// Returns the fields that `auth_request_set` and `proxy_set_header` together copy to the server's request.
-fn copied(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Item> {
+fn copied_fields(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Item> {
     let mut items = Vec::new();
     for line in inherited(levels, "proxy_set_header") {
         let (Some(name), Some(field)) = (line.word(1), copied_field(levels, line)) else {
@@ -153,9 +155,11 @@ fn copied(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Item> {
         };
         items.push(Item::new(text, Some(line.position)));
         context.used.insert(line.position);
-        let set = variables(levels).into_values();
-        let set = set.filter(|(known, _)| *known == field);
-        context.used.extend(set.map(|(_, line)| line.position));
+        let assignments = fields_by_variable(levels).into_values();
+        let assignments = assignments.filter(|(assigned_field, _)| *assigned_field == field);
+        context
+            .used
+            .extend(assignments.map(|(_, line)| line.position));
     }
     items
 }

@@ -2,14 +2,15 @@
 //! compare, directives are rewritten before they are converted.
 //!
 //! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }` the variable has one value for
-//! requests with `c` and another for the rest; an `if` that compares it becomes an `if` with the conditions of that
-//! value. A directive that cannot be resolved this way keeps its variable, and is reported like any other.
+//! requests with `c` and another for the other requests; an `if` that compares the variable becomes an `if` with the
+//! conditions of that value. A directive that cannot be resolved this way keeps its variable, and is reported like any
+//! unsupported directive.
 
 use std::collections::{HashMap, HashSet};
 
 use super::tree::Node;
 use super::value_map::{Case, Maps};
-use super::when::{ALWAYS, AND, negated, parts};
+use super::when::{ALWAYS, AND, negated, split_condition};
 use crate::note::Position;
 
 /// Maximum number of values of a variable: each becomes a route.
@@ -35,47 +36,49 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
         let mut needed: HashSet<&str> = names.iter().copied().collect();
         needed.retain(|name| mentions(node.inner(), name));
         loop {
-            let is_new = |name: &&&str| {
+            let is_newly_needed = |name: &&&str| {
                 let is_needed = |node: &&Node| needed.contains(line_name(node));
                 let mut lines = set_lines(node.inner()).into_iter().filter(is_needed);
                 !needed.contains(**name)
                     && lines
                         .any(|line| line.word(2).is_some_and(|it| variables(it).contains(*name)))
             };
-            let Some(name) = names.iter().find(is_new).copied() else {
+            let Some(name) = names.iter().find(is_newly_needed).copied() else {
                 break;
             };
             needed.insert(name);
         }
-        let known = sets
+        let resolved = sets
             .iter()
             .filter(|(name, _)| !needed.contains(name.as_str()));
-        used.extend(known.map(|(_, position)| *position));
+        used.extend(resolved.map(|(_, position)| *position));
     }
     used
 }
 
 /// Returns whether a directive changes the path, so that `$uri` does not have one value.
 fn changes_path(node: &Node) -> bool {
-    let changes = |line: &Node| line.keyword() == "rewrite" && line.word(3) != Some("permanent");
+    let is_path_change =
+        |line: &Node| line.keyword() == "rewrite" && line.word(3) != Some("permanent");
     node.inner()
         .iter()
-        .any(|line| changes(line) || changes_path(line))
+        .any(|line| is_path_change(line) || changes_path(line))
 }
 
 /// Returns all `set` lines of a block and of the blocks in it.
 fn set_lines(nodes: &[Node]) -> Vec<&Node> {
-    let own = nodes.iter().filter(|node| node.keyword() == "set");
-    own.chain(nodes.iter().flat_map(|node| set_lines(node.inner())))
+    let direct_lines = nodes.iter().filter(|node| node.keyword() == "set");
+    direct_lines
+        .chain(nodes.iter().flat_map(|node| set_lines(node.inner())))
         .collect()
 }
 
 /// Returns whether a directive other than `set` contains a variable.
 fn mentions(nodes: &[Node], name: &str) -> bool {
     nodes.iter().any(|node| {
-        let is_own = node.keyword() == "set";
+        let is_set = node.keyword() == "set";
         let words = node.words.get(1..).unwrap_or_default();
-        !is_own && words.iter().any(|word| variables(word).contains(&name))
+        !is_set && words.iter().any(|word| variables(word).contains(&name))
             || mentions(node.inner(), name)
     })
 }
@@ -84,8 +87,8 @@ fn mentions(nodes: &[Node], name: &str) -> bool {
 fn variables(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        rest = &rest[at + 1..];
+    while let Some(offset) = rest.find('$') {
+        rest = &rest[offset + 1..];
         let inner = rest.strip_prefix('{').unwrap_or(rest);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let end = inner.find(is_end).unwrap_or(inner.len());
@@ -98,32 +101,32 @@ fn variables(text: &str) -> Vec<&str> {
     names
 }
 
-/// Replaces a variable by its value.
-fn replaced(text: &str, name: &str, value: &str) -> String {
+/// Replaces a variable with its value.
+fn replace_variable(text: &str, name: &str, value: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let behind = &rest[at + 1..];
-        let braced = behind.strip_prefix('{');
-        let inner = braced.unwrap_or(behind);
+    while let Some(offset) = rest.find('$') {
+        out.push_str(&rest[..offset]);
+        let after_dollar = &rest[offset + 1..];
+        let braced = after_dollar.strip_prefix('{');
+        let inner = braced.unwrap_or(after_dollar);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let end = inner.find(is_end).unwrap_or(inner.len());
-        let after = match braced {
+        let tail = match braced {
             Some(_) => inner[end..].strip_prefix('}').unwrap_or(&inner[end..]),
             None => &inner[end..],
         };
         match &inner[..end] == name {
             true => out.push_str(value),
-            false => out.push_str(&rest[at..rest.len() - after.len()]),
+            false => out.push_str(&rest[offset..rest.len() - tail.len()]),
         }
-        rest = after;
+        rest = tail;
     }
     out.push_str(rest);
     out
 }
 
-/// Returns the value of a variable that has only one.
+/// Returns the value of a variable that has exactly one value.
 fn only_value(cases: &Option<Vec<Case>>) -> Option<&str> {
     match cases.as_deref() {
         Some([case]) => Some(&case.value),
@@ -131,15 +134,15 @@ fn only_value(cases: &Option<Vec<Case>>) -> Option<&str> {
     }
 }
 
-/// Rewrites the directives of a server block.
+/// Rewriter of the directives of a server block.
 struct Rewriter<'m> {
     maps: &'m Maps,
     changes_path: bool,
 }
 
 impl Rewriter<'_> {
-    /// Rewrites the directives of a block, with the values of variables at its beginning. Returns the values at its end
-    /// too, and adds the lines that set variables to `sets`.
+    /// Rewrites the directives of a block. `before` contains the values of variables at the beginning of the block.
+    /// Returns the directives and the values at the end of the block, and adds the lines that set variables to `sets`.
     fn expand(
         &self,
         nodes: &[Node],
@@ -151,15 +154,15 @@ impl Rewriter<'_> {
         for node in nodes {
             match node.keyword() {
                 "set" => {
-                    self.set(node, &mut values, sets);
+                    self.evaluate_set(node, &mut values, sets);
                     out.push(node.clone());
                 }
-                "if" => out.extend(self.condition(node, &mut values, sets)),
-                "return" | "rewrite" => out.extend(self.directive(node, &values)),
+                "if" => out.extend(self.rewrite_if(node, &mut values, sets)),
+                "return" | "rewrite" => out.extend(self.replace_variables(node, &values)),
                 _ => out.push(node.clone()),
             }
         }
-        // nginx evaluates all other directives after these.
+        // nginx evaluates `set`, `if`, `return` and `rewrite` before all other directives.
         let mut all = Vec::new();
         for node in out {
             match (node.keyword(), &node.block) {
@@ -171,14 +174,14 @@ impl Rewriter<'_> {
                         ..node
                     });
                 }
-                _ => all.extend(self.directive(&node, &values)),
+                _ => all.extend(self.replace_variables(&node, &values)),
             }
         }
         (all, values)
     }
 
     /// Evaluates `set $name value`.
-    fn set(&self, node: &Node, values: &mut Values, sets: &mut Vec<(String, Position)>) {
+    fn evaluate_set(&self, node: &Node, values: &mut Values, sets: &mut Vec<(String, Position)>) {
         let (Some(name), Some(value)) = (node.word(1), node.word(2)) else {
             return;
         };
@@ -199,25 +202,26 @@ impl Rewriter<'_> {
             if name.starts_with(|c: char| c.is_ascii_digit()) || is_path && self.changes_path {
                 return None;
             }
-            let of_variable = match values.get(name) {
+            let variable_cases = match values.get(name) {
                 Some(known) => known.clone()?,
                 None => match self.maps.cases(name) {
                     Some(cases) => cases,
-                    None if self.maps.has(name) => return None,
-                    // One of nginx's own.
+                    None if self.maps.defines(name) => return None,
+                    // The variable is predefined by nginx.
                     None => continue,
                 },
             };
-            let mut more = Vec::new();
+            let mut products = Vec::new();
             for case in &cases {
-                for own in &of_variable {
-                    more.push(Case {
-                        conditions: [case.conditions.clone(), own.conditions.clone()].concat(),
-                        value: replaced(&case.value, name, &own.value),
+                for variable_case in &variable_cases {
+                    products.push(Case {
+                        conditions: [case.conditions.clone(), variable_case.conditions.clone()]
+                            .concat(),
+                        value: replace_variable(&case.value, name, &variable_case.value),
                     });
                 }
             }
-            cases = more;
+            cases = products;
             if cases.len() > CASES_MAX {
                 return None;
             }
@@ -225,9 +229,9 @@ impl Rewriter<'_> {
         Some(cases)
     }
 
-    /// Rewrites an `if`. One that contains only `set` changes the values of variables; another becomes an `if` for each
-    /// value with which its condition holds.
-    fn condition(
+    /// Rewrites an `if`. An `if` that contains only `set` changes the values of variables; any other becomes an `if`
+    /// for each value with which its condition holds.
+    fn rewrite_if(
         &self,
         node: &Node,
         values: &mut Values,
@@ -236,7 +240,7 @@ impl Rewriter<'_> {
         let alternatives = self.alternatives(node, values);
         let is_set = |line: &Node| line.keyword() == "set";
         if node.inner().iter().all(is_set) && !node.inner().is_empty() {
-            return self.conditional_set(node, alternatives, values, sets);
+            return self.evaluate_conditional_set(node, alternatives, values, sets);
         }
         let (inner, _) = self.expand(node.inner(), values, sets);
         let Some(alternatives) = alternatives else {
@@ -245,16 +249,16 @@ impl Rewriter<'_> {
                 ..node.clone()
             }];
         };
-        let with = |conditions: Vec<String>| Node {
+        let with_conditions = |conditions: Vec<String>| Node {
             position: node.position,
-            words: vec!["if".to_owned(), text_of(&conditions)],
+            words: vec!["if".to_owned(), condition_text(&conditions)],
             block: Some(inner.clone()),
         };
-        alternatives.into_iter().map(with).collect()
+        alternatives.into_iter().map(with_conditions).collect()
     }
 
     /// Evaluates `if (c) { set $x v; }`.
-    fn conditional_set(
+    fn evaluate_conditional_set(
         &self,
         node: &Node,
         alternatives: Option<Vec<Vec<String>>>,
@@ -265,10 +269,10 @@ impl Rewriter<'_> {
             Some([conditions]) => Some(conditions.clone()),
             _ => None,
         };
-        let before = values.clone();
-        let mut inside = values.clone();
+        let values_before = values.clone();
+        let mut values_inside = values.clone();
         for line in node.inner() {
-            self.set(line, &mut inside, sets);
+            self.evaluate_set(line, &mut values_inside, sets);
             let Some(name) = line.word(1).map(|name| name.trim_start_matches('$')) else {
                 continue;
             };
@@ -278,8 +282,8 @@ impl Rewriter<'_> {
                     value: String::new(),
                 }])
             };
-            let former = before.get(name).cloned().unwrap_or_else(unset);
-            let merged = merge(condition.as_deref(), former, inside.get(name));
+            let previous = values_before.get(name).cloned().unwrap_or_else(unset);
+            let merged = merge_values(condition.as_deref(), previous, values_inside.get(name));
             values.insert(name.to_owned(), merged);
         }
         sets.push((first_name(node), node.position));
@@ -293,18 +297,18 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Returns the alternatives of an `if`, each a list of conditions that must all hold; `None` = it cannot be
+    /// Returns the alternatives of an `if`, each a list of conditions that must all hold; `None` = the `if` cannot be
     /// rewritten.
     fn alternatives(&self, node: &Node, values: &Values) -> Option<Vec<Vec<String>>> {
         let text = node.words.get(1..)?.join(" ");
         let text = text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned();
-        let (variable, sign, wanted) = parts(&text)?;
+        let (variable, operator, wanted) = split_condition(&text)?;
         let name = variable.strip_prefix('$')?;
         let wanted = match variables(wanted).is_empty() {
             true => wanted.to_owned(),
             false => return None,
         };
-        let holds: Box<dyn Fn(&str) -> bool> = match sign {
+        let holds: Box<dyn Fn(&str) -> bool> = match operator {
             None => Box::new(|value: &str| !value.is_empty() && value != "0"),
             Some("=") => Box::new(move |value: &str| value == wanted),
             Some("!=") => Box::new(move |value: &str| value != wanted),
@@ -312,7 +316,7 @@ impl Rewriter<'_> {
             Some(_) => return Some(vec![vec![text.clone()]]),
         };
         let Some(cases) = values.get(name) else {
-            return match self.maps.has(name) {
+            return match self.maps.defines(name) {
                 true => self.maps.alternatives(name, &holds),
                 false => Some(vec![vec![text.clone()]]),
             };
@@ -322,57 +326,61 @@ impl Rewriter<'_> {
         if cases.iter().any(|case| case.value.contains('$')) {
             return None;
         }
-        let held = cases.iter().filter(|case| holds(&case.value));
-        Some(held.map(|case| case.conditions.clone()).collect())
+        let matching = cases.iter().filter(|case| holds(&case.value));
+        Some(matching.map(|case| case.conditions.clone()).collect())
     }
 
     /// Returns whether the file defines the variable.
     fn is_defined(&self, name: &str, values: &Values) -> bool {
-        values.contains_key(name) || self.maps.has(name)
+        values.contains_key(name) || self.maps.defines(name)
     }
 
-    /// Replaces the variables of a directive by their values. A `proxy_pass` with several values becomes an `if` for
-    /// each.
-    fn directive(&self, node: &Node, values: &Values) -> Vec<Node> {
+    /// Replaces the variables of a directive with their values. A `proxy_pass` with several values becomes an `if` for
+    /// each value.
+    fn replace_variables(&self, node: &Node, values: &Values) -> Vec<Node> {
         if node.keyword() == "proxy_pass"
             && let Some(target) = node.word(1)
             && variables(target)
                 .iter()
                 .any(|name| self.is_defined(name, values))
         {
-            return self.target(node, target, values);
+            return self.rewrite_proxy_pass(node, target, values);
         }
         let mut node = node.clone();
         for word in node.words.iter_mut().skip(1) {
             let names: Vec<String> = variables(word).into_iter().map(str::to_owned).collect();
             for name in names {
                 if let Some(value) = values.get(&name).and_then(only_value) {
-                    *word = replaced(word, &name, value);
+                    *word = replace_variable(word, &name, value);
                 } else if !values.contains_key(&name) && self.maps.is_table(&name) {
-                    *word = replaced(word, &name, &Maps::token(&name));
+                    *word = replace_variable(word, &name, &Maps::reference(&name));
                 }
             }
         }
         if let Some(inner) = node.block.take() {
-            let inner = inner.iter().flat_map(|line| self.directive(line, values));
+            let inner = inner
+                .iter()
+                .flat_map(|line| self.replace_variables(line, values));
             node.block = Some(inner.collect());
         }
         vec![node]
     }
 
-    fn target(&self, node: &Node, target: &str, values: &Values) -> Vec<Node> {
+    /// Rewrites a `proxy_pass` whose target contains variables: an `if` for each value, and the last value without a
+    /// condition.
+    fn rewrite_proxy_pass(&self, node: &Node, target: &str, values: &Values) -> Vec<Node> {
         let Some(cases) = self.cases(target, values) else {
             return vec![node.clone()];
         };
         // With a variable, nginx sends the path of the URL as the whole path, instead of replacing the location's.
-        let path = |url: &str| {
+        let path_of = |url: &str| {
             let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-            rest.find('/').map(|at| rest[at..].to_owned())
+            rest.find('/').map(|offset| rest[offset..].to_owned())
         };
-        if cases.iter().any(|case| path(&case.value).is_some()) {
+        if cases.iter().any(|case| path_of(&case.value).is_some()) {
             return vec![node.clone()];
         }
-        let with = |value: &str| Node {
+        let with_target = |value: &str| Node {
             words: vec!["proxy_pass".to_owned(), value.to_owned()],
             ..node.clone()
         };
@@ -383,15 +391,16 @@ impl Rewriter<'_> {
             .iter()
             .map(|case| Node {
                 position: node.position,
-                words: vec!["if".to_owned(), text_of(&case.conditions)],
-                block: Some(vec![with(&case.value)]),
+                words: vec!["if".to_owned(), condition_text(&case.conditions)],
+                block: Some(vec![with_target(&case.value)]),
             })
             .collect();
-        nodes.push(with(&last.value));
+        nodes.push(with_target(&last.value));
         nodes
     }
 }
 
+/// Returns the name of the variable that a `set` line sets.
 fn line_name(line: &Node) -> &str {
     line.word(1).unwrap_or_default().trim_start_matches('$')
 }
@@ -403,41 +412,42 @@ fn first_name(node: &Node) -> String {
         .to_owned()
 }
 
-/// Returns the values of a variable after an `if` that sets it: `inside` if the condition holds, `former` otherwise.
-fn merge(
+/// Returns the values of a variable after an `if` that sets it: `inside` if the condition holds, `previous` otherwise.
+fn merge_values(
     condition: Option<&[String]>,
-    former: Option<Vec<Case>>,
+    previous: Option<Vec<Case>>,
     inside: Option<&Option<Vec<Case>>>,
 ) -> Option<Vec<Case>> {
     // The opposite of several conditions is not one list of conditions.
     let [condition] = condition? else {
         return None;
     };
-    let not = negated(condition)?;
-    let with = |cases: &[Case], condition: &str| -> Vec<Case> {
-        let of = |case: &Case| Case {
+    let negation = negated(condition)?;
+    let with_condition = |cases: &[Case], condition: &str| -> Vec<Case> {
+        let extend = |case: &Case| Case {
             conditions: [case.conditions.clone(), vec![condition.to_owned()]].concat(),
             value: case.value.clone(),
         };
-        cases.iter().map(of).collect()
+        cases.iter().map(extend).collect()
     };
     let inside = inside?.as_ref()?;
-    let mut cases = with(inside, condition);
-    cases.extend(with(&former?, &not));
+    let mut cases = with_condition(inside, condition);
+    cases.extend(with_condition(&previous?, &negation));
     cases.retain(|case| {
-        let opposite =
-            |one: &String| negated(one).is_some_and(|not| case.conditions.contains(&not));
+        let opposite = |other: &String| {
+            negated(other).is_some_and(|negation| case.conditions.contains(&negation))
+        };
         !case.conditions.iter().any(opposite)
     });
     for case in &mut cases {
         let mut seen = HashSet::new();
-        case.conditions.retain(|one| seen.insert(one.clone()));
+        case.conditions.retain(|other| seen.insert(other.clone()));
     }
     (cases.len() <= CASES_MAX).then_some(cases)
 }
 
 /// Returns conditions in the form that [`when`](super::when::when) parses.
-fn text_of(conditions: &[String]) -> String {
+fn condition_text(conditions: &[String]) -> String {
     match conditions {
         [] => format!("({ALWAYS})"),
         conditions => format!("({})", conditions.join(AND)),
@@ -451,9 +461,9 @@ mod tests {
     #[test]
     fn variables_are_found_and_replaced() {
         assert_eq!(variables("$a-${b}c$d"), ["a", "b", "d"]);
-        assert_eq!(replaced("$a-${a}b-$ab", "a", "x"), "x-xb-$ab");
+        assert_eq!(replace_variable("$a-${a}b-$ab", "a", "x"), "x-xb-$ab");
         assert_eq!(
-            replaced("http://$a$request_uri", "a", "u"),
+            replace_variable("http://$a$request_uri", "a", "u"),
             "http://u$request_uri"
         );
     }

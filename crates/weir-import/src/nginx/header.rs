@@ -1,16 +1,16 @@
 //! `proxy_set_header`, `add_header`, `proxy_hide_header` and `rewrite … break`: the header and path changes of a
 //! location.
 
-use super::target::{host_text, is_host};
+use super::target::{is_host_field, parse_host};
 use super::tree::{Node, inherited};
-use super::variable::{Clients, replace};
+use super::variable::{Clients, replace_variables};
 use super::{Context, auth};
 use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
-/// Returns the changes that the levels make, innermost first, for clients with `scheme`; `name` is the first server
-/// name.
+/// Returns the header and path changes of a location. `levels` are innermost first, `scheme` is that of the clients,
+/// and `name` is the first server name.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -33,17 +33,19 @@ pub(super) fn edits(
         if forward_auth.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }
-        let found = match (line.word(1), line.word(2)) {
+        let result = match (line.word(1), line.word(2)) {
             _ if sends_service_port(line) => {
                 context.used.insert(line.position);
                 continue;
             }
-            (Some(name), Some("$proxy_host")) if is_host(name) => Ok(None),
-            (Some(name), Some(value)) if is_host(name) => host_text(context, value).map(|_| None),
-            (Some(name), Some(value)) => request(name, value, clients),
+            (Some(name), Some("$proxy_host")) if is_host_field(name) => Ok(None),
+            (Some(name), Some(value)) if is_host_field(name) => {
+                parse_host(context, value).map(|_| None)
+            }
+            (Some(name), Some(value)) => request_field(name, value, clients),
             _ => Err("the field or its value is missing"),
         };
-        match found {
+        match result {
             Ok(None) => {
                 context.used.insert(line.position);
                 notes.remark(
@@ -61,7 +63,7 @@ pub(super) fn edits(
             Err(why) => line.reject(notes, why),
         }
     }
-    response(context, &mut edits, levels, clients, notes);
+    add_response_edits(context, &mut edits, levels, clients, notes);
     for line in inherited(levels, "proxy_redirect") {
         // Weir does not change the field.
         if line.word(1) == Some("off") {
@@ -71,35 +73,38 @@ pub(super) fn edits(
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
     edits.keys.extend(forward_auth);
-    let own = levels.first().copied().unwrap_or_default();
+    let innermost = levels.first().copied().unwrap_or_default();
     // The first rewrite that matches is applied, like the first route that matches.
-    for (line, (regex, path)) in own.iter().filter_map(|line| Some((line, new_path(line)?))) {
+    for (line, (regex, path)) in innermost
+        .iter()
+        .filter_map(|line| Some((line, new_path(line)?)))
+    {
         context.used.insert(line.position);
         edits.rewrites.push((regex, path, line.position));
     }
     edits
 }
 
-/// Removes lines that set X-Forwarded-For in addition to one that appends to it: nginx sends the field twice.
+/// Removes lines that set X-Forwarded-For in addition to a line that appends to it: nginx sends the field twice.
 fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node> {
     let is_field = |line: &Node| line.word(1).is_some_and(is_forwarded_for);
-    let appends = |line: &Node| {
+    let is_append = |line: &Node| {
         let value = line.word(2).unwrap_or_default();
         is_field(line) && value.contains("$proxy_add_x_forwarded_for")
     };
-    if !lines.iter().any(|line| appends(line)) {
+    if !lines.iter().any(|line| is_append(line)) {
         return lines;
     }
-    let (second, rest): (Vec<_>, Vec<_>) = lines
+    let (duplicates, others): (Vec<_>, Vec<_>) = lines
         .into_iter()
-        .partition(|line| is_field(line) && !appends(line));
-    for line in second {
+        .partition(|line| is_field(line) && !is_append(line));
+    for line in duplicates {
         line.reject(
             notes,
             "another line sets the field, and Weir sends it only once",
         );
     }
-    rest
+    others
 }
 
 /// Returns whether a line sends the port of the service to which the client connected.
@@ -108,22 +113,22 @@ fn sends_service_port(line: &Node) -> bool {
     line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")
 }
 
-/// Returns the keys of a route's `x_forwarded`, which replace those of its service. `forwarded` = the service appends
-/// to X-Forwarded-For.
-fn client_rules(forwarded: bool, lines: &[&Node]) -> Vec<Entry> {
+/// Returns the keys of a route's `x_forwarded`, which replace those of its service. `service_appends` = the service
+/// appends to X-Forwarded-For.
+fn client_rules(service_appends: bool, lines: &[&Node]) -> Vec<Entry> {
     let mut rules = Vec::new();
     let port = lines.iter().rev().find(|line| sends_service_port(line));
     let forwarded_for = lines
         .iter()
         .rev()
         .find(|line| line.word(1).is_some_and(is_forwarded_for));
-    let appends = forwarded_for.is_some_and(|line| {
+    let has_append = forwarded_for.is_some_and(|line| {
         let value = line.word(2).unwrap_or_default();
         value.contains("$proxy_add_x_forwarded_for")
     });
-    match (forwarded, forwarded_for) {
+    match (service_appends, forwarded_for) {
         (true, None) => rules.push(Entry::implied("for", "keep")),
-        (true, Some(_)) if port.is_some() && appends => {
+        (true, Some(_)) if port.is_some() && has_append => {
             rules.push(Entry::implied("for", "append"));
         }
         _ => {}
@@ -138,10 +143,10 @@ const fn is_forwarded_for(name: &str) -> bool {
 
 /// Returns whether one of these lines, or a line in their blocks, appends the client's address to X-Forwarded-For.
 pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
-    let appends = |value: &str| value.contains("$proxy_add_x_forwarded_for");
+    let is_append = |value: &str| value.contains("$proxy_add_x_forwarded_for");
     lines.iter().any(|line| match line.keyword() {
         "proxy_set_header" => {
-            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(appends)
+            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(is_append)
         }
         "location" | "if" | "limit_except" => appends_forwarded_for(line.inner()),
         _ => false,
@@ -161,7 +166,7 @@ pub(super) fn file_edits(
         redirect: false,
     };
     let mut edits = Edits::default();
-    response(context, &mut edits, levels, clients, notes);
+    add_response_edits(context, &mut edits, levels, clients, notes);
     edits
         .keys
         .extend(super::route::authentication(context, levels, notes));
@@ -193,7 +198,7 @@ pub(super) fn response_edits(
         match added_field(line, clients) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
-                // nginx would send two fields, and clients use one.
+                // nginx sends a second field, but clients use only one.
                 if name.eq_ignore_ascii_case("Content-Type") {
                     edits.response.set(name, &value, line.position);
                 } else {
@@ -215,7 +220,7 @@ pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits:
         .filter(|line| line.word(1) != Some("text/plain"));
     if let Some(line) = line
         && let Some(value) = line.word(1)
-        && !edits.response.sets(NAME)
+        && !edits.response.is_set(NAME)
     {
         context.used.insert(line.position);
         edits.response.set(NAME, value, line.position);
@@ -228,7 +233,7 @@ const fn is_added_to(status: u64) -> bool {
 }
 
 /// Adds the changes of `proxy_hide_header`, `add_header` and `expires`.
-fn response(
+fn add_response_edits(
     context: &mut Context<'_>,
     edits: &mut Edits,
     levels: &[&[Node]],
@@ -251,8 +256,8 @@ fn response(
         match added_field(line, clients) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
-                let always = line.word(3) == Some("always");
-                let statuses = (!always).then_some(ADDED_TO);
+                let is_always = line.word(3) == Some("always");
+                let statuses = (!is_always).then_some(ADDED_TO);
                 if hidden.contains(&name.to_ascii_lowercase()) {
                     edits
                         .response
@@ -269,12 +274,12 @@ fn response(
     for line in inherited(levels, "expires") {
         if let Some(value) = cache_control(line) {
             context.used.insert(line.position);
-            let from = line.position;
+            let position = line.position;
             edits
                 .response
-                .add_for("Cache-Control", &value, Some(ADDED_TO), from);
+                .add_for("Cache-Control", &value, Some(ADDED_TO), position);
             notes.remark(
-                from,
+                position,
                 "imported as `Cache-Control`; Weir does not send `Expires`, which is the same time as a date",
             );
         }
@@ -291,15 +296,15 @@ fn cache_control(line: &Node) -> Option<String> {
     }
 }
 
-/// Parses a time in milliseconds, which may be in years or months in `expires`.
+/// Parses a time of `expires`, which may be in years or months, to milliseconds.
 fn expiry_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 86_400_000;
     let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];
-    let found = units.into_iter().find_map(|(unit, millis)| {
+    let unit_ms = units.into_iter().find_map(|(unit, unit_ms)| {
         let number = text.strip_suffix(unit)?;
-        number.parse::<u64>().ok()?.checked_mul(millis)
+        number.parse::<u64>().ok()?.checked_mul(unit_ms)
     });
-    found.or_else(|| super::time(text))
+    unit_ms.or_else(|| super::parse_time(text))
 }
 
 /// Statuses of responses that `add_header` without `always` applies to.
@@ -313,37 +318,37 @@ pub(super) fn added_field<'n>(
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
         return Err("the field or its value is missing");
     };
-    let value = replace(value, clients)
+    let value = replace_variables(value, clients)
         .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok((name, value))
 }
 
 /// Returns the name and the value of a field that is sent to servers; `None` = Weir sends the same field itself.
-fn request<'n>(
+fn request_field<'n>(
     name: &'n str,
     value: &str,
     clients: Clients<'_>,
 ) -> Result<Option<(&'n str, String)>, &'static str> {
-    let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // `append` of the service's `x_forwarded`.
-    if is("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
+    let is_named = |other: &str| name.eq_ignore_ascii_case(other);
+    // Imported as `append` of the service's `x_forwarded`.
+    if is_named("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
         return Ok(None);
     }
     // Weir keeps connections open and passes upgrades.
-    if is("Upgrade") || is("Connection") {
+    if is_named("Upgrade") || is_named("Connection") {
         return Ok(None);
     }
-    let value = replace(value, clients)
+    let value = replace_variables(value, clients)
         .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok(Some((name, value)))
 }
 
-/// Converts `rewrite ^/api/(.*)$ /$1 break;` to an expression and a path of a route.
+/// Converts `rewrite ^/api/(.*)$ /$1 break;` to a regular expression and a path of a route.
 pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
     changed_path(line, &["break"])
 }
 
-/// Converts a `rewrite` with one of these flags to an expression and a path; the empty flag is no flag.
+/// Converts a `rewrite` with one of these flags to a regular expression and a path; an empty flag = no flag.
 pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, String)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let (regex, path, flag) = match words[..] {
@@ -355,14 +360,14 @@ pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, Strin
         return None;
     }
     let mut out = String::new();
-    let mut rest = path.chars();
-    while let Some(one) = rest.next() {
-        match one {
+    let mut chars = path.chars();
+    while let Some(c) = chars.next() {
+        match c {
             '$' => {
-                let digit = rest.next().filter(|digit| ('1'..='9').contains(digit))?;
+                let digit = chars.next().filter(|digit| ('1'..='9').contains(digit))?;
                 out.extend(['{', digit, '}']);
             }
-            one => out.push(one),
+            c => out.push(c),
         }
     }
     beginning_with_slash(regex, &out)
@@ -373,13 +378,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_fields_are_imported() {
+    fn request_fields_are_imported_with_weir_variables() {
         let clients = Clients {
             scheme: "https",
             name: "a",
             redirect: false,
         };
-        let imported = |name, value| request(name, value, clients);
+        let imported = |name, value| request_field(name, value, clients);
         let field = |name, value: &str| Ok(Some((name, value.to_owned())));
         assert_eq!(imported("X-A", "b"), field("X-A", "b"));
         assert_eq!(imported("X-A", ""), field("X-A", ""));

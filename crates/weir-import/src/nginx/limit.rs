@@ -9,13 +9,13 @@ use super::upstream::hash_key;
 use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
 
-/// Returns the last line with a keyword in the server block, or else in the enclosing block.
-fn find<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
+/// Returns the last line with a keyword in the server block, or otherwise in the enclosing block.
+fn find_line<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
     let mut levels = levels.into_iter();
     levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
 }
 
-/// Returns the keys of `limits`; `idle` is `keepalive` of an upstream.
+/// Returns the keys of `limits`; `idle` is the value of an upstream's `keepalive`.
 pub(super) fn limits(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
@@ -26,8 +26,8 @@ pub(super) fn limits(
     if let Some((count, position)) = idle {
         entries.push(Entry::new("idle_servers", count, position));
     }
-    if let Some(line) = find(levels, "client_max_body_size") {
-        match line.word(1).and_then(size) {
+    if let Some(line) = find_line(levels, "client_max_body_size") {
+        match line.word(1).and_then(parse_size) {
             Some(bytes) => {
                 context.used.insert(line.position);
                 entries.push(Entry::new("body", bytes, line.position));
@@ -35,16 +35,17 @@ pub(super) fn limits(
             None => line.reject(notes, "nginx requires a size"),
         }
     }
-    if let Some(line) = find(levels, "proxy_next_upstream_tries") {
+    if let Some(line) = find_line(levels, "proxy_next_upstream_tries") {
         entries.extend(retries(context, line, notes));
     }
-    let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
+    let lines = ["limit_req", "limit_conn"].map(|keyword| find_line(levels, keyword));
     push_client_limits(context, levels[1], lines, &mut entries, notes);
     entries
 }
 
-/// Returns the keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. They are not imported if
-/// several locations share the zone: nginx counts these together, while Weir counts for each route.
+/// Returns the keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. A line is not imported
+/// if several locations or routes share its zone: nginx counts their requests together, while Weir counts for each
+/// route.
 pub(super) fn route_limits(
     context: &mut Context<'_>,
     outer: &[Node],
@@ -74,7 +75,7 @@ fn push_client_limits(
 ) {
     let mut key = None;
     if let Some(line) = requests {
-        match rate(outer, line) {
+        match parse_rate(outer, line) {
             Ok((limit_key, zone, rate, burst)) => {
                 context.used.extend([line.position, zone]);
                 if !line.words.iter().any(|word| word == "nodelay") {
@@ -91,7 +92,7 @@ fn push_client_limits(
         }
     }
     if let Some(line) = connections {
-        match concurrency(outer, line) {
+        match parse_concurrency(outer, line) {
             Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
                 line.reject(notes, "`limits` has only one key to distinguish clients");
             }
@@ -108,10 +109,10 @@ fn push_client_limits(
     }
 }
 
-/// The number of lines that use each zone, by keyword and name of the zone.
+/// Number of lines that use each zone, by the keyword and the name of the zone.
 pub(super) type ZoneUses = HashMap<(String, Option<String>), usize>;
 
-/// Counts the uses of zones.
+/// Counts the lines that use each zone, including those in blocks.
 pub(super) fn count_zones(nodes: &[Node], uses: &mut ZoneUses) {
     for node in nodes {
         if matches!(node.keyword(), "limit_req" | "limit_conn") {
@@ -136,13 +137,13 @@ fn zone_of(line: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the zone with a name, and its key.
-fn zone<'n>(
+/// Returns the line of a zone, and its key in weir.toml.
+fn find_zone<'n>(
     outer: &'n [Node],
     keyword: &str,
     name: &str,
 ) -> Result<(&'n Node, String), &'static str> {
-    let named = |node: &&Node| {
+    let has_name = |node: &&Node| {
         let mut words = node.words.iter();
         node.keyword() == keyword
             && words.any(|word| {
@@ -151,7 +152,7 @@ fn zone<'n>(
                     == Some(name)
             })
     };
-    let zone = outer.iter().find(named).ok_or("no such zone")?;
+    let zone = outer.iter().find(has_name).ok_or("no such zone")?;
     let key = zone
         .word(1)
         .and_then(hash_key)
@@ -159,11 +160,11 @@ fn zone<'n>(
     Ok((zone, key))
 }
 
-/// Returns key, zone, rate and burst for `limit_req zone=one burst=20`.
-fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &'static str> {
+/// Returns the key, the zone, the rate and the burst for `limit_req zone=one burst=20`.
+fn parse_rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
     let name = option("zone=").ok_or("the zone is missing")?;
-    let (zone, key) = zone(outer, "limit_req_zone", name)?;
+    let (zone, key) = find_zone(outer, "limit_req_zone", name)?;
     let rate = zone
         .words
         .iter()
@@ -182,10 +183,10 @@ fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &
     Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))
 }
 
-/// Returns key, zone and number of concurrent requests for `limit_conn perip 10`.
-fn concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &'static str> {
+/// Returns the key, the zone and the number of concurrent requests for `limit_conn perip 10`.
+fn parse_concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &'static str> {
     let name = line.word(1).ok_or("the zone is missing")?;
-    let (zone, key) = zone(outer, "limit_conn_zone", name)?;
+    let (zone, key) = find_zone(outer, "limit_conn_zone", name)?;
     let max = line.word(2).and_then(|word| word.parse().ok());
     Ok((key, zone.position, max.ok_or("nginx requires a number")?))
 }
@@ -210,7 +211,7 @@ pub(super) fn retry_on(
     levels: [&[Node]; 2],
     notes: &mut Notes,
 ) -> Option<Entry> {
-    let line = find(levels, "proxy_next_upstream")?;
+    let line = find_line(levels, "proxy_next_upstream")?;
     Some(retry_conditions(context, line, notes))
 }
 
@@ -219,7 +220,7 @@ pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &m
     context.used.insert(line.position);
     let mut conditions: Vec<&str> = Vec::new();
     for word in line.words.iter().skip(1) {
-        let ours: &[&str] = match word.as_str() {
+        let values: &[&str] = match word.as_str() {
             "error" => &["connect", "empty"],
             "timeout" => &["timeout"],
             "invalid_header" => &["malformed"],
@@ -236,14 +237,14 @@ pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &m
                 }
             },
         };
-        conditions.extend(ours);
+        conditions.extend(values);
     }
     let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
     Entry::new("retry_on", conditions, line.position)
 }
 
-/// Parses `10m` to bytes.
-pub(super) fn size(text: &str) -> Option<u64> {
+/// Parses `10m` to bytes; `None` = invalid, or the number is 2^32 or more.
+pub(super) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']) {
         Some(number) => (number, text.chars().last()?.to_ascii_lowercase()),
         None => (text, ' '),
@@ -263,9 +264,9 @@ mod tests {
 
     #[test]
     fn sizes_with_units_are_parsed() {
-        assert_eq!(size("10m"), Some(10 << 20));
-        assert_eq!(size("1K"), Some(1024));
-        assert_eq!(size("0"), Some(0));
-        assert_eq!(size("much"), None);
+        assert_eq!(parse_size("10m"), Some(10 << 20));
+        assert_eq!(parse_size("1K"), Some(1024));
+        assert_eq!(parse_size("0"), Some(0));
+        assert_eq!(parse_size("much"), None);
     }
 }

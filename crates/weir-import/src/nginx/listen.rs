@@ -1,4 +1,4 @@
-//! `listen`, and which server blocks share which addresses.
+//! `listen`, and the server blocks that share an address.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Listen {
     pub(super) position: Position,
     pub(super) address: String,
     pub(super) tls: bool,
-    pub(super) default: bool,
+    pub(super) is_default: bool,
     pub(super) proxy_protocol: bool,
     pub(super) udp: bool,
 }
@@ -32,18 +32,19 @@ pub(super) struct ListenGroup {
     pub(super) listen: Vec<Listen>,
     /// Indices of server blocks, in file order.
     pub(super) servers: Vec<usize>,
-    /// The default server.
+    /// Index of the default server block.
     pub(super) default: usize,
 }
 
-/// Returns the addresses of a server block; with `plain_default`, nginx's default is port 80.
-pub(super) fn listens(
+/// Returns the `listen` addresses of a server block. With `use_default`, a block without `listen` gets nginx's default
+/// port, 80.
+pub(super) fn read_listens(
     node: &Node,
     environment: &dyn Environment,
-    plain_default: bool,
+    use_default: bool,
     notes: &mut Notes,
 ) -> Vec<Listen> {
-    let mut found = Vec::new();
+    let mut addresses = Vec::new();
     let mut has_lines = false;
     for line in node
         .inner()
@@ -51,26 +52,30 @@ pub(super) fn listens(
         .filter(|line| line.keyword() == "listen")
     {
         has_lines = true;
-        match listen(line, environment, notes) {
-            Ok(listen) => found.push(listen),
+        match parse_listen(line, environment, notes) {
+            Ok(listen) => addresses.push(listen),
             Err(why) => line.reject(notes, &why),
         }
     }
-    if !has_lines && plain_default {
+    if !has_lines && use_default {
         notes.remark(node.position, "no listen: port 80, nginx's default");
-        found.push(Listen {
+        addresses.push(Listen {
             position: node.position,
             address: "0.0.0.0:80".to_owned(),
             tls: false,
-            default: false,
+            is_default: false,
             proxy_protocol: false,
             udp: false,
         });
     }
-    found
+    addresses
 }
 
-fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Result<Listen, String> {
+fn parse_listen(
+    line: &Node,
+    environment: &dyn Environment,
+    notes: &mut Notes,
+) -> Result<Listen, String> {
     let text = line.word(1).ok_or("the address is missing")?;
     if text.starts_with("unix:") {
         return Err("Weir cannot listen on a Unix socket".to_owned());
@@ -86,20 +91,20 @@ fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Resu
             Some(rest) => format!("0.0.0.0{rest}"),
             None => text.to_owned(),
         };
-        address(&text, environment)?
+        parse_address(&text, environment)?
     };
     let mut listen = Listen {
         position: line.position,
         address,
         tls: false,
-        default: false,
+        is_default: false,
         proxy_protocol: false,
         udp: false,
     };
     for word in line.words.iter().skip(2) {
         match word.as_str() {
             "ssl" => listen.tls = true,
-            "default_server" | "default" => listen.default = true,
+            "default_server" | "default" => listen.is_default = true,
             "proxy_protocol" => listen.proxy_protocol = true,
             "udp" => listen.udp = true,
             "http2" => notes.remark(
@@ -136,28 +141,28 @@ fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Resu
     Ok(listen)
 }
 
-fn address(text: &str, environment: &dyn Environment) -> Result<String, String> {
+fn parse_address(text: &str, environment: &dyn Environment) -> Result<String, String> {
     if let Ok(address) = text.parse::<std::net::SocketAddr>() {
         return Ok(endpoint(address.ip(), address.port()));
     }
-    super::target::resolved(environment, text, 80)
+    super::target::resolve_address(environment, text, 80)
 }
 
-/// Groups addresses by their server blocks, in order of first appearance.
-pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<ListenGroup> {
+/// Groups the addresses that have the same server blocks, default server and protocols, in order of first appearance.
+pub(super) fn group_by_servers(server_listens: &[Vec<Listen>]) -> Vec<ListenGroup> {
     let mut addresses: Vec<ListenGroup> = Vec::new();
     let mut by_address: HashMap<&str, usize> = HashMap::new();
-    for (server, listens) in all.iter().enumerate() {
+    for (server, listens) in server_listens.iter().enumerate() {
         for listen in listens {
-            let at = by_address.entry(&listen.address);
-            let existing = addresses.get_mut(*at.or_insert(usize::MAX));
+            let index = by_address.entry(&listen.address);
+            let existing = addresses.get_mut(*index.or_insert(usize::MAX));
             match existing {
                 Some(existing) => {
                     // The indices are in ascending order.
                     if existing.servers.last() != Some(&server) {
                         existing.servers.push(server);
                     }
-                    if listen.default {
+                    if listen.is_default {
                         existing.default = server;
                     }
                     // `ssl` on one `listen` applies to all with this address.

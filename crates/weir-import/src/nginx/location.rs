@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use super::action::action;
 use super::header::{content_type, edits, file_edits, response_edits};
-use super::path::{absolute, candidates, endings, escaped, prefix};
+use super::path::{
+    absolute_path, parse_extensions, percent_encode, prefix_pattern, try_candidates,
+};
 use super::rewrite::{location_rewrites, server_rewrites};
-use super::tree::{Node, exclusive_prefixes, inherited, lines_of};
-use super::when::{When, access_rules, when};
+use super::tree::{Node, exclusive_prefixes, inheritable_lines, inherited};
+use super::when::{IfCondition, access_rules, parse_if};
 use super::{Context, group, mirror, page, reason};
 use crate::document::Entry;
 use crate::edit::Edits;
@@ -19,7 +21,7 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(super) struct BlockRoute {
     pub(super) position: Position,
-    /// `None` = every path.
+    /// `None` = every path, unless `regex` is set.
     pub(super) path: Option<String>,
     /// A regular expression, instead of a path.
     pub(super) regex: Option<String>,
@@ -41,29 +43,29 @@ pub(super) struct BlockRoutes {
     pub(super) path_use: PathUse,
     /// The first name of the server block.
     pub(super) name: String,
-    /// The server block itself rewrites paths.
+    /// Whether the server block itself rewrites paths.
     pub(super) rewrites: bool,
-    /// Prefixes of its `^~` locations.
+    /// Prefixes of the server block's `^~` locations.
     exclusive_prefixes: Vec<String>,
-    /// Whether it has locations with expressions.
+    /// Whether the server block has locations with regular expressions.
     has_expressions: bool,
-    /// Its lines other than locations, which the locations inherit.
+    /// Lines of the server block other than locations, which the locations inherit.
     lines: Rc<[Node]>,
 }
 
 /// How a service uses paths: which path `proxy_pass` sends to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
-    /// A location matches certain paths.
+    /// Whether a location matches only some paths.
     pub(super) compared: bool,
-    /// A `proxy_pass` has no path: servers get the path as received.
+    /// Whether a `proxy_pass` has no path, so that servers get the path as received.
     pub(super) received: bool,
-    /// A `proxy_pass` has the location's path: servers get the normalized path.
+    /// The line of a `proxy_pass` with the location's path, with which servers get the normalized path.
     pub(super) normalized: Option<Position>,
 }
 
 impl BlockRoute {
-    /// Returns whether it matches every path.
+    /// Returns whether the route matches every request.
     pub(super) fn is_catch_all(&self) -> bool {
         self.path.is_none()
             && self.regex.is_none()
@@ -107,24 +109,32 @@ pub(super) fn block_routes(
         name: first_name(server),
         exclusive_prefixes: exclusive_prefixes(server),
         has_expressions: server.inner().iter().any(is_expression),
-        lines: lines_of(server),
+        lines: inheritable_lines(server),
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
     context.server_name.clone_from(&routes.name);
-    context.mirror_locations = mirror::targets(server, outer, "mirror");
-    context.auth_locations = mirror::targets(server, outer, "auth_request");
-    let every = BlockRoute {
+    context.mirror_locations = mirror::target_locations(server, outer, "mirror");
+    context.auth_locations = mirror::target_locations(server, outer, "auth_request");
+    let template = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
     };
-    if if_blocks(context, server, scheme, &every, &levels, &mut routes, notes) {
+    if add_if_blocks(
+        context,
+        server,
+        scheme,
+        &template,
+        &levels,
+        &mut routes,
+        notes,
+    ) {
         skip_all(context, &locations);
         return routes;
     }
     server_rewrites(context, server, scheme, &mut routes, notes);
-    let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
-    if let Some((action, position)) = own {
+    let server_action = action(context, server, scheme, "/", &levels, &mut routes, notes);
+    if let Some((action, position)) = server_action {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
         routes.all.push(BlockRoute {
             edits,
@@ -134,14 +144,14 @@ pub(super) fn block_routes(
         return routes;
     }
     for node in locations {
-        location(context, node, server, scheme, outer, &mut routes, notes);
+        add_location(context, node, server, scheme, outer, &mut routes, notes);
     }
-    files_of_server(context, server, scheme, &levels, &mut routes, notes);
+    add_server_files(context, server, scheme, &levels, &mut routes, notes);
     for node in named {
         if !context.used.contains(&node.position) {
             node.reject(
                 notes,
-                "no `try_files` or `error_page` that Weir supports names it",
+                "no `try_files` or `error_page` that Weir supports refers to this location",
             );
         }
     }
@@ -152,7 +162,7 @@ pub(super) fn block_routes(
 }
 
 /// Adds a route for paths without a location: files below `root`.
-fn files_of_server(
+fn add_server_files(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
@@ -167,7 +177,7 @@ fn files_of_server(
     if !levels.iter().any(has_root) {
         return;
     }
-    let Some((action, position)) = content(context, server, "/", levels, None) else {
+    let Some((action, position)) = file_action(context, server, "/", levels, None) else {
         return;
     };
     let cases = access_rules(context, levels, notes);
@@ -218,7 +228,7 @@ fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
 
 /// Converts the `if` blocks of a server block or a location, which nginx evaluates before its other directives.
 /// `template` has the other conditions of the routes. Returns whether one of the blocks matches every request.
-fn if_blocks(
+fn add_if_blocks(
     context: &mut Context<'_>,
     node: &Node,
     scheme: &str,
@@ -228,7 +238,7 @@ fn if_blocks(
     notes: &mut Notes,
 ) -> bool {
     for block in node.inner().iter().filter(|node| node.keyword() == "if") {
-        let condition = match when(block, scheme) {
+        let condition = match parse_if(block, scheme) {
             Some(condition) => condition,
             None if rejects(block) => {
                 // A lost access rule must not admit clients.
@@ -237,14 +247,14 @@ fn if_blocks(
                     "a route can only compare parts of the request; Weir rejects every request instead",
                 );
                 context.rejecting_ifs.push(block.position);
-                When::Always
+                IfCondition::Always
             }
             None => {
                 block.reject(notes, reason("if"));
                 continue;
             }
         };
-        if condition == When::Never {
+        if condition == IfCondition::Never {
             context
                 .unneeded
                 .push((block.clone(), "it applies to no client"));
@@ -265,19 +275,19 @@ fn if_blocks(
         note_unused_lines(context, block, notes);
         // The following directives handle a path that the rewrite does not change.
         let is_last = !matches!(action, Action::Restart { .. });
-        let always = condition == When::Always && is_last;
-        let when = match condition {
-            When::Matches(condition) => condition,
+        let is_final = condition == IfCondition::Always && is_last;
+        let extra_condition = match condition {
+            IfCondition::Matches(condition) => condition,
             _ => Condition::default(),
         };
         routes.all.push(BlockRoute {
             position,
-            when,
+            when: extra_condition,
             action,
             edits,
             ..template.clone()
         });
-        if always {
+        if is_final {
             return true;
         }
     }
@@ -294,7 +304,7 @@ fn rejects(block: &Node) -> bool {
 }
 
 #[expect(clippy::too_many_lines, reason = "the parts of one block in order")]
-fn location(
+fn add_location(
     context: &mut Context<'_>,
     node: &Node,
     server: &Node,
@@ -303,32 +313,32 @@ fn location(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
-    let (kind, text) = match (node.word(1), node.word(2)) {
-        (Some(kind @ ("=" | "~" | "~*" | "^~")), Some(text)) => (kind, text),
-        (Some(text), None) => ("", text),
+    let (kind, path) = match (node.word(1), node.word(2)) {
+        (Some(kind @ ("=" | "~" | "~*" | "^~")), Some(path)) => (kind, path),
+        (Some(path), None) => ("", path),
         _ => return node.reject(notes, "the path is missing"),
     };
     let with_groups;
     let node = match kind {
-        "~" | "~*" if kind == "~*" || endings(text).is_none() => {
-            with_groups = group::with_groups(node, text);
+        "~" | "~*" if kind == "~*" || parse_extensions(path).is_none() => {
+            with_groups = group::with_groups(node, path);
             &with_groups
         }
         _ => node,
     };
-    let Some((paths, rank)) = paths_of(node, routes, kind, text, notes) else {
+    let Some((paths, rank)) = location_paths(node, routes, kind, path, notes) else {
         return;
     };
     let longest = if rank == 2 {
         routes.all.len()
     } else {
-        usize::MAX - text.len()
+        usize::MAX - path.len()
     };
     let lines = Rc::clone(&routes.lines);
     let levels: [&[Node]; 3] = [node.inner(), &lines, outer];
-    let regex_of = |path: &Option<String>| match kind {
-        "~" if path.is_none() => Some(text.to_owned()),
-        "~*" => Some(format!("(?i){text}")),
+    let regex_of = |prefix: &Option<String>| match kind {
+        "~" if prefix.is_none() => Some(path.to_owned()),
+        "~*" => Some(format!("(?i){path}")),
         _ => None,
     };
     let templates = paths.iter().map(|path| BlockRoute {
@@ -339,33 +349,33 @@ fn location(
     });
     let templates: Vec<BlockRoute> = templates.collect();
     for template in &templates {
-        if if_blocks(context, node, scheme, template, &levels, routes, notes) {
-            let rest = node.inner().iter().filter(|line| line.keyword() != "if");
-            let rest = rest.map(|line| {
+        if add_if_blocks(context, node, scheme, template, &levels, routes, notes) {
+            let other_lines = node.inner().iter().filter(|line| line.keyword() != "if");
+            let other_lines = other_lines.map(|line| {
                 (
                     line.clone(),
                     "its `if` applies to every request and responds first",
                 )
             });
-            context.unneeded.extend(rest);
+            context.unneeded.extend(other_lines);
             context.used.insert(node.position);
             return;
         }
     }
     location_rewrites(context, node, scheme, &templates, routes, notes);
-    let found = action(context, node, scheme, text, &levels, routes, notes);
-    let fallback = match found {
+    let target = action(context, node, scheme, path, &levels, routes, notes);
+    let fallback = match target {
         Some(_) => None,
         None => named_pool(context, node, server, scheme, &levels, routes, notes),
     };
-    let found = found.or_else(|| content(context, node, text, &levels, fallback.as_ref()));
-    let (action, position, cases) = with_access_rules(context, node, found, &levels, notes);
+    let target = target.or_else(|| file_action(context, node, path, &levels, fallback.as_ref()));
+    let (action, position, cases) = with_access_rules(context, node, target, &levels, notes);
     if matches!(action, Action::Files(..)) {
         page::note_fields(server, node, &levels, notes);
     }
     context.used.insert(node.position);
-    let names = context.routes_per_location;
-    context.routes_per_location = names * paths.len();
+    let routes_before = context.routes_per_location;
+    context.routes_per_location = routes_before * paths.len();
     let clients = (scheme, routes.name.as_str());
     let mut edits = match &fallback {
         Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
@@ -374,10 +384,10 @@ fn location(
     if matches!(action, Action::Files(..)) && fallback.is_none() {
         page::add_missing_file_fields((server, node), &levels, clients, &mut edits, notes);
     }
-    context.routes_per_location = names;
-    let rejected = rejections(context, node);
+    context.routes_per_location = routes_before;
+    let rejections = rejections(context, node);
     note_unused_lines(context, node, notes);
-    for (when, action) in rejected {
+    for (when, action) in rejections {
         for path in &paths {
             routes.all.push(BlockRoute {
                 path: path.clone(),
@@ -410,8 +420,9 @@ fn location(
     }
 }
 
-/// Returns the paths and the rank of a location, the lowest of which is first; `None` = it has no route, with a note.
-fn paths_of(
+/// Returns the paths and the rank of a location; routes with lower ranks come first. Adds a note and returns `None` if
+/// the location cannot become a route.
+fn location_paths(
     node: &Node,
     routes: &BlockRoutes,
     kind: &str,
@@ -419,8 +430,8 @@ fn paths_of(
     notes: &mut Notes,
 ) -> Option<(Vec<Option<String>>, u8)> {
     let (paths, rank) = match kind {
-        "=" => (vec![Some(escaped(text))], 0),
-        "^~" => (vec![prefix(text)], 1),
+        "=" => (vec![Some(percent_encode(text))], 0),
+        "^~" => (vec![prefix_pattern(text)], 1),
         "" if is_below_prefix(routes, text) => {
             if routes.has_expressions {
                 notes.add(
@@ -429,14 +440,14 @@ fn paths_of(
                      enclosing `^~` prefix",
                 );
             }
-            (vec![prefix(text)], 1)
+            (vec![prefix_pattern(text)], 1)
         }
-        "~" => match endings(text) {
+        "~" => match parse_extensions(text) {
             Some(paths) => (paths.into_iter().map(Some).collect(), 2),
             None => (vec![None], 2),
         },
         "~*" => (vec![None], 2),
-        _ => (vec![prefix(text)], 3),
+        _ => (vec![prefix_pattern(text)], 3),
     };
     let has_star = |path: &String| path.trim_end_matches('*').contains('*');
     if rank != 2 && paths.iter().flatten().any(has_star) {
@@ -450,12 +461,12 @@ fn paths_of(
 struct NamedPool<'n> {
     node: &'n Node,
     pool: String,
-    /// The line that names it.
-    from: Position,
+    /// The line that refers to the location.
+    position: Position,
 }
 
-/// Returns the location that `try_files … @name` or `error_page 404 = @name` names, for a location without another
-/// target.
+/// Returns the location to which `try_files … @name` or `error_page 404 = @name` refers, for a location without
+/// another target.
 fn named_pool<'n>(
     context: &mut Context<'_>,
     node: &Node,
@@ -483,21 +494,21 @@ fn named_pool<'n>(
     let name = line.words.last().filter(|name| name.starts_with('@'))?;
     let mut inner = server.inner().iter();
     let named = inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?;
-    let own = [named.inner()]
+    let named_levels = [named.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied());
-    let own: Vec<&[Node]> = own.collect();
+    let named_levels: Vec<&[Node]> = named_levels.collect();
     // Conditions and other actions of the location would require separate routes.
     let is_simple =
         |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
     if !named.inner().iter().all(is_simple) {
         return None;
     }
-    match action(context, named, scheme, "/", &own, routes, notes)? {
+    match action(context, named, scheme, "/", &named_levels, routes, notes)? {
         (Action::Pool(pool), _) => Some(NamedPool {
             node: named,
             pool,
-            from: line.position,
+            position: line.position,
         }),
         _ => None,
     }
@@ -513,7 +524,7 @@ fn edits_with_named(
     notes: &mut Notes,
 ) -> Edits {
     context.used.insert(named.position);
-    let own: Vec<&[Node]> = [named.inner()]
+    let named_levels: Vec<&[Node]> = [named.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied())
         .collect();
@@ -521,23 +532,23 @@ fn edits_with_named(
         let lines = inherited(levels, "add_header").into_iter();
         lines.map(|line| line.words.clone()).collect()
     };
-    if fields(levels) != fields(&own) {
+    if fields(levels) != fields(&named_levels) {
         let lines = inherited(levels, "add_header");
-        for line in lines.iter().chain(&inherited(&own, "add_header")) {
+        for line in lines.iter().chain(&inherited(&named_levels, "add_header")) {
             notes.add(
                 line.position,
                 "responses with files and from the pool of a route have the same fields: those of the named location",
             );
         }
     }
-    let edits = edits(context, &own, clients, notes);
+    let edits = edits(context, &named_levels, clients, notes);
     note_unused_lines(context, named, notes);
     edits
 }
 
-/// Returns the files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path.
-/// `fallback` receives requests for missing files.
-fn content(
+/// Returns the action that serves the files of a location: its own `alias`, or a `root` of any level. `text` is the
+/// location's path. `fallback` receives requests for missing files.
+fn file_action(
     context: &mut Context<'_>,
     node: &Node,
     text: &str,
@@ -559,10 +570,10 @@ fn content(
     let Some(root) = alias.or_else(|| find("root")) else {
         // The directory that nginx uses without `root` contains only its own pages.
         let named = fallback?;
-        context.used.insert(named.from);
-        return Some((Action::Pool(named.pool.clone()), named.from));
+        context.used.insert(named.position);
+        return Some((Action::Pool(named.pool.clone()), named.position));
     };
-    let path = absolute(root.word(1)?.trim_end_matches('/'));
+    let path = absolute_path(root.word(1)?.trim_end_matches('/'));
     if path.contains('$') {
         return None;
     }
@@ -576,13 +587,13 @@ fn content(
         keys.push(Entry::new("index", names, index.position));
     }
     if let Some(tries) = find("try_files")
-        && let Some(candidates) = candidates(&tries.words[1..], fallback.is_some())
+        && let Some(candidates) = try_candidates(&tries.words[1..], fallback.is_some())
     {
         keys.push(Entry::new("try", candidates, tries.position).essential());
     }
     if let Some(named) = fallback {
-        context.used.insert(named.from);
-        keys.push(Entry::new("pool", named.pool.as_str(), named.from).essential());
+        context.used.insert(named.position);
+        keys.push(Entry::new("pool", named.pool.as_str(), named.position).essential());
     }
     context.used.insert(root.position);
     Some((Action::Files(keys, node.position), root.position))
@@ -604,17 +615,17 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
         status,
         body: String::new(),
     };
-    let mut found = Vec::new();
+    let mut rejections = Vec::new();
     for line in node.inner() {
         match line.keyword() {
             "internal" => {
                 context.used.insert(line.position);
-                found.push((Condition::default(), respond(404)));
+                rejections.push((Condition::default(), respond(404)));
             }
-            // It was imported as `forward_auth` of the location's route.
+            // Already imported as `forward_auth` of the location's route.
             "auth_request" if context.used.contains(&line.position) => {}
             "auth_request" | "auth_jwt" if line.word(1) != Some("off") => {
-                found.push((Condition::default(), respond(403)));
+                rejections.push((Condition::default(), respond(403)));
             }
             "limit_except" => {
                 let mut methods = line.words[1..].to_vec();
@@ -624,7 +635,7 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
                 let all = [vec!["deny".to_owned(), "all".to_owned()]];
                 let words = line.inner().iter().map(|line| line.words.clone());
                 if words.eq(all) {
-                    context.used.extend(line.lines());
+                    context.used.extend(line.block_positions());
                     context.used.insert(line.position);
                 }
                 let not = std::collections::BTreeMap::from([("method", methods)]);
@@ -632,12 +643,12 @@ fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)
                     not,
                     ..Condition::default()
                 };
-                found.push((condition, respond(403)));
+                rejections.push((condition, respond(403)));
             }
             _ => {}
         }
     }
-    found
+    rejections
 }
 
 /// Client networks, and whether they are allowed.
@@ -648,12 +659,12 @@ type AccessCases = Vec<(Vec<String>, bool)>;
 fn with_access_rules(
     context: &mut Context<'_>,
     node: &Node,
-    found: Option<(Action, Position)>,
+    target: Option<(Action, Position)>,
     levels: &[&[Node]],
     notes: &mut Notes,
 ) -> (Action, Position, AccessCases) {
-    let every = || vec![(Vec::new(), true)];
-    if let Some((action, position)) = found {
+    let all_clients = || vec![(Vec::new(), true)];
+    if let Some((action, position)) = target {
         // nginx handles `return` before access rules.
         let cases = match action {
             Action::Pool(_)
@@ -672,7 +683,7 @@ fn with_access_rules(
                         notes.remark(line.position, "not imported: nginx handles `return` first");
                     }
                 }
-                every()
+                all_clients()
             }
         };
         return (action, position, cases);
@@ -682,7 +693,7 @@ fn with_access_rules(
     let is_guarded = node
         .inner()
         .iter()
-        .any(|line| guard::nginx_rejects(&line.words));
+        .any(|line| guard::rejects_before_content(&line.words));
     let status = match (is_guarded, passes) {
         (true, _) => 403,
         (false, true) => 503,
@@ -703,10 +714,10 @@ fn with_access_rules(
         status,
         body: String::new(),
     };
-    (response, node.position, every())
+    (response, node.position, all_clients())
 }
 
-/// Returns the header and path changes for an action; for responses that Weir generates, only those of the response.
+/// Returns the header and path changes for an action; for responses that Weir generates, only the response changes.
 fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
@@ -737,12 +748,12 @@ fn edits_of(
 fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
-        let read = context.used.contains(&inner.position) || notes.has_note(inner.position);
+        let is_handled = context.used.contains(&inner.position) || notes.has_note(inner.position);
         let is_default = matches!(inner.keyword(), "proxy_intercept_errors" | "autoindex")
             && inner.word(1) == Some("off");
-        if !read && is_default {
+        if !is_handled && is_default {
             notes.remark(inner.position, "not imported: Weir never does this");
-        } else if !is_action && !read {
+        } else if !is_action && !is_handled {
             inner.reject(notes, reason(inner.keyword()));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use weir_model::Mirror;
 
-use super::target::{host, pool, server_tls, url};
+use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
 use super::{Context, limit};
 use crate::document::{Entry, Item};
@@ -23,30 +23,30 @@ pub(super) fn mirror(
     levels: &[&[Node]],
     notes: &mut Notes,
 ) -> Option<Entry> {
-    let mut all = Vec::new();
-    let mut from = None;
+    let mut mirrors = Vec::new();
+    let mut position = None;
     for line in inherited(levels, "mirror") {
         if line.word(1) == Some("off") {
             context.used.insert(line.position);
             continue;
         }
-        if all.len() == Mirror::MAX {
+        if mirrors.len() == Mirror::MAX {
             line.reject(notes, "a route has at most 8 mirrors");
             continue;
         }
         match mirror_keys(context, line, levels, notes) {
             Ok(table) => {
                 context.used.insert(line.position);
-                from.get_or_insert(line.position);
-                all.push(Item::new(table, Some(line.position)));
+                position.get_or_insert(line.position);
+                mirrors.push(Item::new(table, Some(line.position)));
             }
             Err(why) => line.reject(notes, &why),
         }
     }
-    let mut entry = Entry::new("mirror", all.len() == 1, from?);
-    entry.item = match all.len() {
-        1 => all.pop()?,
-        _ => Item::new(all, from),
+    let mut entry = Entry::new("mirror", mirrors.len() == 1, position?);
+    entry.item = match mirrors.len() {
+        1 => mirrors.pop()?,
+        _ => Item::new(mirrors, position),
     };
     Some(entry)
 }
@@ -63,14 +63,15 @@ fn mirror_keys(
 ) -> Result<Vec<Entry>, String> {
     let path = line.word(1).ok_or("the path is missing")?;
     let [.., server, outer] = levels else {
-        return Err("it is outside of a server block".to_owned());
+        return Err("the directive is outside of a server block".to_owned());
     };
     let mut targets = context.mirror_locations.iter();
     let target = targets.find(|node| path_of(node) == Some(path)).cloned();
-    let target = target.ok_or("no location has its path")?;
-    let own: Vec<&[Node]> = vec![target.inner(), server, outer];
-    let has_other = |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
-    if target.inner().iter().any(|line| has_other(&line)) {
+    let target = target.ok_or("no location has this path")?;
+    let target_levels: Vec<&[Node]> = vec![target.inner(), server, outer];
+    let is_other_action =
+        |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
+    if target.inner().iter().any(|line| is_other_action(&line)) {
         return Err("its location does more than send the copy to a server".to_owned());
     }
     let mut lines = target.inner().iter();
@@ -78,9 +79,9 @@ fn mirror_keys(
         .find(|line| line.keyword() == "proxy_pass")
         .ok_or("its location has no `proxy_pass`")?;
     let text = pass.word(1).unwrap_or_default();
-    let to = url(text)?;
-    // Without `$request_uri`, nginx sends the path of the mirror, or the path of the URL in its place.
-    let own_path = match (text.ends_with("$request_uri"), &to.path) {
+    let url = parse_url(text)?;
+    // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has none.
+    let mirror_path = match (text.ends_with("$request_uri"), &url.path) {
         (true, None) => None,
         (true, Some(_)) => {
             return Err(
@@ -88,16 +89,16 @@ fn mirror_keys(
                     .to_owned(),
             );
         }
-        (false, replaced) => Some(replaced.clone().unwrap_or_else(|| path.to_owned())),
+        (false, url_path) => Some(url_path.clone().unwrap_or_else(|| path.to_owned())),
     };
-    note_fields(&own, levels, notes);
-    let tls = match to.tls {
-        true => server_tls(context, &own),
+    note_fields(&target_levels, levels, notes);
+    let tls = match url.tls {
+        true => server_tls(context, &target_levels),
         false => Vec::new(),
     };
-    let host = host(context, &own, &to, pass.position);
-    let found = pool(context, &to, (tls, host), pass, notes)?;
-    let mut used = |keyword: &str, levels: &[&[Node]]| {
+    let host = server_host(context, &target_levels, &url, pass.position);
+    let pool_ref = find_or_write_pool(context, &url, (tls, host), pass, notes)?;
+    let mut last_value = |keyword: &str, levels: &[&[Node]]| {
         let lines = inherited(levels, keyword);
         context.used.extend(lines.iter().map(|line| line.position));
         lines
@@ -105,21 +106,23 @@ fn mirror_keys(
             .and_then(|line| line.word(1))
             .map(str::to_owned)
     };
-    let has_body = used("mirror_request_body", levels).as_deref() != Some("off")
-        && used("proxy_pass_request_body", &own).as_deref() != Some("off");
+    let has_body = last_value("mirror_request_body", levels).as_deref() != Some("off")
+        && last_value("proxy_pass_request_body", &target_levels).as_deref() != Some("off");
     let max_body = inherited(levels, "client_max_body_size");
-    let max_body = max_body.last().and_then(|line| limit::size(line.word(1)?));
+    let max_body = max_body
+        .last()
+        .and_then(|line| limit::parse_size(line.word(1)?));
     let body = match (has_body, max_body) {
         (false, _) => 0,
         (true, Some(0)) => BODY_MAX_BYTES,
         (true, max_body) => max_body.unwrap_or(BODY_DEFAULT_BYTES).min(BODY_MAX_BYTES),
     };
     let mut table = vec![
-        Entry::new("pool", found.pool, pass.position).essential(),
+        Entry::new("pool", pool_ref.pool, pass.position).essential(),
         Entry::implied("body", body),
         Entry::implied("concurrent", CONCURRENT_MAX),
     ];
-    table.extend(own_path.map(|path| Entry::new("path", path, line.position).essential()));
+    table.extend(mirror_path.map(|path| Entry::new("path", path, line.position).essential()));
     Ok(table)
 }
 
@@ -131,28 +134,29 @@ pub(super) fn path_of(node: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the locations of a server block that lines with `keyword` (`mirror`, `auth_request`) name.
-pub(super) fn targets(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
-    fn paths<'n>(nodes: &'n [Node], keyword: &str, all: &mut HashSet<&'n str>) {
+/// Returns the locations of a server block to which lines with `keyword` (`mirror`, `auth_request`) refer.
+pub(super) fn target_locations(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
+    fn collect_paths<'n>(nodes: &'n [Node], keyword: &str, target_paths: &mut HashSet<&'n str>) {
         for node in nodes {
             if node.keyword() == keyword {
-                all.extend(node.word(1));
+                target_paths.extend(node.word(1));
             }
-            paths(node.inner(), keyword, all);
+            collect_paths(node.inner(), keyword, target_paths);
         }
     }
-    let mut all = HashSet::new();
-    paths(server.inner(), keyword, &mut all);
-    paths(outer, keyword, &mut all);
+    let mut target_paths = HashSet::new();
+    collect_paths(server.inner(), keyword, &mut target_paths);
+    collect_paths(outer, keyword, &mut target_paths);
     let is_target = |node: &&Node| {
-        node.keyword() == "location" && path_of(node).is_some_and(|path| all.contains(path))
+        node.keyword() == "location"
+            && path_of(node).is_some_and(|path| target_paths.contains(path))
     };
     server.inner().iter().filter(is_target).cloned().collect()
 }
 
 /// Adds notes about fields of copies that differ from those of the requests; `Host` is a key of the pool.
-fn note_fields(own: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
-    let is_same = |name: &str| {
+fn note_fields(target_levels: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
+    let is_ignored = |name: &str| {
         matches!(
             name.to_ascii_lowercase().as_str(),
             "host" | "content-length"
@@ -160,14 +164,14 @@ fn note_fields(own: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
     };
     let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
         let lines = inherited(levels, "proxy_set_header").into_iter();
-        let others = lines.filter(|line| !line.word(1).is_some_and(is_same));
-        others.map(|line| line.words.clone()).collect()
+        let compared = lines.filter(|line| !line.word(1).is_some_and(is_ignored));
+        compared.map(|line| line.words.clone()).collect()
     };
-    if fields(own) != fields(levels) {
-        let changed = inherited(own, "proxy_set_header");
+    if fields(target_levels) != fields(levels) {
+        let changed = inherited(target_levels, "proxy_set_header");
         for line in changed
             .iter()
-            .filter(|line| !line.word(1).is_some_and(is_same))
+            .filter(|line| !line.word(1).is_some_and(is_ignored))
         {
             notes.add(
                 line.position,

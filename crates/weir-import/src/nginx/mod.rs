@@ -53,28 +53,28 @@ struct Context<'w> {
     /// Names of services.
     services: UniqueNames,
     zones: ZoneUses,
-    /// Locations of the server block that its `mirror` lines name.
+    /// Locations of the current server block to which its `mirror` lines refer.
     mirror_locations: Vec<Node>,
-    /// Locations that its `auth_request` lines name.
+    /// Locations of the current server block to which its `auth_request` lines refer.
     auth_locations: Vec<Node>,
-    /// The pools written so far, by their target.
+    /// Names of the pools written so far, by target and `Host`.
     pools: HashMap<String, String>,
     /// Lines that were imported.
     used: HashSet<Position>,
-    /// Lines of the server block that set keys of the service.
+    /// Lines of the current server block that set keys of the service.
     service_lines: HashSet<Position>,
-    /// The service appends to X-Forwarded-For.
+    /// Whether the current service appends to X-Forwarded-For.
     forwarded: bool,
-    /// The service has a port that clients send in `Host`: neither 80 nor 443.
+    /// Whether the current service has a port that clients send in `Host`: neither 80 nor 443.
     has_other_port: bool,
-    /// The first name of the server block.
+    /// The first name of the current server block.
     server_name: String,
-    /// Number of routes for a location of the server block: one for each name.
+    /// Number of routes for a location of the current server block: one for each of its names.
     routes_per_location: usize,
     /// Lines that a service did not use, with the reason; another service of the same server block may use them.
     unneeded: Vec<(Node, &'static str)>,
-    /// `if` blocks with an unsupported condition, imported as routes that reject every request: the lines after them
-    /// are unneeded only in weir.toml.
+    /// `if` blocks with an unsupported condition, imported as routes that reject every request: the lines after such a
+    /// block are unneeded only in weir.toml.
     rejecting_ifs: Vec<Position>,
 }
 
@@ -82,7 +82,7 @@ struct Context<'w> {
 /// `http`, is accepted too.
 pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let nodes = tree::read(environment, &mut notes, name, text);
+    let nodes = tree::read_file(environment, &mut notes, name, text);
     classify(&nodes, &mut notes);
     let mut context = Context {
         environment,
@@ -103,14 +103,14 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         unneeded: Vec::new(),
         rejecting_ifs: Vec::new(),
     };
-    let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
-    if nodes.iter().any(of_http) && !nodes.iter().any(|node| node.keyword() == "http") {
-        http(&mut context, &nodes, &mut notes);
+    let belongs_in_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
+    if nodes.iter().any(belongs_in_http) && !nodes.iter().any(|node| node.keyword() == "http") {
+        read_http(&mut context, &nodes, &mut notes);
         return validate(context.writer.document, notes);
     }
     for node in &nodes {
         match node.keyword() {
-            "http" => http(&mut context, node.inner(), &mut notes),
+            "http" => read_http(&mut context, node.inner(), &mut notes),
             "stream" => stream::write(&mut context, node, &mut notes),
             "events" => node.reject(&mut notes, "Weir chooses its own event mechanism"),
             "mail" => node.reject(&mut notes, "Weir does not proxy mail"),
@@ -121,11 +121,14 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
 }
 
 /// Records which lines affect clients or servers, marks those that keep clients out, and adds remarks about unneeded
-/// ones.
+/// lines.
 fn classify(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
-        notes.record_effect(node.position, inert::nginx(&node.words, UNSUPPORTED));
-        if guard::nginx(&node.words) {
+        notes.record_effect(
+            node.position,
+            inert::is_inert_nginx_directive(&node.words, UNSUPPORTED),
+        );
+        if guard::is_nginx_guard(&node.words) {
             notes.mark_guard(node.position);
         }
         if let Some(why) = why_unneeded(node) {
@@ -161,11 +164,11 @@ fn why_unneeded(node: &Node) -> Option<&'static str> {
     };
     match (keyword.as_str(), value.as_str()) {
         ("limit_req_status" | "limit_conn_status", "429") => {
-            Some("not imported: it is the status that Weir sends")
+            Some("not imported: this is the status that Weir sends")
         }
         pair => DEFAULTS
             .contains(&pair)
-            .then_some("not imported: it is nginx's default"),
+            .then_some("not imported: this is nginx's default"),
     }
 }
 
@@ -190,7 +193,7 @@ fn main_reason(keyword: &str) -> &'static str {
     }
 }
 
-fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
+fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     let maps = Maps::read(nodes);
     let mut nodes = nodes.to_vec();
     context.used.extend(expand::expand(&mut nodes, &maps));
@@ -205,19 +208,19 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     let used = maps.write(&mut context.writer.document);
     context.used.extend(used);
     for node in nodes {
-        let noted = context.used.contains(&node.position) || notes.has_note(node.position);
+        let is_handled = context.used.contains(&node.position) || notes.has_note(node.position);
         let is_off = node.keyword().starts_with("gzip_")
             && !nodes.iter().any(|node| node.keyword() == "gzip");
-        if is_off && !noted {
+        if is_off && !is_handled {
             notes.remark(node.position, "not imported: compression is off");
-        } else if !noted && !matches!(node.keyword(), "server" | "upstream") {
+        } else if !is_handled && !matches!(node.keyword(), "server" | "upstream") {
             node.reject(notes, reason(node.keyword()));
         }
     }
     context.upstreams.note_unused(notes);
 }
 
-/// Directives of `http`, `server` and `location` that weir.toml has no equivalent for.
+/// Directives of `http`, `server` and `location` without an equivalent in weir.toml.
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         reason: "no imported route with `files` or a fixed response uses it",
@@ -258,7 +261,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "no imported route depends on it",
+        reason: "no imported route depends on this location",
         visible: &["internal"],
         inert: &[],
     },
@@ -327,7 +330,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "no imported route is protected by it",
+        reason: "it protects no imported route",
         visible: &[
             "auth_basic",
             "auth_basic_user_file",
@@ -483,7 +486,7 @@ const UNSUPPORTED: &[Unsupported] = &[
 
 /// Returns why a directive is not supported.
 fn reason(keyword: &str) -> &'static str {
-    match (inert::find(UNSUPPORTED, keyword), keyword) {
+    match (inert::find_unsupported(UNSUPPORTED, keyword), keyword) {
         (Some(found), _) => found.reason,
         (None, keyword) if keyword.starts_with("gzip_") => "`compression` has no such setting",
         (None, keyword) if keyword.starts_with("ssl_") => "`tls` of a service has no such key",
@@ -494,8 +497,8 @@ fn reason(keyword: &str) -> &'static str {
     }
 }
 
-/// Parses an nginx time: numbers with `ms`, `s`, `m`, `h`, `d`, `w`; seconds without a unit.
-fn time(text: &str) -> Option<u64> {
+/// Parses a time of nginx to milliseconds: numbers with `ms`, `s`, `m`, `h`, `d`, `w`; seconds without a unit.
+fn parse_time(text: &str) -> Option<u64> {
     const UNITS: &Units = &[
         ("ms", 1),
         ("s", 1000),
@@ -505,7 +508,7 @@ fn time(text: &str) -> Option<u64> {
         ("d", 86_400_000),
         ("w", 604_800_000),
     ];
-    crate::time::sum(text, UNITS)
+    crate::time::parse_sum(text, UNITS)
 }
 
 #[cfg(test)]
@@ -514,12 +517,12 @@ mod tests {
 
     #[test]
     fn times_with_units_and_sums_are_parsed() {
-        assert_eq!(time("75"), Some(75_000));
-        assert_eq!(time("1m30s"), Some(90_000));
-        assert_eq!(time("500ms"), Some(500));
-        assert_eq!(time("soon"), None);
-        assert_eq!(time(""), None);
-        assert_eq!(time(&"4294967295w".repeat(9)), None);
-        assert_eq!(time("9999999999999999999w"), None);
+        assert_eq!(parse_time("75"), Some(75_000));
+        assert_eq!(parse_time("1m30s"), Some(90_000));
+        assert_eq!(parse_time("500ms"), Some(500));
+        assert_eq!(parse_time("soon"), None);
+        assert_eq!(parse_time(""), None);
+        assert_eq!(parse_time(&"4294967295w".repeat(9)), None);
+        assert_eq!(parse_time("9999999999999999999w"), None);
     }
 }

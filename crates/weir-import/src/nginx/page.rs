@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::header::added_field;
-use super::path::endings;
+use super::path::parse_extensions;
 use super::tree::{Node, inherited};
 use super::variable::Clients;
 use crate::document::{Entry, Item};
@@ -10,7 +10,7 @@ use crate::edit::Edits;
 use crate::note::Notes;
 
 /// Returns the error pages of a server block.
-pub(super) fn pages(
+pub(super) fn error_pages(
     context: &mut Context<'_>,
     server: &Node,
     outer: &[Node],
@@ -21,26 +21,30 @@ pub(super) fn pages(
         let lines = nodes.iter().filter(|node| node.keyword() == "error_page");
         lines.cloned().collect()
     };
-    let own = lines(server.inner());
-    let all = if own.is_empty() { lines(outer) } else { own };
+    let server_lines = lines(server.inner());
+    let all = if server_lines.is_empty() {
+        lines(outer)
+    } else {
+        server_lines
+    };
     for line in all {
-        match page(&line, server, outer) {
+        match error_page(&line, server, outer) {
             Ok((_, file)) if context.environment.has_file(&file) == Some(false) => {
                 context.used.insert(line.position);
                 let why = format!(
-                    "not imported: there is no {file}; nginx responds with its own page, as Weir does"
+                    "not imported: {file} does not exist; nginx responds with its built-in page, as Weir does"
                 );
                 notes.remark(line.position, why);
             }
             Ok((entries, _)) => {
                 context.used.insert(line.position);
-                // An internal location has no files for clients.
-                let of_page = |node: &&Node| {
+                // Clients get no files of an internal location, so its `root` is not needed.
+                let is_page_location = |node: &&Node| {
                     node.keyword() == "location"
                         && node.words.last() == line.words.last()
                         && node.inner().iter().any(|it| it.keyword() == "internal")
                 };
-                if let Some(location) = server.inner().iter().find(of_page) {
+                if let Some(location) = server.inner().iter().find(is_page_location) {
                     let roots = location.inner().iter().filter(|it| it.keyword() == "root");
                     context.used.extend(roots.map(|it| it.position));
                 }
@@ -53,7 +57,11 @@ pub(super) fn pages(
 }
 
 /// Returns the keys of a page, and its file.
-fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, String), &'static str> {
+fn error_page(
+    line: &Node,
+    server: &Node,
+    outer: &[Node],
+) -> Result<(Vec<Entry>, String), &'static str> {
     let words: Vec<&str> = line.words.iter().skip(1).map(String::as_str).collect();
     let (uri, codes) = words.split_last().ok_or("the page is missing")?;
     if !uri.starts_with('/') || uri.contains('$') {
@@ -64,10 +72,10 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
     }
     let mut inner = server.inner().iter();
     let location = inner.find(|node| {
-        let exact = node.word(1) == Some("=") && node.word(2) == Some(uri);
-        node.keyword() == "location" && (exact || node.word(1) == Some(uri))
+        let is_exact = node.word(1) == Some("=") && node.word(2) == Some(uri);
+        node.keyword() == "location" && (is_exact || node.word(1) == Some(uri))
     });
-    let root = |nodes: &[Node]| {
+    let root_of = |nodes: &[Node]| {
         let node = nodes.iter().find(|node| node.keyword() == "root")?;
         Some(node.word(1)?.to_owned())
     };
@@ -87,11 +95,11 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
         return Err("nginx gets its page from a server");
     }
     let root = location
-        .and_then(|node| root(node.inner()))
-        .or_else(|| root(server.inner()))
-        .or_else(|| root(outer))
+        .and_then(|node| root_of(node.inner()))
+        .or_else(|| root_of(server.inner()))
+        .or_else(|| root_of(outer))
         .unwrap_or_else(|| "html".to_owned());
-    let root = super::path::absolute(&root);
+    let root = super::path::absolute_path(&root);
     let file = format!("{}{uri}", root.trim_end_matches('/'));
     let entries = vec![
         Entry::new("status", codes.join(","), line.position).essential(),
@@ -109,7 +117,7 @@ fn is_proxied(server: &Node, path: &str) -> bool {
     location_of(server, path).is_some_and(passes)
 }
 
-/// Returns the location of a path; `None` = it has none, or an expression may match the path.
+/// Returns the location of a path; `None` = there is none, or a regular expression may match the path.
 fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
@@ -121,14 +129,15 @@ fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     if let Some(exact) = locations().find(is_exact) {
         return Some(exact);
     }
-    let ending = path.rsplit('.').next().unwrap_or_default();
-    let may_match = |node: &Node| {
+    let extension = path.rsplit('.').next().unwrap_or_default();
+    let may_match_path = |node: &Node| {
         let is_expression = matches!(node.word(1), Some("~" | "~*"));
-        let is_list = node.word(2).and_then(endings);
+        let extensions = node.word(2).and_then(parse_extensions);
         is_expression
-            && is_list.is_none_or(|all| all.iter().any(|it| it.ends_with(&format!(".{ending}"))))
+            && extensions
+                .is_none_or(|all| all.iter().any(|it| it.ends_with(&format!(".{extension}"))))
     };
-    if locations().any(may_match) {
+    if locations().any(may_match_path) {
         return None;
     }
     let prefixes = locations().filter_map(|node| match (node.word(1)?, node.word(2)) {
@@ -140,7 +149,7 @@ fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     longest.map(|(_, node)| node)
 }
 
-/// Gives responses for missing files with an `error_page` the fields of the page's location instead of the file's.
+/// Changes the fields of 404 responses with an `error_page` to those of the page's location, as in nginx.
 pub(super) fn add_missing_file_fields(
     (server, node): (&Node, &Node),
     levels: &[&[Node]],
@@ -151,10 +160,10 @@ pub(super) fn add_missing_file_fields(
     let lines = inherited(levels, "error_page").into_iter();
     let has_404 = |line: &&Node| line.words.iter().any(|word| word == "404");
     let page = lines.filter(has_404).find_map(|line| {
-        let changes = line.words.iter().any(|word| word.starts_with('='));
+        let changes_status = line.words.iter().any(|word| word.starts_with('='));
         line.words
             .last()
-            .filter(|page| !changes && page.starts_with('/'))
+            .filter(|page| !changes_status && page.starts_with('/'))
     });
     let location = page.and_then(|page| location_of(server, page));
     let passes = |node: &Node| {
@@ -170,13 +179,13 @@ pub(super) fn add_missing_file_fields(
         name,
         redirect: false,
     };
-    let own: Vec<&[Node]> = [location.inner()]
+    let page_levels: Vec<&[Node]> = [location.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied())
         .collect();
     let mut fields = Vec::new();
-    for line in inherited(&own, "add_header") {
-        // A variable that Weir does not have is reported at the location of the page.
+    for line in inherited(&page_levels, "add_header") {
+        // Unsupported variables are reported at the location of the page.
         if line.word(3) == Some("always")
             && let Ok((name, value)) = added_field(line, clients)
         {
@@ -194,8 +203,8 @@ pub(super) fn add_missing_file_fields(
     }
 }
 
-/// Adds a note if the last page of `try_files`, or the index, has other response fields: nginx sends those of its own
-/// location.
+/// Adds a note if the location of the last page of `try_files`, or of the index, has different response fields, which
+/// nginx would send.
 pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes: &mut Notes) {
     let find = |keyword: &str| {
         let mut levels = levels.iter();
@@ -210,19 +219,22 @@ pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes:
         lines.map(|line| line.words.clone()).collect()
     };
     for (line, page) in fallback.into_iter().chain(index) {
-        let is_page = |it: &&Node| {
-            it.keyword() == "location" && it.word(1) == Some("=") && it.word(2) == Some(&page)
+        let is_page = |candidate: &&Node| {
+            candidate.keyword() == "location"
+                && candidate.word(1) == Some("=")
+                && candidate.word(2) == Some(&page)
         };
         let Some(location) = server.inner().iter().find(is_page) else {
             continue;
         };
-        let own: Vec<&[Node]> = [location.inner()]
+        let page_levels: Vec<&[Node]> = [location.inner()]
             .into_iter()
             .chain(levels[1..].iter().copied())
             .collect();
-        if location.position != node.position && fields(&own) != fields(levels) {
+        if location.position != node.position && fields(&page_levels) != fields(levels) {
             let why = format!(
-                "if {page} is sent for another path, it has the fields of that path's location, not those of its own"
+                "if {page} is sent for another path, it has the header fields of that path's location, \
+                 not of its own location"
             );
             return notes.add(line.position, why);
         }

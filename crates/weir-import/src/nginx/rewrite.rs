@@ -1,7 +1,7 @@
 //! `rewrite` of server blocks and locations, which becomes routes before those of the locations.
 
 use super::Context;
-use super::action::{redirect_target, restart, restart_of_server};
+use super::action::{redirect_target, restart_action, restart_of_server};
 use super::header::{changed_path, new_path};
 use super::location::{BlockRoute, BlockRoutes};
 use super::tree::Node;
@@ -18,10 +18,13 @@ pub(super) fn server_rewrites(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
-    // A rule after one without a flag applies to the rewritten path.
-    let first = server.inner().iter().take_while(|line| !continues(line));
-    for line in first {
-        let Some((regex, action)) = redirect(line, clients_of(scheme, routes)) else {
+    // A rule after a `rewrite` without a flag applies to the rewritten path.
+    let before_continuation = server
+        .inner()
+        .iter()
+        .take_while(|line| !continues_with_new_path(line));
+    for line in before_continuation {
+        let Some((regex, action)) = parse_redirect(line, clients_of(scheme, routes)) else {
             continue;
         };
         context.used.insert(line.position);
@@ -36,10 +39,10 @@ pub(super) fn server_rewrites(
         .filter(|line| line.keyword() == "rewrite")
         .filter_map(|line| Some((line, restart_of_server(line)?)))
         .collect();
-    let returns = server.inner().iter().any(|line| line.keyword() == "return");
+    let has_return = server.inner().iter().any(|line| line.keyword() == "return");
     let count = lines.len();
-    for (at, (line, action)) in lines.into_iter().enumerate() {
-        if returns || line.word(3).is_some() && at + 1 < count {
+    for (index, (line, action)) in lines.into_iter().enumerate() {
+        if has_return || line.word(3).is_some() && index + 1 < count {
             line.reject(
                 notes,
                 "nginx does not apply the later rules of the server block to the new path, but Weir would",
@@ -67,10 +70,11 @@ pub(super) fn location_rewrites(
 ) {
     let mut is_ended = false;
     for line in node.inner() {
-        is_ended |= line.keyword() == "return" || new_path(line).is_some() || continues(line);
-        let is_possible = !is_ended && templates.iter().all(|template| template.regex.is_none());
+        is_ended |=
+            line.keyword() == "return" || new_path(line).is_some() || continues_with_new_path(line);
+        let can_match = !is_ended && templates.iter().all(|template| template.regex.is_none());
         if let Some((regex, action)) =
-            redirect(line, clients_of(scheme, routes)).filter(|_| is_possible)
+            parse_redirect(line, clients_of(scheme, routes)).filter(|_| can_match)
         {
             context.used.insert(line.position);
             for template in templates {
@@ -83,7 +87,7 @@ pub(super) fn location_rewrites(
             }
             continue;
         }
-        let Some(action) = restart(line, "first") else {
+        let Some(action) = restart_action(line, "first") else {
             continue;
         };
         if is_ended || routes.rewrites {
@@ -105,7 +109,7 @@ pub(super) fn location_rewrites(
 }
 
 /// Returns whether a `rewrite` changes the path and the rules after it apply to the new path.
-fn continues(line: &Node) -> bool {
+fn continues_with_new_path(line: &Node) -> bool {
     changed_path(line, &[""]).is_some()
 }
 
@@ -117,39 +121,39 @@ fn clients_of<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> Clients<'a> {
     }
 }
 
-/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the expression and the action of a route; `None` = it is not a
-/// redirect, or a route cannot express it.
-fn redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
+/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the regular expression and the action of a route; `None` = the
+/// line is not a redirect, or a route cannot express the redirect.
+fn parse_redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
-    let is_url = |to: &str| {
+    let is_url = |target: &str| {
         ["http://", "https://", "$scheme"]
             .iter()
-            .any(|it| to.starts_with(it))
+            .any(|it| target.starts_with(it))
     };
-    let (regex, to, status) = match words[..] {
-        ["rewrite", regex, to, "permanent"] => (regex, to, 301),
-        ["rewrite", regex, to, "redirect"] => (regex, to, 302),
-        ["rewrite", regex, to] if is_url(to) => (regex, to, 302),
+    let (regex, target, status) = match words[..] {
+        ["rewrite", regex, target, "permanent"] => (regex, target, 301),
+        ["rewrite", regex, target, "redirect"] => (regex, target, 302),
+        ["rewrite", regex, target] if is_url(target) => (regex, target, 302),
         _ => return None,
     };
-    if !to.starts_with('/') && !is_url(to) {
+    if !target.starts_with('/') && !is_url(target) {
         return None;
     }
     // nginx adds the query of the request, unless the URL ends with `?`.
-    let (to, query) = match to.strip_suffix('?') {
-        Some(to) => (to, ""),
-        None => (to, "?{query}"),
+    let (target, query) = match target.strip_suffix('?') {
+        Some(target) => (target, ""),
+        None => (target, "?{query}"),
     };
-    let has_path = to.contains("$request_uri") || to.contains("$uri");
-    if to.contains('?') || has_path || to.contains("$args") {
+    let has_path = target.contains("$request_uri") || target.contains("$uri");
+    if target.contains('?') || has_path || target.contains("$args") {
         return None;
     }
-    let to = super::group::numbered(to);
-    let to = redirect_target(&to, clients).ok()?;
+    let target = super::group::replace_numbered_groups(target);
+    let target = redirect_target(&target, clients).ok()?;
     Some((
         regex.to_owned(),
         Action::Redirect {
-            to: format!("{to}{query}"),
+            to: format!("{target}{query}"),
             status,
         },
     ))
@@ -171,14 +175,14 @@ mod tests {
             name: "a.example",
             redirect: true,
         };
-        match redirect(&line, clients)? {
+        match parse_redirect(&line, clients)? {
             (regex, Action::Redirect { to, status }) => Some((regex, to, status)),
             _ => None,
         }
     }
 
     #[test]
-    fn redirects_have_groups_and_the_query() {
+    fn redirects_keep_groups_and_query() {
         let found = |text: &str| converted(text).map(|(_, to, status)| (to, status));
         assert_eq!(
             found("rewrite ^/old/(.*)$ /new/$1 permanent"),

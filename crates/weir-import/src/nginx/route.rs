@@ -2,13 +2,13 @@
 
 use super::server::compression;
 use super::tree::Node;
-use super::{Context, limit, time};
+use super::{Context, limit, parse_time};
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::time::format_millis;
 
-/// Returns the keys of a location's route. `levels` are innermost first; what the server block or `http` sets is in
-/// the table of the service, except for authentication.
+/// Returns the keys of a location's route. `levels` are innermost first. Settings of the default server block or
+/// `http` are in the table of the service, except for authentication.
 pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut Notes) -> Vec<Entry> {
     const TIMES: [(&str, &str); 5] = [
         ("client_body_timeout", "client"),
@@ -19,25 +19,29 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     ];
     let mut keys = Vec::new();
     let inner = levels.split_last().map_or(levels, |(_, inner)| inner);
-    // What the default server block sets is in the table of the service.
-    let own = inner.iter().flat_map(|level| level.iter().rev());
-    let own: Vec<&Node> = own
+    // Settings of the default server block are in the table of the service.
+    let lines = inner.iter().flat_map(|level| level.iter().rev());
+    let lines: Vec<&Node> = lines
         .filter(|line| !context.service_lines.contains(&line.position))
         .collect();
-    let find = |keyword: &str| own.iter().copied().find(|line| line.keyword() == keyword);
+    let find = |keyword: &str| lines.iter().copied().find(|line| line.keyword() == keyword);
     let mut times: Vec<Entry> = Vec::new();
-    for (theirs, ours) in TIMES {
-        let Some(line) = find(theirs) else { continue };
+    for (keyword, key) in TIMES {
+        let Some(line) = find(keyword) else { continue };
         context.used.insert(line.position);
-        if times.iter().any(|entry| entry.key == ours) {
+        if times.iter().any(|entry| entry.key == key) {
             notes.remark(
                 line.position,
-                format!("not imported: `timeouts.{ours}` applies to both directions"),
+                format!("not imported: `timeouts.{key}` applies to both directions"),
             );
             continue;
         }
-        match line.word(1).and_then(time).filter(|millis| *millis > 0) {
-            Some(millis) => times.push(Entry::new(ours, format_millis(millis), line.position)),
+        match line
+            .word(1)
+            .and_then(parse_time)
+            .filter(|millis| *millis > 0)
+        {
+            Some(millis) => times.push(Entry::new(key, format_millis(millis), line.position)),
             None => line.reject(notes, "Weir requires a valid time above 0"),
         }
     }
@@ -45,7 +49,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         keys.push(Entry::implied("timeouts", times));
     }
     if let Some(line) = find("client_max_body_size") {
-        match line.word(1).and_then(limit::size) {
+        match line.word(1).and_then(limit::parse_size) {
             Some(bytes) => {
                 context.used.insert(line.position);
                 keys.push(Entry::new("max_body", bytes, line.position));
@@ -59,7 +63,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     if let Some(line) = find("proxy_next_upstream_tries") {
         keys.extend(limit::retries(context, line, notes));
     }
-    keys.extend(own_compression(context, &own, levels));
+    keys.extend(own_compression(context, &lines, levels));
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
@@ -69,34 +73,37 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         levels.iter().filter(has).count() == 1
     };
     let limit = |keyword: &str| find(keyword).filter(|_| has_no_outer(keyword));
-    let limits = limit::route_limits(
-        context,
-        outer,
-        [limit("limit_req"), limit("limit_conn")],
-        notes,
-    );
+    let limit_lines = [limit("limit_req"), limit("limit_conn")];
+    let limits = limit::route_limits(context, outer, limit_lines, notes);
     if !limits.is_empty() {
         keys.push(Entry::implied("limits", limits));
     }
     keys
 }
 
-/// Returns `compression` of a route, if one of its `own` lines is about `gzip`.
-fn own_compression(context: &mut Context<'_>, own: &[&Node], levels: &[&[Node]]) -> Option<Entry> {
+/// Returns `compression` of a route, if one of its `own_lines` is about `gzip`.
+fn own_compression(
+    context: &mut Context<'_>,
+    own_lines: &[&Node],
+    levels: &[&[Node]],
+) -> Option<Entry> {
     let keywords = ["gzip", "gzip_types", "gzip_min_length"];
-    if !own.iter().any(|line| keywords.contains(&line.keyword())) {
+    if !own_lines
+        .iter()
+        .any(|line| keywords.contains(&line.keyword()))
+    {
         return None;
     }
-    let (from, table) = compression(context, levels)?;
+    let (position, table) = compression(context, levels)?;
     let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
     let is_on_outside = levels.iter().any(|level| level.iter().any(is_on));
     match table.is_empty() {
-        true => is_on_outside.then(|| Entry::new("compression", false, from)),
+        true => is_on_outside.then(|| Entry::new("compression", false, position)),
         false => Some(Entry::implied("compression", table)),
     }
 }
 
-/// Returns `basic_auth` for `auth_basic` and its file, of the innermost level that has them.
+/// Returns `basic_auth` for `auth_basic` and its file, each of the innermost level that sets it.
 pub(super) fn authentication(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -113,7 +120,7 @@ pub(super) fn authentication(
     if realm.word(1) == Some("off") {
         return None;
     }
-    let Some((path, from)) = file.and_then(|line| Some((line.word(1)?, line.position))) else {
+    let Some((path, position)) = file.and_then(|line| Some((line.word(1)?, line.position))) else {
         let why = "not imported: without `auth_basic_user_file` nginx admits every client";
         notes.remark(realm.position, why);
         return None;
@@ -123,7 +130,7 @@ pub(super) fn authentication(
         false => format!("/etc/nginx/{path}"),
     };
     let table = vec![
-        Entry::new("file", path, from).essential(),
+        Entry::new("file", path, position).essential(),
         Entry::new("realm", realm.word(1).unwrap_or_default(), realm.position),
     ];
     Some(Entry::new("basic_auth", table, realm.position).essential())

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::listen::{Listen, ListenGroup, listens, shared};
+use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
-use super::{Context, reason, time};
+use super::{Context, parse_time, reason};
 use super::{header, limit, page, tls};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
@@ -13,16 +13,17 @@ use crate::name::plain;
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
+/// Writes the services of all server blocks in `outer`, which are the lines of `http`.
 pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes) {
     let servers: Vec<&Node> = outer
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
-    let all: Vec<_> = servers
+    let addresses: Vec<_> = servers
         .iter()
-        .map(|server| listens(server, context.environment, true, notes))
+        .map(|server| read_listens(server, context.environment, true, notes))
         .collect();
-    for (server, listens) in servers.iter().zip(&all) {
+    for (server, listens) in servers.iter().zip(&addresses) {
         if listens.is_empty() {
             server.reject(notes, "it has no address that Weir can listen on");
         }
@@ -31,8 +32,8 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
     let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
     let outer = lines.as_slice();
-    for group in shared(&all) {
-        service(context, &group, &servers, outer, notes);
+    for group in group_by_servers(&addresses) {
+        write_service(context, &group, &servers, outer, notes);
     }
     for (node, why) in std::mem::take(&mut context.unneeded) {
         if context.used.contains(&node.position) {
@@ -42,19 +43,20 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             node.reject(notes, why);
             continue;
         }
-        // nginx does not use them either.
-        for position in node.lines().into_iter().chain([node.position]) {
+        // nginx does not use these lines either.
+        for position in node.block_positions().into_iter().chain([node.position]) {
             notes.remark(position, format!("not imported: {why}"));
         }
     }
     for server in servers {
         for line in server.inner() {
-            let read = ["listen", "server_name", "location", "return", "rewrite"]
+            let is_handled = ["listen", "server_name", "location", "return", "rewrite"]
                 .contains(&line.keyword());
-            if read || context.used.contains(&line.position) || notes.has_note(line.position) {
+            if is_handled || context.used.contains(&line.position) || notes.has_note(line.position)
+            {
                 continue;
             }
-            match without_effect(line, server.inner(), outer) {
+            match why_without_effect(line, server.inner(), outer) {
                 Some(why) => notes.remark(line.position, format!("not imported: {why}")),
                 None => line.reject(notes, reason(line.keyword())),
             }
@@ -62,10 +64,10 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
     }
 }
 
-/// Returns why a line of a server block has no effect; `None` = it has one, or may have one.
-fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static str> {
+/// Returns why a line of a server block has no effect; `None` = it has an effect, or may have one.
+fn why_without_effect(line: &Node, server_lines: &[Node], outer: &[Node]) -> Option<&'static str> {
     let value = |keyword: &str| {
-        let mut lines = own.iter().rev().chain(outer.iter().rev());
+        let mut lines = server_lines.iter().rev().chain(outer.iter().rev());
         lines
             .find(|line| line.keyword() == keyword)
             .and_then(|line| line.word(1))
@@ -79,14 +81,16 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
             | "ssl_verify_client"
             | "userid",
             Some("off"),
-        ) => Some("it is nginx's default"),
+        ) => Some("this is nginx's default"),
         ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
             Some("compression is off")
         }
-        (keyword, _) if keyword.starts_with("proxy_") && !passes(own) => {
+        (keyword, _) if keyword.starts_with("proxy_") && !passes(server_lines) => {
             Some("no request of the server block is sent to a server")
         }
-        (keyword @ ("add_header" | "proxy_set_header"), _) if is_overridden(keyword, own) => {
+        (keyword @ ("add_header" | "proxy_set_header"), _)
+            if is_overridden(keyword, server_lines) =>
+        {
             Some("every location overrides it")
         }
         ("ssl_trusted_certificate", _)
@@ -115,27 +119,32 @@ fn passes(nodes: &[Node]) -> bool {
 }
 
 /// Returns whether every location to which a directive of the server block applies overrides it.
-fn is_overridden(keyword: &str, own: &[Node]) -> bool {
-    let has =
+fn is_overridden(keyword: &str, server_lines: &[Node]) -> bool {
+    let contains =
         |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);
-    let locations = || own.iter().filter(|line| line.keyword() == "location");
-    if locations().any(|node| has(node, "location")) {
+    let locations = || {
+        server_lines
+            .iter()
+            .filter(|line| line.keyword() == "location")
+    };
+    if locations().any(|node| contains(node, "location")) {
         return false;
     }
     if keyword == "proxy_set_header" {
-        let mut passing = locations().filter(|node| has(node, "proxy_pass") || has(node, "if"));
-        return passing.all(|node| has(node, keyword));
+        let mut passing_locations =
+            locations().filter(|node| contains(node, "proxy_pass") || contains(node, "if"));
+        return passing_locations.all(|node| contains(node, keyword));
     }
     // Responses outside of locations have the fields of the server block.
-    let responds = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
+    let is_response = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
     let is_last = |node: &Node| node.word(1) == Some("/");
-    !own.iter().any(responds)
+    !server_lines.iter().any(is_response)
         && locations().any(is_last)
-        && locations().all(|node| has(node, keyword))
+        && locations().all(|node| contains(node, keyword))
 }
 
-/// Returns the names of a server block: exact names, names with `*`, and expressions.
-fn names(server: &Node) -> Vec<String> {
+/// Returns the names of a server block in lower case: exact names, names with `*`, and regular expressions.
+fn server_names(server: &Node) -> Vec<String> {
     let mut names = Vec::new();
     let lines = server
         .inner()
@@ -162,7 +171,7 @@ fn names(server: &Node) -> Vec<String> {
 type HostRoute = ((u8, usize), Condition, BlockRoute);
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
-fn service(
+fn write_service(
     context: &mut Context<'_>,
     group: &ListenGroup,
     servers: &[&Node],
@@ -175,16 +184,16 @@ fn service(
         return;
     };
     let mut routes: Vec<HostRoute> = Vec::new();
-    let mut rest = None;
+    let mut default_routes = None;
     let mut idle = None;
-    let inner = group.servers.iter().filter_map(|at| servers.get(*at));
-    let mut inner = inner.flat_map(|server| server.inner());
+    let lines = group.servers.iter().filter_map(|index| servers.get(*index));
+    let mut lines = lines.flat_map(|server| server.inner());
     context.forwarded = header::appends_forwarded_for(outer)
-        || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
+        || lines.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
     context.has_other_port = group.listen.iter().any(Listen::has_other_port);
     let mut path_use = PathUse::default();
-    let mut taken: HashSet<String> = HashSet::new();
-    let pages = page::pages(context, default, outer, notes);
+    let mut known_names: HashSet<String> = HashSet::new();
+    let pages = page::error_pages(context, default, outer, notes);
     for index in &group.servers {
         let Some(server) = servers.get(*index) else {
             continue;
@@ -196,48 +205,51 @@ fn service(
         }
         context.routes_per_location = match *index == group.default {
             true => 1,
-            false => names(server).len(),
+            false => server_names(server).len(),
         };
-        let found = block_routes(context, server, scheme, outer, (idle, path_use), notes);
-        idle = found.idle;
-        path_use = found.path_use;
+        let block = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        idle = block.idle;
+        path_use = block.path_use;
         // The first server block with a name gets its requests.
-        let mut names = names(server);
-        names.retain(|name| !taken.contains(name));
-        taken.extend(names.iter().cloned());
+        let mut names = server_names(server);
+        names.retain(|name| !known_names.contains(name));
+        known_names.extend(names.iter().cloned());
         if *index == group.default {
-            rest = Some(found.all);
+            default_routes = Some(block.all);
             continue;
         }
         if names.is_empty() {
             server.reject(notes, "it has no name that a route can match");
         }
         for name in names {
-            routes.extend(host_routes(&name, &found.all, server.position));
+            routes.extend(host_routes(&name, &block.all, server.position));
         }
     }
     // Exact names come before `*.`, longer ones before shorter ones.
     routes.sort_by_key(|(order, ..)| *order);
-    let mut rest = rest.unwrap_or_default();
-    let last = rest.last().filter(|route| route.is_catch_all()).cloned();
+    let mut default_routes = default_routes.unwrap_or_default();
+    let last = default_routes
+        .last()
+        .filter(|route| route.is_catch_all())
+        .cloned();
     let pool = match &last {
         Some(BlockRoute {
             action: Action::Pool(pool),
             ..
         }) => {
             if last.as_ref().is_some_and(|route| route.edits.is_empty()) {
-                rest.pop();
+                default_routes.pop();
             }
             pool.clone()
         }
-        _ => context.writer.no_servers(default.position),
+        _ => context.writer.pool_without_servers(default.position),
     };
     let name = service_name(context, group, default, tls);
     let compares_path = |route: &BlockRoute| {
-        let rewrites = matches!(route.action, Action::Restart { .. });
-        route.path.is_some() || route.regex.is_some() || rewrites
+        let is_restart = matches!(route.action, Action::Restart { .. });
+        route.path.is_some() || route.regex.is_some() || is_restart
     };
-    path_use.compared = rest
+    path_use.compared = default_routes
         .iter()
         .chain(routes.iter().map(|(.., route)| route))
         .any(compares_path);
@@ -262,7 +274,7 @@ fn service(
         );
     }
     let has_catch_all = last.is_some();
-    for route in rest {
+    for route in default_routes {
         let condition = Condition {
             path: route.path.clone(),
             regex: route.regex.clone(),
@@ -302,24 +314,24 @@ fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> V
         regex,
         ..Condition::default()
     };
-    let routed = |route: &BlockRoute| {
+    let for_host = |route: &BlockRoute| {
         let mut condition = condition_for(route.path.clone(), route.regex.clone());
         // A server block with several names: a condition on another name never matches here.
         let host = route.when.host.clone().unwrap_or_else(|| name.to_owned());
-        let below = name
+        let matches_wildcard = name
             .strip_prefix('*')
-            .is_some_and(|end| host.ends_with(end));
-        if host != name && !below {
+            .is_some_and(|suffix| host.ends_with(suffix));
+        if host != name && !matches_wildcard {
             return None;
         }
         condition.host = Some(host);
-        let rest = Condition {
+        let other_conditions = Condition {
             host: None,
             ..route.when.clone()
         };
-        Some((order, condition.and(&rest)?, route.clone()))
+        Some((order, condition.and(&other_conditions)?, route.clone()))
     };
-    let mut routes: Vec<HostRoute> = block_routes.iter().filter_map(routed).collect();
+    let mut routes: Vec<HostRoute> = block_routes.iter().filter_map(for_host).collect();
     if block_routes
         .last()
         .is_none_or(|route| !route.is_catch_all())
@@ -348,17 +360,17 @@ fn service_name(
         .inner()
         .iter()
         .find(|line| line.keyword() == "server_name");
-    let named = names
+    let name = names
         .and_then(|line| line.word(1))
         .filter(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()));
     let port = group.listen[0].address.rsplit(':').next().unwrap_or("");
-    let wanted = match named {
+    let wanted = match name {
         Some(name) if tls => format!("{name}-tls"),
         Some(name) => name.to_owned(),
         None => format!("nginx-{port}"),
     };
     let wanted = plain(&wanted);
-    context.services.take(&wanted)
+    context.services.claim(&wanted)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one service")]
@@ -395,7 +407,7 @@ fn write_table(
     if group.listen[0].tls {
         let mut keys = tls::keys(&mut find, default.position, notes);
         let minimum = tls::minimum([default.inner(), outer], notes);
-        keys.extend(tls::suites(&mut find, minimum.as_ref(), notes));
+        keys.extend(tls::cipher_keys(&mut find, minimum.as_ref(), notes));
         keys.extend(minimum);
         table.push(Entry::implied("tls", keys).essential());
     }
@@ -405,7 +417,7 @@ fn write_table(
     if let Some((word, position)) = find("proxy_request_buffering") {
         table.push(Entry::new("request_buffering", word != "off", position));
     }
-    let timeouts = timeouts(&mut find, notes);
+    let timeouts = timeout_keys(&mut find, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
     }
@@ -420,28 +432,28 @@ fn write_table(
     if !pages.is_empty() {
         table.push(Entry::implied("error_pages", pages));
     }
-    normalize_path(context, &mut table, levels, path_use, notes);
+    push_normalize_path(context, &mut table, levels, path_use, notes);
     let compressed = compression(context, &[default.inner(), outer]);
     if let Some((_, keys)) = compressed.filter(|(_, keys)| !keys.is_empty()) {
         table.push(Entry::implied("compression", keys));
     }
-    trusted(context, &mut table, default, outer, notes);
+    push_trusted(context, &mut table, default, outer, notes);
     table.push(Entry::implied("forwarded", false));
     if context.forwarded {
         let fields = vec![Entry::implied("for", "append")];
         table.push(Entry::implied("x_forwarded", fields));
     }
-    underscores(context, &mut table, levels);
+    push_underscores(context, &mut table, levels);
     if group.listen[0].proxy_protocol {
         table.push(Entry::new("proxy_protocol", true, group.listen[0].position));
     }
-    table.covers = default.lines();
+    table.covers = default.block_positions();
     context.writer.document.push(table);
 }
 
 /// Adds `normalize_path`. nginx compares decoded paths, including encoded slashes. It sends servers the path as
-/// received, or the compared path if `proxy_pass` has a path.
-fn normalize_path(
+/// received, or the decoded path if `proxy_pass` has a path.
+fn push_normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
     levels: [&[Node]; 2],
@@ -474,7 +486,7 @@ fn normalize_path(
 }
 
 /// Returns the line of `gzip` for these levels, innermost first, and the keys of `compression`; without keys, it is
-/// off. By default nginx only compresses HTML.
+/// off. By default, nginx compresses only HTML.
 pub(super) fn compression(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -486,22 +498,30 @@ pub(super) fn compression(
         context.used.insert(node.position);
         Some(node)
     };
-    let on = find("gzip")?;
-    if on.word(1) != Some("on") {
-        return Some((on.position, Vec::new()));
+    let gzip = find("gzip")?;
+    if gzip.word(1) != Some("on") {
+        return Some((gzip.position, Vec::new()));
     }
-    let mut entries = vec![Entry::new("codings", vec!["gzip".to_owned()], on.position)];
+    let mut entries = vec![Entry::new(
+        "codings",
+        vec!["gzip".to_owned()],
+        gzip.position,
+    )];
     let mut kinds = vec!["text/html".to_owned()];
     let types = find("gzip_types");
     if let Some(types) = types {
         kinds.extend(types.words.iter().skip(1).cloned());
     }
-    let all = kinds.iter().any(|kind| kind == "*");
-    let kinds = if all { vec!["*/*".to_owned()] } else { kinds };
+    let has_star = kinds.iter().any(|kind| kind == "*");
+    let kinds = if has_star {
+        vec!["*/*".to_owned()]
+    } else {
+        kinds
+    };
     entries.push(Entry::new(
         "types",
         kinds,
-        types.map_or(on.position, |types| types.position),
+        types.map_or(gzip.position, |types| types.position),
     ));
     let minimum = find("gzip_min_length");
     let bytes = minimum.and_then(|node| node.word(1)?.parse::<u64>().ok());
@@ -510,17 +530,17 @@ pub(super) fn compression(
         // nginx's default.
         _ => Entry::implied("minimum", 20_u64),
     });
-    Some((on.position, entries))
+    Some((gzip.position, entries))
 }
 
-/// Imports `underscores_in_headers` and `ignore_invalid_headers`: by default, nginx considers names with `_` invalid
-/// and ignores such fields.
-fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
+/// Adds `underscores` for `underscores_in_headers` and `ignore_invalid_headers`: by default, nginx considers names
+/// with `_` invalid and ignores such fields.
+fn push_underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
     let switches = [
         ("underscores_in_headers", "on"),
         ("ignore_invalid_headers", "off"),
     ];
-    for (keyword, keeps) in switches {
+    for (keyword, value_to_keep) in switches {
         let mut all = levels.iter();
         let Some(node) =
             all.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
@@ -528,7 +548,7 @@ fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
             continue;
         };
         context.used.insert(node.position);
-        if node.word(1) == Some(keeps)
+        if node.word(1) == Some(value_to_keep)
             && table.entries.iter().all(|entry| entry.key != "underscores")
         {
             table.push(Entry::new("underscores", "keep", node.position));
@@ -536,8 +556,8 @@ fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
     }
 }
 
-/// Imports `set_real_ip_from` as `trusted`.
-fn trusted(
+/// Adds `trusted` for `set_real_ip_from`.
+fn push_trusted(
     context: &mut Context<'_>,
     table: &mut Table,
     default: &Node,
@@ -552,7 +572,7 @@ fn trusted(
         .filter_map(|node| Some(Item::new(node.word(1)?, Some(node.position))))
         .collect();
     for item in &trusted {
-        context.used.extend(item.from);
+        context.used.extend(item.position);
     }
     // Weir searches X-Forwarded-For from the end for an address that is not trusted.
     let mut lines = default.inner().iter().chain(outer);
@@ -584,7 +604,7 @@ fn trusted(
 }
 
 /// Returns the keys of `timeouts`.
-fn timeouts(
+fn timeout_keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
@@ -598,23 +618,23 @@ fn timeouts(
         ("proxy_send_timeout", "server"),
     ];
     let mut timeouts: Vec<Entry> = Vec::new();
-    for (theirs, ours) in TIMES {
-        let Some((text, position)) = find(theirs) else {
+    for (keyword, key) in TIMES {
+        let Some((text, position)) = find(keyword) else {
             continue;
         };
-        match time(&text) {
+        match parse_time(&text) {
             Some(0) => notes.add(
                 position,
                 "not imported: 0 disables the timeout, and Weir always has one",
             ),
-            Some(_) if timeouts.iter().any(|entry| entry.key == *ours) => {
+            Some(_) if timeouts.iter().any(|entry| entry.key == *key) => {
                 notes.remark(
                     position,
-                    format!("not imported: `timeouts.{ours}` applies to both directions"),
+                    format!("not imported: `timeouts.{key}` applies to both directions"),
                 );
             }
-            Some(millis) => timeouts.push(Entry::new(ours, format_millis(millis), position)),
-            None => notes.add(position, "not imported: it is not a valid time"),
+            Some(millis) => timeouts.push(Entry::new(key, format_millis(millis), position)),
+            None => notes.add(position, "not imported: invalid time"),
         }
     }
     timeouts

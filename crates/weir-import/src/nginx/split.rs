@@ -3,26 +3,27 @@
 use std::collections::HashMap;
 
 use super::Context;
-use super::target::{host, pool, server_tls, url};
+use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::Node;
-use super::variable::{Clients, replace};
+use super::variable::{Clients, replace_variables};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
 /// All requests, in hundredths of a percent.
-const ALL: u64 = 10_000;
+const ALL_REQUESTS: u64 = 10_000;
 
 /// The `split_clients` blocks by the names of their variables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Splits {
-    named: HashMap<String, Split>,
+    splits: HashMap<String, Split>,
 }
 
 /// A `split_clients` block.
 #[derive(Clone, Debug)]
 pub(super) struct Split {
     name: String,
-    by: String,
+    /// Text whose hash selects a part.
+    hashed_text: String,
     /// Shares in hundredths of a percent, and values.
     parts: Vec<(u64, String)>,
     lines: Vec<Position>,
@@ -34,9 +35,9 @@ impl Splits {
         let blocks = nodes
             .iter()
             .filter(|node| node.keyword() == "split_clients");
-        let named = blocks.filter_map(split);
+        let splits = blocks.filter_map(parse_split);
         Self {
-            named: named.map(|split| (split.name.clone(), split)).collect(),
+            splits: splits.map(|split| (split.name.clone(), split)).collect(),
         }
     }
 
@@ -48,57 +49,58 @@ impl Splits {
             Some(inner) => inner.strip_suffix('}')?,
             None => rest,
         };
-        self.named.get(name).cloned()
+        self.splits.get(name).cloned()
     }
 }
 
-/// Parses a block.
-fn split(node: &Node) -> Option<Split> {
+/// Parses a block; `None` = nginx rejects it, its shares do not add up to 100 %, or its text is not supported.
+fn parse_split(node: &Node) -> Option<Split> {
     let clients = Clients {
         scheme: "",
         name: "",
         redirect: false,
     };
-    let by = node.word(1)?;
+    let hashed_text = node.word(1)?;
     // The scheme depends on the server block.
-    let by = replace(by, clients).filter(|_| !by.contains("scheme") && !by.contains("https"))?;
+    let has_scheme = hashed_text.contains("scheme") || hashed_text.contains("https");
+    let hashed_text = replace_variables(hashed_text, clients).filter(|_| !has_scheme)?;
     let mut parts = Vec::new();
-    let mut rest = ALL;
+    let mut remaining = ALL_REQUESTS;
     for line in node.inner() {
         let share = match line.keyword() {
-            "*" => rest,
-            share => hundredths(share.strip_suffix('%')?)?,
+            "*" => remaining,
+            share => parse_hundredths(share.strip_suffix('%')?)?,
         };
-        rest = rest.checked_sub(share)?;
+        remaining = remaining.checked_sub(share)?;
         parts.push((share, line.word(1).unwrap_or_default().to_owned()));
     }
-    let mut lines = node.lines();
+    let mut lines = node.block_positions();
     lines.push(node.position);
-    (rest == 0).then(|| Split {
+    (remaining == 0).then(|| Split {
         name: node
             .word(2)
             .map(|name| name.trim_start_matches('$').to_owned())
             .unwrap_or_default(),
-        by,
+        hashed_text,
         parts,
         lines,
     })
 }
 
 /// Parses a number with at most two decimals, to hundredths.
-fn hundredths(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+fn parse_hundredths(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: u64 = whole.parse().ok()?;
-    let part: u64 = match part.len() {
+    let fraction: u64 = match fraction.len() {
         0 => 0,
-        1 => part.parse::<u64>().ok()? * 10,
-        2 => part.parse().ok()?,
+        1 => fraction.parse::<u64>().ok()? * 10,
+        2 => fraction.parse().ok()?,
         _ => return None,
     };
     whole
         .checked_mul(100)?
-        .checked_add(part)
-        .filter(|it| *it <= ALL)
+        .checked_add(fraction)
+        .filter(|it| *it <= ALL_REQUESTS)
 }
 
 impl Split {
@@ -116,37 +118,37 @@ impl Split {
             .map_or("http", |(scheme, _)| scheme);
         let mut pools = Vec::new();
         for (share, value) in self.parts.iter().filter(|(share, _)| *share > 0) {
-            let to = url(&format!("{scheme}://{value}"))?;
-            if to.path.is_some() {
+            let url = parse_url(&format!("{scheme}://{value}"))?;
+            if url.path.is_some() {
                 return Err("a value of its variable has a path".to_owned());
             }
-            let tls = match to.tls {
+            let tls = match url.tls {
                 true => server_tls(context, levels),
                 false => Vec::new(),
             };
-            let host = host(context, levels, &to, line.position);
-            let found = pool(context, &to, (tls, host), line, notes)?;
-            pools.push((found.pool, *share));
+            let host = server_host(context, levels, &url, line.position);
+            let pool_ref = find_or_write_pool(context, &url, (tls, host), line, notes)?;
+            pools.push((pool_ref.pool, *share));
         }
         context.used.extend(self.lines.iter().copied());
         Ok(Action::Split {
             pools,
-            by: self.by.clone(),
+            by: self.hashed_text.clone(),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::hundredths;
+    use super::parse_hundredths;
 
     #[test]
-    fn percentages_have_two_decimals() {
-        assert_eq!(hundredths("0.5"), Some(50));
-        assert_eq!(hundredths("33.33"), Some(3333));
-        assert_eq!(hundredths("100"), Some(10_000));
-        for wrong in ["100.01", "0.005", "x", ""] {
-            assert_eq!(hundredths(wrong), None, "{wrong}");
+    fn percentages_have_at_most_two_decimals() {
+        assert_eq!(parse_hundredths("0.5"), Some(50));
+        assert_eq!(parse_hundredths("33.33"), Some(3333));
+        assert_eq!(parse_hundredths("100"), Some(10_000));
+        for invalid in ["100.01", "0.005", "x", ""] {
+            assert_eq!(parse_hundredths(invalid), None, "{invalid}");
         }
     }
 }

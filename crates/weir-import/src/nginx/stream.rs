@@ -1,14 +1,15 @@
 //! `stream`: TCP services, with routes by TLS server name.
 
-use super::listen::listens;
-use super::target::{Url, pool};
+use super::listen::read_listens;
+use super::target::{Url, find_or_write_pool};
 use super::tree::Node;
-use super::{Context, reason, time};
+use super::{Context, parse_time, reason};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
+/// Writes the services of a `stream` block.
 pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes) {
     for node in stream
         .inner()
@@ -24,7 +25,7 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
         .collect();
     let servers = stream.inner().iter();
     for node in servers.filter(|node| node.keyword() == "server") {
-        server(context, node, &maps, notes);
+        write_server(context, node, &maps, notes);
     }
     for node in stream.inner() {
         match node.keyword() {
@@ -47,14 +48,14 @@ fn is_name_map(node: &Node) -> bool {
 struct Targets {
     /// The pool for connections to which no name applies.
     pool: String,
-    /// Names of hosts, and their pools.
+    /// Host names with their pools and lines.
     by_name: Vec<(String, String, Position)>,
     /// Whether Weir reads the TLS server name.
     reads_name: bool,
 }
 
 /// Reads the target of a `proxy_pass`: an upstream, an address, or the variable of a map of TLS server names.
-fn targets(
+fn read_targets(
     context: &mut Context<'_>,
     node: &Node,
     line: &Node,
@@ -63,30 +64,31 @@ fn targets(
 ) -> Result<Targets, String> {
     const COMPUTED: &str =
         "the target is computed; routes of a `tcp` service match the TLS server name";
-    let mut find = |host: &str, from: &Node| {
+    let mut pool_of = |host: &str, position: &Node| {
         let url = Url {
             tls: false,
             host: host.to_owned(),
             path: None,
         };
-        pool(context, &url, (Vec::new(), None), from, notes).map(|found| found.pool)
+        find_or_write_pool(context, &url, (Vec::new(), None), position, notes)
+            .map(|found| found.pool)
     };
-    let to = line.word(1).unwrap_or("");
-    if !to.contains('$') {
+    let target = line.word(1).unwrap_or("");
+    if !target.contains('$') {
         let reads_name = false;
         return Ok(Targets {
-            pool: find(to, line)?,
+            pool: pool_of(target, line)?,
             by_name: Vec::new(),
             reads_name,
         });
     }
-    let name = to.replace(['{', '}'], "");
+    let name = target.replace(['{', '}'], "");
     let mut maps = maps.iter();
     let map = maps
         .find(|map| map.word(2) == Some(&name))
         .ok_or(COMPUTED)?;
-    let reads = |line: &Node| line.keyword() == "ssl_preread" && line.word(1) == Some("on");
-    if !node.inner().iter().any(reads) {
+    let reads_name = |line: &Node| line.keyword() == "ssl_preread" && line.word(1) == Some("on");
+    if !node.inner().iter().any(reads_name) {
         return Err("the TLS server name is unknown without `ssl_preread on`".to_owned());
     }
     let with_hostnames = map.inner().iter().any(|line| line.keyword() == "hostnames");
@@ -98,27 +100,27 @@ fn targets(
             [key, value] if value.contains('$') => {
                 return Err(format!("the pool of `{key}` is computed"));
             }
-            [key, value] if key == "default" => default = Some(find(value, entry)?),
+            [key, value] if key == "default" => default = Some(pool_of(value, entry)?),
             [key, value] => {
-                let pool = find(value, entry)?;
-                for host in hosts(key, with_hostnames)? {
+                let pool = pool_of(value, entry)?;
+                for host in route_hosts(key, with_hostnames)? {
                     by_name.push((host, pool.clone(), entry.position));
                 }
             }
             _ => return Err(COMPUTED.to_owned()),
         }
     }
-    // Exact names come first, then the longest with `*`, then expressions.
+    // Exact names come first, then names with `*`, longest first, then regular expressions.
     by_name.sort_by_key(|(host, ..)| match host {
         host if host.starts_with('~') => (2, 0),
         host if host.contains('*') => (1, usize::MAX - host.len()),
         _ => (0, 0),
     });
     context.used.insert(map.position);
-    context.used.extend(map.lines());
+    context.used.extend(map.block_positions());
     let pool = match default {
         Some(pool) => pool,
-        None => context.writer.no_servers(map.position),
+        None => context.writer.pool_without_servers(map.position),
     };
     Ok(Targets {
         pool,
@@ -127,8 +129,8 @@ fn targets(
     })
 }
 
-/// Returns the hosts of routes for a key of a map.
-fn hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
+/// Returns the values of `host` for a key of a map.
+fn route_hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
     let lower = key.to_ascii_lowercase();
     match key {
         _ if key.starts_with('~') => Ok(vec![key.to_owned()]),
@@ -143,9 +145,9 @@ fn hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
     }
 }
 
-fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut Notes) {
-    let found = listens(node, context.environment, false, notes);
-    let (udp, tcp): (Vec<_>, Vec<_>) = found.into_iter().partition(|listen| listen.udp);
+fn write_server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut Notes) {
+    let addresses = read_listens(node, context.environment, false, notes);
+    let (udp, tcp): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|listen| listen.udp);
     if let Some(udp) = udp.first() {
         notes.add(
             udp.position,
@@ -162,12 +164,12 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
     if tcp.is_empty() {
         return node.reject(notes, "it has no address that Weir can listen on");
     }
-    let targets = match targets(context, node, line, maps, notes) {
+    let targets = match read_targets(context, node, line, maps, notes) {
         Ok(targets) => targets,
         Err(why) => return node.reject(notes, &why),
     };
     let port = tcp[0].address.rsplit(':').next().unwrap_or("");
-    let name = context.services.take(&format!("stream-{port}"));
+    let name = context.services.claim(&format!("stream-{port}"));
     let mut table = Table::new(&["service", &name], node.position);
     let listen: Vec<Item> = tcp
         .iter()
@@ -177,7 +179,7 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
     table.push(Entry::implied("forward", "proxy").essential());
     table.push(Entry::implied("protocol", "tcp").essential());
     table.push(Entry::new("pool", targets.pool, line.position).essential());
-    let timeouts = timeouts(node, targets.reads_name, notes);
+    let timeouts = timeout_keys(node, targets.reads_name, notes);
     if !timeouts.is_empty() {
         table.push(Entry::implied("timeouts", timeouts));
     }
@@ -188,20 +190,20 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
         );
         return;
     }
-    table.covers = node.lines();
+    table.covers = node.block_positions();
     context.writer.document.push(table);
-    for (host, pool, from) in targets.by_name {
+    for (host, pool, position) in targets.by_name {
         let condition = Condition {
             host: Some(host),
             ..Condition::default()
         };
         let action = Action::Pool(pool);
-        context.writer.route(&name, from, &condition, &action);
+        context.writer.route(&name, position, &condition, &action);
     }
 }
 
 /// Returns the keys of `timeouts`, and adds notes about the other lines.
-fn timeouts(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> {
+fn timeout_keys(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> {
     let mut timeouts = Vec::new();
     for line in node.inner() {
         match line.keyword() {
@@ -212,16 +214,20 @@ fn timeouts(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> {
                 "not imported: the target does not depend on the server name",
             ),
             key @ ("proxy_connect_timeout" | "proxy_timeout") => {
-                let ours = if key == "proxy_timeout" {
+                let weir_key = if key == "proxy_timeout" {
                     "tunnel"
                 } else {
                     "connect"
                 };
-                match line.word(1).and_then(time).filter(|millis| *millis > 0) {
+                match line
+                    .word(1)
+                    .and_then(parse_time)
+                    .filter(|millis| *millis > 0)
+                {
                     Some(millis) => {
-                        timeouts.push(Entry::new(ours, format_millis(millis), line.position))
+                        timeouts.push(Entry::new(weir_key, format_millis(millis), line.position))
                     }
-                    None => line.reject(notes, "it is not a valid time"),
+                    None => line.reject(notes, "invalid time"),
                 }
             }
             keyword => line.reject(notes, reason(keyword)),

@@ -7,7 +7,7 @@ use weir_model::{Part, Pool, Template, Variable, unix_socket};
 use super::Context;
 use super::tree::{Node, inherited};
 use super::upstream::{self, keepalive};
-use super::variable::{Clients, replace};
+use super::variable::{Clients, replace_variables};
 use crate::Environment;
 use crate::document::{Entry, Item};
 use crate::layer7::{self, Upstream, endpoint, servers_dns};
@@ -18,15 +18,15 @@ use crate::note::{Notes, Position};
 pub(super) struct Url {
     pub(super) tls: bool,
     pub(super) host: String,
-    /// Path, if given.
+    /// Path; `None` = not given.
     pub(super) path: Option<String>,
 }
 
 /// Parses `http://HOST[:PORT][/PATH]`.
-pub(super) fn url(text: &str) -> Result<Url, String> {
-    // Without a path, servers also get the path as received.
-    let mut received = ["$request_uri", "$uri$is_args$args"].into_iter();
-    let text = received
+pub(super) fn parse_url(text: &str) -> Result<Url, String> {
+    // As with a URL without a path, servers get the path as received.
+    let mut suffixes = ["$request_uri", "$uri$is_args$args"].into_iter();
+    let text = suffixes
         .find_map(|it| text.strip_suffix(it))
         .unwrap_or(text);
     let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
@@ -44,7 +44,7 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
             None => (rest, None),
         },
         None => match rest.find('/') {
-            Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
+            Some(offset) => (&rest[..offset], Some(rest[offset..].to_owned())),
             None => (rest, None),
         },
     };
@@ -68,7 +68,7 @@ pub(super) fn server_address(
     port: u16,
 ) -> Result<String, String> {
     let Some(path) = text.strip_prefix(unix_socket::PREFIX) else {
-        return resolved(environment, text, port);
+        return resolve_address(environment, text, port);
     };
     match unix_socket::path_problem(path) {
         None => Ok(text.to_owned()),
@@ -77,20 +77,20 @@ pub(super) fn server_address(
 }
 
 /// Returns a numeric address with a port; `port` is the default.
-pub(super) fn resolved(
+pub(super) fn resolve_address(
     environment: &dyn Environment,
     text: &str,
     port: u16,
 ) -> Result<String, String> {
-    let (host, written) = match text.rsplit_once(':') {
+    let (host, port_text) = match text.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
         _ => (text, None),
     };
-    let port = match written {
+    let port = match port_text {
         None => port,
-        Some(written) => written
+        Some(port_text) => port_text
             .parse()
-            .map_err(|_| format!("invalid port {written}"))?,
+            .map_err(|_| format!("invalid port {port_text}"))?,
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address: IpAddr = match host.parse() {
@@ -106,16 +106,17 @@ pub(super) fn resolved(
     Ok(endpoint(address, port))
 }
 
-/// Returns an entry of `servers_dns` for a host name, which is resolved at run time; `None` = an address, or localhost.
+/// Returns an entry of `servers_dns` for a host name, which is resolved at run time; `None` = `text` is an address,
+/// localhost, or invalid.
 pub(super) fn dns_entry(text: &str, port: u16, position: Position) -> Option<Vec<Entry>> {
     let (host, port) = match text.split_once(':') {
-        Some((host, written)) => (host, written.parse::<u16>().ok()?),
+        Some((host, port_text)) => (host, port_text.parse::<u16>().ok()?),
         None => (text, port),
     };
-    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_host_character = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let is_name = !host.is_empty()
         && host != "localhost"
-        && host.bytes().all(is_host)
+        && host.bytes().all(is_host_character)
         && host.parse::<IpAddr>().is_err();
     is_name.then(|| {
         vec![
@@ -133,16 +134,16 @@ pub(super) struct PoolRef {
 
 /// Returns the pool of a URL, and writes it if it is new. `tls` are the keys of `tls` for https; `host` is the `Host`
 /// that its servers get instead of the client's.
-pub(super) fn pool(
+pub(super) fn find_or_write_pool(
     context: &mut Context<'_>,
     url: &Url,
     (tls, host): (Vec<Entry>, Option<(String, Position)>),
-    from: &Node,
+    line: &Node,
     notes: &mut Notes,
 ) -> Result<PoolRef, String> {
     let scheme = if url.tls { "https" } else { "http" };
-    let sent = host.as_ref().map_or("", |(host, _)| host.as_str());
-    let key = format!("{scheme}://{} {sent}", url.host);
+    let sent_host = host.as_ref().map_or("", |(host, _)| host.as_str());
+    let key = format!("{scheme}://{} {sent_host}", url.host);
     let host = host.map(|(host, position)| Entry::new("host", host, position));
     let port = if url.tls { 443 } else { 80 };
     let tls = if url.tls { tls } else { Vec::new() };
@@ -161,26 +162,26 @@ pub(super) fn pool(
     }
     let mut entries = Vec::new();
     let mut servers = Vec::new();
-    if let Some(name) = dns_entry(&url.host, port, from.position) {
-        let name = Item::new(name, Some(from.position));
+    if let Some(name) = dns_entry(&url.host, port, line.position) {
+        let name = Item::new(name, Some(line.position));
         entries.extend(servers_dns(vec![name]));
     } else {
         let address = server_address(context.environment, &url.host, port)?;
         servers.push(Upstream {
-            from: from.position,
-            entries: vec![Entry::new("address", address, from.position).essential()],
+            position: line.position,
+            entries: vec![Entry::new("address", address, line.position).essential()],
             probes: Vec::new(),
         });
     }
     let socket = url.host.strip_prefix(unix_socket::PREFIX);
-    let file = socket.and_then(|path| path.rsplit('/').next());
-    let name = context.writer.names.take(file.unwrap_or(&url.host));
+    let socket_name = socket.and_then(|path| path.rsplit('/').next());
+    let name = context.writer.names.claim(socket_name.unwrap_or(&url.host));
     if !tls.is_empty() {
         entries.push(Entry::implied("tls", tls));
     }
     entries.extend(host);
-    context.writer.pool(layer7::Pool {
-        from: from.position,
+    context.writer.write_pool(layer7::Pool {
+        position: line.position,
         name: name.clone(),
         entries,
         servers,
@@ -195,36 +196,39 @@ pub(super) fn pool(
 }
 
 /// Returns whether a field is `Host`, which is a key of the pool.
-pub(super) const fn is_host(name: &str) -> bool {
+pub(super) const fn is_host_field(name: &str) -> bool {
     name.eq_ignore_ascii_case("Host")
 }
 
 /// Returns the `Host` that servers get instead of the client's, and its line: the value that `proxy_set_header Host`
-/// sets, or else the name in `proxy_pass`.
-pub(super) fn host(
+/// sets, or otherwise the name in `proxy_pass`. `None` = the client's `Host`, or an invalid value.
+pub(super) fn server_host(
     context: &Context<'_>,
     levels: &[&[Node]],
-    to: &Url,
-    from: Position,
+    url: &Url,
+    position: Position,
 ) -> Option<(String, Position)> {
     let lines = inherited(levels, "proxy_set_header").into_iter();
     // nginx has no name for the server on a unix socket.
-    let proxy_host = match to.host.starts_with(unix_socket::PREFIX) {
+    let proxy_host = match url.host.starts_with(unix_socket::PREFIX) {
         true => "localhost",
-        false => &to.host,
+        false => &url.host,
     };
-    let Some(line) = lines.rev().find(|line| line.word(1).is_some_and(is_host)) else {
-        return Some((proxy_host.to_owned(), from));
+    let Some(line) = lines
+        .rev()
+        .find(|line| line.word(1).is_some_and(is_host_field))
+    else {
+        return Some((proxy_host.to_owned(), position));
     };
     let text = match line.word(2)? {
         "$proxy_host" => Some(proxy_host.to_owned()),
-        value => host_text(context, value).ok()?,
+        value => parse_host(context, value).ok()?,
     };
     text.map(|text| (text, line.position))
 }
 
-/// Returns `host` of a pool for a value of `Host`; `None` = the requested host as received.
-pub(super) fn host_text(
+/// Returns `host` of a pool for a value of `Host`; `None` = servers get the client's `Host`.
+pub(super) fn parse_host(
     context: &Context<'_>,
     value: &str,
 ) -> Result<Option<String>, &'static str> {
@@ -237,7 +241,7 @@ pub(super) fn host_text(
         redirect: false,
     };
     let unknown = "the value contains an unsupported variable or a name in braces";
-    let text = replace(value, clients).ok_or(unknown)?;
+    let text = replace_variables(value, clients).ok_or(unknown)?;
     let parsed = Template::parse(&text).map_err(|_| unknown)?;
     for part in parsed.parts() {
         match part {
@@ -268,7 +272,7 @@ pub(super) fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<E
     };
     let mut tls = Vec::new();
     match find("proxy_ssl_verify") {
-        Some((on, position)) if on == "on" => tls.push(Entry::new("verify", true, position)),
+        Some((value, position)) if value == "on" => tls.push(Entry::new("verify", true, position)),
         Some((_, position)) => tls.push(Entry::new("verify", false, position)),
         None => tls.push(Entry::implied("verify", false)),
     }
@@ -287,7 +291,7 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let read = |text: &str| url(text).map(|url| (url.tls, url.host, url.path));
+        let read = |text: &str| parse_url(text).map(|url| (url.tls, url.host, url.path));
         assert_eq!(read("http://a"), Ok((false, "a".into(), None)));
         assert_eq!(
             read("https://a:8443/x"),
@@ -302,8 +306,8 @@ mod tests {
             read("http://unix:/run/x:/y"),
             Ok((false, socket, Some("/y".into())))
         );
-        for wrong in ["a", "http://", "http://$host"] {
-            assert!(url(wrong).is_err(), "{wrong}");
+        for invalid in ["a", "http://", "http://$host"] {
+            assert!(parse_url(invalid).is_err(), "{invalid}");
         }
     }
 }

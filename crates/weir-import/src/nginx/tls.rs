@@ -7,19 +7,19 @@ use crate::tls_suite;
 
 /// Returns `minimum` for `ssl_protocols TLSv1.2 TLSv1.3`.
 pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {
-    let lines_of = |nodes: &'_ [Node]| -> Option<(Position, Vec<String>)> {
+    let protocols_of = |nodes: &'_ [Node]| -> Option<(Position, Vec<String>)> {
         let node = nodes
             .iter()
             .rev()
             .find(|node| node.keyword() == "ssl_protocols")?;
         Some((node.position, node.words[1..].to_vec()))
     };
-    let (position, words) = levels.into_iter().find_map(lines_of)?;
-    let older = |word: &String| matches!(word.as_str(), "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
-    if words.iter().any(older) {
+    let (position, words) = levels.into_iter().find_map(protocols_of)?;
+    let is_older = |word: &String| matches!(word.as_str(), "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
+    if words.iter().any(is_older) {
         notes.add(position, "Weir does not support TLS versions below 1.2");
     }
-    let min = match words.iter().any(|word| older(word) || word == "TLSv1.2") {
+    let min = match words.iter().any(|word| is_older(word) || word == "TLSv1.2") {
         true => "1.2",
         false => "1.3",
     };
@@ -27,7 +27,7 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
 }
 
 /// Returns `ciphers` and `groups` for `ssl_ciphers` and `ssl_ecdh_curve`; `minimum` is the result of [`minimum`].
-pub(super) fn suites(
+pub(super) fn cipher_keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     minimum: Option<&Entry>,
     notes: &mut Notes,
@@ -43,8 +43,8 @@ pub(super) fn suites(
     )
 }
 
-/// Certificate directory of a service if the file names no certificate.
-const CERTIFICATES: &str = "/etc/weir/certs";
+/// Certificate directory of a service without `ssl_certificate`.
+const DEFAULT_DIRECTORY: &str = "/etc/weir/certs";
 
 /// Returns the keys of `tls` of a service.
 pub(super) fn keys(
@@ -60,7 +60,7 @@ pub(super) fn keys(
             if let Some((_, position)) = key.as_ref().filter(|(key, _)| is_pair(&file, key)) {
                 notes.remark(
                     *position,
-                    "Weir finds the key by the name of the certificate's file",
+                    "Weir finds the key by the name of the certificate file",
                 );
             }
             if let Some((key, position)) = key.filter(|(key, _)| !is_pair(&file, key)) {
@@ -72,9 +72,9 @@ pub(super) fn keys(
             }
         }
         None => {
-            keys.push(Entry::implied("certificates", CERTIFICATES).essential());
+            keys.push(Entry::implied("certificates", DEFAULT_DIRECTORY).essential());
             let why = format!(
-                "there is no ssl_certificate; Weir does not start until {CERTIFICATES} contains certificates"
+                "there is no ssl_certificate; Weir does not start until {DEFAULT_DIRECTORY} contains certificates"
             );
             notes.add(default, why);
         }
@@ -82,13 +82,19 @@ pub(super) fn keys(
     if let Some((file, position)) = find("ssl_client_certificate") {
         // nginx's default is `off`: no client is asked for a certificate.
         match find("ssl_verify_client").filter(|(word, _)| word != "off") {
-            None => notes.remark(position, "it has no effect: ssl_verify_client is off"),
-            Some((word, at)) => {
+            None => notes.remark(
+                position,
+                "it has no effect, because ssl_verify_client is off",
+            ),
+            Some((word, verify_position)) => {
                 let auth = if word == "on" { "required" } else { "optional" };
                 keys.push(Entry::new("client_ca", file, position));
-                keys.push(Entry::new("client_auth", auth, at));
+                keys.push(Entry::new("client_auth", auth, verify_position));
                 if word == "optional_no_ca" {
-                    notes.add(at, "client certificates of other CAs are rejected");
+                    notes.add(
+                        verify_position,
+                        "client certificates of other CAs are rejected",
+                    );
                 }
             }
         }
@@ -96,15 +102,16 @@ pub(super) fn keys(
     keys
 }
 
-/// Returns whether Weir finds the key by the name of the certificate's file.
+/// Returns whether Weir finds the key by the name of the certificate file.
 fn is_pair(file: &str, key: &str) -> bool {
-    let same = |file: &str, key: &str| match (file.strip_suffix(".crt"), key.strip_suffix(".key")) {
-        (Some(file), Some(key)) => file == key,
-        _ => false,
-    };
-    let certbot = |file: &str, key: &str| {
+    let has_same_name =
+        |file: &str, key: &str| match (file.strip_suffix(".crt"), key.strip_suffix(".key")) {
+            (Some(file), Some(key)) => file == key,
+            _ => false,
+        };
+    let is_certbot_pair = |file: &str, key: &str| {
         let file = file.strip_suffix("fullchain.pem");
         file.is_some() && file == key.strip_suffix("privkey.pem")
     };
-    file == key || same(file, key) || certbot(file, key)
+    file == key || has_same_name(file, key) || is_certbot_pair(file, key)
 }

@@ -10,7 +10,7 @@ use crate::note::{Notes, Position};
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) position: Position,
-    /// At least one.
+    /// The keyword and its arguments; empty keyword = a block without a directive.
     pub(super) words: Vec<String>,
     pub(super) block: Option<Vec<Self>>,
 }
@@ -20,10 +20,12 @@ impl Node {
         self.words.first().map_or("", String::as_str)
     }
 
-    pub(super) fn word(&self, at: usize) -> Option<&str> {
-        self.words.get(at).map(String::as_str)
+    /// Returns the word at an index; the keyword is word 0.
+    pub(super) fn word(&self, index: usize) -> Option<&str> {
+        self.words.get(index).map(String::as_str)
     }
 
+    /// Returns the directives of the block.
     pub(super) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
@@ -35,7 +37,7 @@ impl Node {
             "not imported: it is in the block of line {}, which is not imported",
             self.position.line()
         );
-        for position in self.lines() {
+        for position in self.block_positions() {
             match position.is_on_same_line(self.position) {
                 true => notes.add_covered(position),
                 false => notes.add(position, &why),
@@ -43,15 +45,15 @@ impl Node {
         }
     }
 
-    /// Returns all lines of the block.
-    pub(super) fn lines(&self) -> Vec<Position> {
-        let mut lines = Vec::new();
-        let mut open: Vec<&Self> = self.inner().iter().collect();
-        while let Some(node) = open.pop() {
-            lines.push(node.position);
-            open.extend(node.inner());
+    /// Returns the positions of all directives in the block, including nested blocks.
+    pub(super) fn block_positions(&self) -> Vec<Position> {
+        let mut positions = Vec::new();
+        let mut pending: Vec<&Self> = self.inner().iter().collect();
+        while let Some(node) = pending.pop() {
+            positions.push(node.position);
+            pending.extend(node.inner());
         }
-        lines
+        positions
     }
 }
 
@@ -67,7 +69,7 @@ pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Nod
 }
 
 /// Returns the lines of a server block other than locations, which the locations inherit.
-pub(super) fn lines_of(server: &Node) -> Rc<[Node]> {
+pub(super) fn inheritable_lines(server: &Node) -> Rc<[Node]> {
     let lines = server.inner().iter();
     lines
         .filter(|line| line.keyword() != "location")
@@ -84,8 +86,10 @@ pub(super) fn exclusive_prefixes(server: &Node) -> Vec<String> {
         .collect()
 }
 
+/// Maximum depth of blocks and of included files.
 const MAX_DEPTH: usize = 16;
 
+/// Maximum number of files.
 const MAX_FILES: usize = 1000;
 
 /// Directives with a block that may follow a directive without its `;`.
@@ -112,34 +116,34 @@ enum Token {
 }
 
 /// Returns the directives of a file and its includes.
-pub(super) fn read(
+pub(super) fn read_file(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
     text: &str,
 ) -> Vec<Node> {
-    file(environment, notes, name, text, 0)
+    parse_file(environment, notes, name, text, 0)
 }
 
-fn file(
+fn parse_file(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
     text: &str,
     depth: usize,
 ) -> Vec<Node> {
-    let index = notes.add_file(name, text);
-    let tokens = tokens(notes, index, text);
-    let mut at = 0;
+    let file_index = notes.add_file(name, text);
+    let tokens = tokenize(notes, file_index, text);
+    let mut token_index = 0;
     let mut nodes = Vec::new();
-    while at < tokens.len() {
-        nodes.extend(block(notes, &tokens, &mut at, 0));
-        if let Some((position, _)) = tokens.get(at) {
+    while token_index < tokens.len() {
+        nodes.extend(parse_block(notes, &tokens, &mut token_index, 0));
+        if let Some((position, _)) = tokens.get(token_index) {
             notes.add(
                 *position,
                 "unexpected closing brace, and nginx rejects the file",
             );
-            at += 1;
+            token_index += 1;
         }
     }
     let directory = name
@@ -149,7 +153,7 @@ fn file(
     expand_includes(environment, notes, &directory, nodes, depth)
 }
 
-/// Replaces `include` by the contents of the files.
+/// Replaces `include` with the contents of the files.
 fn expand_includes(
     environment: &dyn Environment,
     notes: &mut Notes,
@@ -183,13 +187,13 @@ fn expand_includes(
             );
             continue;
         }
-        let found = environment.glob(&path);
-        if found.is_empty() {
+        let paths = environment.glob(&path);
+        if paths.is_empty() {
             notes.add(node.position, "not imported: no such file");
         }
-        for name in found {
+        for name in paths {
             match environment.read(&name) {
-                Ok(text) => all.extend(file(environment, notes, &name, &text, depth + 1)),
+                Ok(text) => all.extend(parse_file(environment, notes, &name, &text, depth + 1)),
                 Err(why) => notes.add(node.position, format!("not imported: {name}: {why}")),
             }
         }
@@ -197,7 +201,7 @@ fn expand_includes(
     all
 }
 
-fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> {
+fn tokenize(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> {
     let mut tokens = Vec::new();
     let mut line = 1;
     let mut chars = text.chars().peekable();
@@ -212,22 +216,22 @@ fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> 
             '}' => tokens.push((position, Token::Close)),
             quote @ ('"' | '\'') => {
                 let mut word = String::new();
-                let mut closed = false;
+                let mut is_closed = false;
                 while let Some(c) = chars.next() {
                     line += usize::from(c == '\n');
                     match c {
                         '\\' => {
-                            let c = escaped(chars.next().unwrap_or('\\'), &mut word);
+                            let c = decode_escape(chars.next().unwrap_or('\\'), &mut word);
                             word.push(c);
                         }
                         c if c == quote => {
-                            closed = true;
+                            is_closed = true;
                             break;
                         }
                         c => word.push(c),
                     }
                 }
-                if !closed {
+                if !is_closed {
                     notes.add(position, "unterminated quote, and nginx rejects the file");
                 }
                 tokens.push((position, Token::Word(word)));
@@ -266,7 +270,7 @@ fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> 
 }
 
 /// Decodes a character after a backslash in quotes; other characters keep the backslash.
-fn escaped(c: char, word: &mut String) -> char {
+fn decode_escape(c: char, word: &mut String) -> char {
     match c {
         'n' => '\n',
         't' => '\t',
@@ -280,7 +284,7 @@ fn escaped(c: char, word: &mut String) -> char {
 }
 
 /// Returns a directive without a block.
-fn simple(position: Position, words: Vec<String>) -> Node {
+fn simple_directive(position: Position, words: Vec<String>) -> Node {
     Node {
         position,
         words,
@@ -288,10 +292,10 @@ fn simple(position: Position, words: Vec<String>) -> Node {
     }
 }
 
-fn block(
+fn parse_block(
     notes: &mut Notes,
     tokens: &[(Position, Token)],
-    at: &mut usize,
+    index: &mut usize,
     depth: usize,
 ) -> Vec<Node> {
     let mut nodes = Vec::new();
@@ -299,61 +303,62 @@ fn block(
     let mut position: Option<Position> = None;
     // Start of a directive with a block, on a new line after a directive without its `;`.
     let mut block_start: Option<(usize, Position)> = None;
-    while let Some((here, token)) = tokens.get(*at) {
+    while let Some((start, token)) = tokens.get(*index) {
         match token {
             Token::Word(word) => {
-                let is_on_new_line = position.is_some_and(|first| !first.is_on_same_line(*here));
+                let is_on_new_line = position.is_some_and(|first| !first.is_on_same_line(*start));
                 if block_start.is_none() && is_on_new_line && BLOCKS.contains(&word.as_str()) {
-                    block_start = Some((words.len(), *here));
+                    block_start = Some((words.len(), *start));
                 }
                 words.push(word.clone());
-                position.get_or_insert(*here);
+                position.get_or_insert(*start);
             }
             Token::End => {
                 block_start = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
-                    Some(position) => nodes.push(simple(position, words)),
-                    None => notes.add(*here, "unexpected `;`, and nginx rejects the file"),
+                    Some(position) => nodes.push(simple_directive(position, words)),
+                    None => notes.add(*start, "unexpected `;`, and nginx rejects the file"),
                 }
             }
             Token::Open => {
-                *at += 1;
+                *index += 1;
                 if depth >= MAX_DEPTH {
-                    notes.add(*here, "not imported: blocks are nested too deeply");
-                    *at = tokens.len();
+                    notes.add(*start, "not imported: blocks are nested too deeply");
+                    *index = tokens.len();
                     return nodes;
                 }
-                let inner = block(notes, tokens, at, depth + 1);
-                if *at >= tokens.len() {
+                let inner = parse_block(notes, tokens, index, depth + 1);
+                if *index >= tokens.len() {
                     notes.add(
-                        *here,
+                        *start,
                         "the block has no closing brace, and nginx rejects the file",
                     );
                 }
-                if let (Some((count, of_block)), Some(first)) = (block_start.take(), position) {
+                if let (Some((count, block_position)), Some(first)) = (block_start.take(), position)
+                {
                     notes.add(first, "the `;` is missing, and nginx rejects the file");
-                    let rest = words.split_off(count);
-                    let words = std::mem::replace(&mut words, rest);
-                    nodes.push(simple(first, words));
-                    position = Some(of_block);
+                    let block_words = words.split_off(count);
+                    let words = std::mem::replace(&mut words, block_words);
+                    nodes.push(simple_directive(first, words));
+                    position = Some(block_position);
                 }
                 if words.is_empty() {
                     notes.add(
-                        *here,
+                        *start,
                         "the block has no directive, and nginx rejects the file",
                     );
                     words.push(String::new());
                 }
                 nodes.push(Node {
-                    position: position.take().unwrap_or(*here),
+                    position: position.take().unwrap_or(*start),
                     words: std::mem::take(&mut words),
                     block: Some(inner),
                 });
             }
             Token::Close => break,
         }
-        *at += 1;
+        *index += 1;
     }
     if let Some(position) = position {
         notes.add(
@@ -371,7 +376,7 @@ mod tests {
 
     fn read_all(text: &str) -> (Vec<Node>, Vec<String>) {
         let mut notes = Notes::default();
-        let nodes = read(&EmptyEnvironment, &mut notes, "f", text);
+        let nodes = read_file(&EmptyEnvironment, &mut notes, "f", text);
         (nodes, notes.finish())
     }
 
@@ -402,10 +407,10 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_are_noted() {
-        for wrong in ["a", "a {", "}", ";", "{ a; }", "a 'b;"] {
-            let (_, notes) = read_all(wrong);
-            assert!(!notes.is_empty(), "{wrong}");
+    fn each_syntax_error_adds_a_note() {
+        for text in ["a", "a {", "}", ";", "{ a; }", "a 'b;"] {
+            let (_, notes) = read_all(text);
+            assert!(!notes.is_empty(), "{text}");
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::document::{Entry, Item};
 use crate::layer7::{self, Upstream};
 use crate::note::{Notes, Position};
 
-/// Upstreams by name, and which of them are used.
+/// Upstreams by name, and the names of those that are used.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
-    named: HashMap<String, Node>,
+    by_name: HashMap<String, Node>,
     /// Upstreams whose pool was written.
     used: HashSet<String>,
     /// Upstreams that a `proxy_pass` or another directive mentions.
@@ -22,8 +22,8 @@ pub(super) struct Upstreams {
 impl Upstreams {
     pub(super) fn read(&mut self, node: &Node, notes: &mut Notes) {
         match node.word(1) {
-            Some(name) if !self.named.contains_key(name) => {
-                self.named.insert(name.to_owned(), node.clone());
+            Some(name) if !self.by_name.contains_key(name) => {
+                self.by_name.insert(name.to_owned(), node.clone());
             }
             Some(_) => node.reject(
                 notes,
@@ -39,14 +39,14 @@ impl Upstreams {
         let mut lookups = 0;
         for node in nodes {
             let words = node.words.get(1..).unwrap_or_default();
-            let names_none = matches!(node.keyword(), "rewrite" | "return");
+            let takes_no_upstream = matches!(node.keyword(), "rewrite" | "return");
             let is_target = node.keyword().ends_with("_pass")
-                || !names_none && words.iter().any(|word| word.contains('$'));
+                || !takes_no_upstream && words.iter().any(|word| word.contains('$'));
             let is_end = |c: char| !c.is_alphanumeric() && !"-._~".contains(c);
             let names = words.iter().flat_map(|word| word.split(is_end));
             for name in names.filter(|name| is_target && !name.is_empty()) {
                 lookups += 1;
-                if self.named.contains_key(name) {
+                if self.by_name.contains_key(name) {
                     self.mentioned.insert(name.to_owned());
                 }
             }
@@ -57,19 +57,19 @@ impl Upstreams {
 
     /// Returns an upstream, and records that it is used.
     pub(super) fn get(&mut self, name: &str) -> Option<Node> {
-        let found = self.named.get(name)?.clone();
+        let found = self.by_name.get(name)?.clone();
         self.used.insert(name.to_owned());
         Some(found)
     }
 
     /// Adds notes about unused upstreams.
     pub(super) fn note_unused(&self, notes: &mut Notes) {
-        for (name, node) in &self.named {
+        for (name, node) in &self.by_name {
             if !self.used.contains(name) {
                 if self.mentioned.contains(name) {
-                    node.reject(notes, "no directive that Weir supports uses it");
+                    node.reject(notes, "no directive that Weir supports uses this upstream");
                 } else {
-                    for position in node.lines().into_iter().chain([node.position]) {
+                    for position in node.block_positions().into_iter().chain([node.position]) {
                         notes.remark(position, "not imported: nothing uses this upstream");
                     }
                 }
@@ -96,8 +96,8 @@ pub(super) fn write(
                 .word(1)
                 .and_then(|host| dns_entry(host, port, inner.position))
             {
-                Some(name) => names.push(named(name, inner, notes)),
-                None => servers.extend(server(context, inner, port, notes)),
+                Some(name) => names.push(dns_server(name, inner, notes)),
+                None => servers.extend(convert_server(context, inner, port, notes)),
             },
             "least_conn" | "ip_hash" => {
                 scheduler = Entry::new("scheduler", inner.keyword(), inner.position);
@@ -118,7 +118,7 @@ pub(super) fn write(
                 ),
             },
             "sticky" if inner.word(1) == Some("cookie") && inner.word(2).is_some() => {
-                sticky(&mut entries, inner, notes);
+                push_sticky(&mut entries, inner, notes);
             }
             // Imported as `limits.idle_servers` of the services.
             "keepalive" if keepalive(node).is_some() => {}
@@ -138,19 +138,19 @@ pub(super) fn write(
         entries.push(Entry::implied("tls", tls));
     }
     entries.extend(host);
-    let name = context.writer.names.take(node.word(1).unwrap_or("pool"));
-    context.writer.pool(layer7::Pool {
-        from: node.position,
+    let name = context.writer.names.claim(node.word(1).unwrap_or("pool"));
+    context.writer.write_pool(layer7::Pool {
+        position: node.position,
         name: name.clone(),
         entries,
         servers,
         probes: None,
-        lines: node.lines(),
+        lines: node.block_positions(),
     });
     name
 }
 
-/// Returns N of `keepalive N` of an upstream, and its line.
+/// Returns N of the line `keepalive N` of an upstream, and the position of the line.
 pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     let line = node
         .inner()
@@ -160,7 +160,7 @@ pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
 }
 
 /// Imports `sticky cookie NAME expires=1h domain=… path=…`.
-fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
+fn push_sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     let mut attributes = Vec::new();
     for word in &node.words[3..] {
         match word.split_once('=') {
@@ -183,7 +183,7 @@ fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     entries.push(Entry::new("sticky", table, node.position));
 }
 
-/// Returns Weir's `key` for a variable; `None` = Weir has no such key.
+/// Returns Weir's `key` for a variable; `None` = Weir has no equivalent.
 pub(super) fn hash_key(text: &str) -> Option<String> {
     Some(match text {
         "$remote_addr" | "$binary_remote_addr" => "source".to_owned(),
@@ -203,9 +203,9 @@ pub(super) fn hash_key(text: &str) -> Option<String> {
 }
 
 /// Returns an entry of `servers_dns` with the options of its `server` line.
-fn named(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
+fn dns_server(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
     let mut entries = name;
-    for entry in options(node, notes) {
+    for entry in server_options(node, notes) {
         match entry.key {
             "backup" => notes.add(
                 node.position,
@@ -217,7 +217,12 @@ fn named(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
     Item::new(entries, Some(node.position))
 }
 
-fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> Option<Upstream> {
+fn convert_server(
+    context: &Context<'_>,
+    node: &Node,
+    port: u16,
+    notes: &mut Notes,
+) -> Option<Upstream> {
     let Some(address) = node.word(1) else {
         node.reject(notes, "the address is missing");
         return None;
@@ -230,16 +235,16 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
         }
     };
     let mut entries = vec![Entry::new("address", address, node.position).essential()];
-    entries.extend(options(node, notes));
+    entries.extend(server_options(node, notes));
     Some(Upstream {
-        from: node.position,
+        position: node.position,
         entries,
         probes: Vec::new(),
     })
 }
 
 /// Returns the keys for the options of a server.
-fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
+fn server_options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let position = node.position;
     let mut entries: Vec<Entry> = Vec::new();
     for word in node.words.iter().skip(2) {
@@ -249,7 +254,7 @@ fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
             ("weight", Some(1)) | ("max_conns", Some(0)) => {}
             ("weight", Some(weight)) => entries.push(Entry::new("weight", weight, position)),
             ("max_conns", Some(max)) => entries.push(Entry::new("max_connections", max, position)),
-            // Without this key it would be used as a regular server.
+            // Without this key, Weir would use the server as a regular server.
             ("backup", _) => entries.push(Entry::new("backup", true, position).essential()),
             ("down", _) => {
                 entries.retain(|entry| entry.key != "weight");
@@ -293,9 +298,9 @@ mod tests {
     /// Returns the value of `attributes`. Debian's nginx has no `sticky`, so the corpus cannot contain it.
     fn attributes(line: &str) -> Option<String> {
         let mut notes = Notes::default();
-        let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", line);
+        let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", line);
         let mut entries = Vec::new();
-        sticky(&mut entries, &nodes[0], &mut notes);
+        push_sticky(&mut entries, &nodes[0], &mut notes);
         let Value::Table(table) = &entries[0].item.value else {
             return None;
         };
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn search_for_used_upstreams_takes_linear_time() {
+    fn lookups_of_mentioned_upstreams_grow_linearly() {
         let lookups = |count: usize| {
             let mut notes = Notes::default();
             let lines = (0..count).map(|at| {
@@ -317,7 +322,7 @@ mod tests {
                 )
             });
             let text: String = lines.collect();
-            let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", &text);
+            let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", &text);
             let mut upstreams = Upstreams::default();
             for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
                 upstreams.read(node, &mut notes);

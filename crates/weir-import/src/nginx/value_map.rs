@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
 use super::tree::Node;
-use super::variable::{Clients, MAP_PREFIX, replace};
-use super::when::{listed, negated};
+use super::variable::{Clients, MAP_PREFIX, replace_variables};
+use super::when::{listed_condition, negated};
 use crate::document::{Document, Entry, Item, Table, Value};
 use crate::name::plain;
 use crate::note::Position;
@@ -20,7 +20,7 @@ pub(super) struct Case {
 /// The `map` and `geo` blocks by the names of their variables.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    named: HashMap<String, ValueMap>,
+    by_name: HashMap<String, ValueMap>,
     /// Variables that were converted to conditions.
     compared: RefCell<BTreeSet<String>>,
 }
@@ -32,7 +32,7 @@ struct ValueMap {
     /// Keys and values.
     entries: Vec<(String, String)>,
     default: String,
-    /// Whether the block contains nothing that is not supported.
+    /// Whether the block contains only supported lines and values.
     is_plain: bool,
 }
 
@@ -40,35 +40,35 @@ impl Maps {
     pub(super) fn read(nodes: &[Node]) -> Self {
         let mut maps = Self::default();
         for node in nodes {
-            if let Some((name, map)) = value_map(node) {
-                maps.named.entry(name).or_insert(map);
+            if let Some((name, map)) = parse_map(node) {
+                maps.by_name.entry(name).or_insert(map);
             }
         }
         maps
     }
 
     /// Returns whether a block defines the variable.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.named.contains_key(name)
+    pub(super) fn defines(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// Returns the reference that becomes `{map.NAME}`.
-    pub(super) fn token(name: &str) -> String {
+    pub(super) fn reference(name: &str) -> String {
         format!("${{{MAP_PREFIX}{name}}}")
     }
 
     /// Returns whether the variable can become a `[map.NAME]`.
     pub(super) fn is_table(&self, name: &str) -> bool {
-        self.named
+        self.by_name
             .get(name)
             .is_some_and(|map| map.table(name).is_some())
     }
 
     /// Returns the values of a variable with their conditions, the default last; `None` = they cannot be expressed.
     pub(super) fn cases(&self, name: &str) -> Option<Vec<Case>> {
-        let map = self.named.get(name)?;
+        let map = self.by_name.get(name)?;
         let mut cases = Vec::new();
-        let mut others = Vec::new();
+        let mut negations = Vec::new();
         // The networks of `geo` may contain each other.
         if map.is_geo && map.entries.len() > 1 {
             return None;
@@ -78,22 +78,22 @@ impl Maps {
             .entries
             .iter()
             .partition(|(key, _)| !key.starts_with('~'));
-        let first = texts.len();
-        for (at, (key, value)) in texts.into_iter().chain(expressions).enumerate() {
+        let text_count = texts.len();
+        for (index, (key, value)) in texts.into_iter().chain(expressions).enumerate() {
             let condition = map.condition(std::slice::from_ref(key))?;
-            let not = negated(&condition)?;
+            let negation = negated(&condition)?;
             let mut conditions = vec![condition];
-            if at >= first && !map.is_geo {
-                conditions.extend(others.iter().cloned());
+            if index >= text_count && !map.is_geo {
+                conditions.extend(negations.iter().cloned());
             }
-            others.push(not);
+            negations.push(negation);
             cases.push(Case {
                 conditions,
                 value: value.clone(),
             });
         }
         cases.push(Case {
-            conditions: others,
+            conditions: negations,
             value: map.default.clone(),
         });
         self.compared.borrow_mut().insert(name.to_owned());
@@ -107,17 +107,17 @@ impl Maps {
         name: &str,
         holds: &dyn Fn(&str) -> bool,
     ) -> Option<Vec<Vec<String>>> {
-        let map = self.named.get(name)?;
-        let by_default = holds(&map.default);
+        let map = self.by_name.get(name)?;
+        let default_holds = holds(&map.default);
         // With the default, only the entries that differ from it matter.
-        let differs = |value: &str| holds(value) != by_default;
-        let others = map.entries.iter().any(|(_, value)| !differs(value));
-        if others && !map.has_only_texts() {
+        let differs = |value: &str| holds(value) != default_holds;
+        let has_others = map.entries.iter().any(|(_, value)| !differs(value));
+        if has_others && !map.has_only_texts() {
             return None;
         }
         let keys = map.entries.iter().filter(|(_, value)| differs(value));
         let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
-        let found = match (keys.is_empty(), by_default) {
+        let alternatives = match (keys.is_empty(), default_holds) {
             (true, true) => vec![Vec::new()],
             (true, false) => Vec::new(),
             (false, true) => vec![vec![negated(&map.condition(&keys)?)?]],
@@ -130,22 +130,22 @@ impl Maps {
             },
         };
         self.compared.borrow_mut().insert(name.to_owned());
-        Some(found)
+        Some(alternatives)
     }
 
     /// Writes the tables that the document refers to. Returns the lines of all blocks that were used.
     pub(super) fn write(&self, document: &mut Document) -> Vec<Position> {
         let mut used = Vec::new();
-        let mut names: Vec<&String> = self.named.keys().collect();
+        let mut names: Vec<&String> = self.by_name.keys().collect();
         names.sort();
         for name in names {
-            let map = &self.named[name];
+            let map = &self.by_name[name];
             let is_mentioned = mentions(document, &format!("{{map.{}}}", plain(name)));
             if is_mentioned && let Some(table) = map.table(name) {
                 document.push(table);
             }
             if is_mentioned || self.compared.borrow().contains(name) {
-                used.extend(map.node.lines());
+                used.extend(map.node.block_positions());
                 used.push(map.node.position);
             }
         }
@@ -154,20 +154,22 @@ impl Maps {
 }
 
 fn mentions(document: &Document, text: &str) -> bool {
-    fn has(value: &Value, text: &str) -> bool {
+    fn contains(value: &Value, text: &str) -> bool {
         match value {
-            Value::Text(own) => own.contains(text),
-            Value::List(items) => items.iter().any(|item| has(&item.value, text)),
-            Value::Table(entries) => entries.iter().any(|entry| has(&entry.item.value, text)),
+            Value::Text(text_value) => text_value.contains(text),
+            Value::List(items) => items.iter().any(|item| contains(&item.value, text)),
+            Value::Table(entries) => entries
+                .iter()
+                .any(|entry| contains(&entry.item.value, text)),
             Value::Integer(_) | Value::Hundredths(_) | Value::Flag(_) => false,
         }
     }
     let mut entries = document.tables.iter().flat_map(|table| &table.entries);
-    entries.any(|entry| has(&entry.item.value, text))
+    entries.any(|entry| contains(&entry.item.value, text))
 }
 
-/// Parses a block; returns the name of its variable too.
-fn value_map(node: &Node) -> Option<(String, ValueMap)> {
+/// Parses a block. Returns the name of its variable, and the map.
+fn parse_map(node: &Node) -> Option<(String, ValueMap)> {
     let is_geo = match node.keyword() {
         "map" => false,
         "geo" => true,
@@ -227,20 +229,23 @@ impl ValueMap {
                 let address = key.split('/').next().unwrap_or_default();
                 address.parse::<std::net::IpAddr>().is_ok()
             };
-            return keys.iter().all(is_network).then(|| listed("source", keys));
+            return keys
+                .iter()
+                .all(is_network)
+                .then(|| listed_condition("source", keys));
         }
         let source = self.source().strip_prefix('$')?;
-        let named = |prefix: &str| source.strip_prefix(prefix);
-        let (key, before) = match source {
+        let name_after = |prefix: &str| source.strip_prefix(prefix);
+        let (key, prefix) = match source {
             "host" => ("host", String::new()),
             "request_method" => ("method", String::new()),
             _ => {
-                if let Some(name) = named("http_") {
+                if let Some(name) = name_after("http_") {
                     ("header", format!("{}: ", name.replace('_', "-")))
-                } else if let Some(name) = named("cookie_") {
+                } else if let Some(name) = name_after("cookie_") {
                     ("cookie", format!("{name}="))
                 } else {
-                    ("query", format!("{}=", named("arg_")?))
+                    ("query", format!("{}=", name_after("arg_")?))
                 }
             }
         };
@@ -252,15 +257,15 @@ impl ValueMap {
                 "host" if !text.starts_with('~') && !text.contains('*') && !text.is_empty() => {
                     text.to_ascii_lowercase()
                 }
-                _ => format!("~{}", expression(text)?),
+                _ => format!("~{}", key_expression(text)?),
             };
-            Some(format!("{before}{value}"))
+            Some(format!("{prefix}{value}"))
         };
         let values = keys.iter().map(value).collect::<Option<Vec<String>>>()?;
-        Some(listed(key, &values))
+        Some(listed_condition(key, &values))
     }
 
-    /// Returns the `[map.NAME]`; `None` = it cannot be expressed.
+    /// Returns the `[map.NAME]`; `None` = the map cannot be expressed as a table.
     fn table(&self, name: &str) -> Option<Table> {
         let source = self.source();
         let clients = Clients {
@@ -268,11 +273,11 @@ impl ValueMap {
             name: "",
             redirect: false,
         };
-        // With an empty query, Weir's text would end with `?`, nginx's does not.
+        // With an empty query, Weir's text would end with `?`, but nginx's text does not.
         if !self.is_plain || self.is_geo || source.contains("$request_uri") {
             return None;
         }
-        let key = replace(source, clients)?;
+        let key = replace_variables(source, clients)?;
         let has_expressions = !self.has_only_texts()
             || self
                 .entries
@@ -286,7 +291,7 @@ impl ValueMap {
         let mut entries = Vec::new();
         for (key, value) in texts.into_iter().chain(expressions) {
             let key = match has_expressions {
-                true => expression(key)?.replace(' ', "\\x20"),
+                true => key_expression(key)?.replace(' ', "\\x20"),
                 false => key.clone(),
             };
             let is_valid =
@@ -314,9 +319,9 @@ impl ValueMap {
     }
 }
 
-/// Converts a key of `map` to an expression; texts ignore case.
-fn expression(key: &str) -> Option<String> {
-    // Values may refer to groups.
+/// Converts a key of `map` to a regular expression; texts ignore case. `None` = the expression has named groups.
+fn key_expression(key: &str) -> Option<String> {
+    // Values may refer to named groups.
     if key.contains("(?<") || key.contains("(?P<") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Replaces nginx's variables in texts by Weir's.
+//! Replaces nginx's variables in texts with Weir's variables.
 
 /// Prefix of the name of a variable that becomes a `[map.NAME]`.
 pub(super) const MAP_PREFIX: &str = "weir_map_";
@@ -6,43 +6,43 @@ pub(super) const MAP_PREFIX: &str = "weir_map_";
 /// Prefix of the name of a variable that is a group of the route's expression.
 pub(super) const GROUP_PREFIX: &str = "weir_group_";
 
-/// Values of variables that are constant for a service, and the use of the text.
+/// Values of the variables that are constant for a service, and the use of the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
     /// `http` or `https`.
     pub(super) scheme: &'a str,
     /// The first `server_name`.
     pub(super) name: &'a str,
-    /// The text is the target of a redirect, in which `{path}` includes the query.
+    /// Whether the text is the target of a redirect, in which `{path}` includes the query.
     pub(super) redirect: bool,
 }
 
 /// Replaces variables; `None` = Weir has no equivalent of one of them, or the text contains a literal name in braces,
-/// which weir.toml takes as a variable.
-pub(super) fn replace(text: &str, clients: Clients<'_>) -> Option<String> {
+/// which weir.toml treats as a variable.
+pub(super) fn replace_variables(text: &str, clients: Clients<'_>) -> Option<String> {
     if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
         return None;
     }
     let mut out = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let (name, after) = match rest.strip_prefix('{') {
+    while let Some(offset) = rest.find('$') {
+        out.push_str(&rest[..offset]);
+        rest = &rest[offset + 1..];
+        let (name, tail) = match rest.strip_prefix('{') {
             Some(inner) => inner.split_once('}')?,
             None => {
                 let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
                 rest.split_at(rest.find(is_end).unwrap_or(rest.len()))
             }
         };
-        out.push_str(&variable(name, clients)?);
-        rest = after;
+        out.push_str(&weir_variable(name, clients)?);
+        rest = tail;
     }
     out.push_str(rest);
     Some(out)
 }
 
-fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
+fn weir_variable(name: &str, clients: Clients<'_>) -> Option<String> {
     Some(match name {
         "scheme" => clients.scheme.to_owned(),
         "https" if clients.scheme == "https" => "on".to_owned(),
@@ -87,7 +87,7 @@ mod tests {
             name: "www.example",
             redirect: false,
         };
-        let shown = |text: &str| replace(text, clients);
+        let shown = |text: &str| replace_variables(text, clients);
         assert_eq!(
             shown("$scheme://${host}/a").as_deref(),
             Some("https://{host}/a")

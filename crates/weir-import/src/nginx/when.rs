@@ -8,7 +8,7 @@ use crate::note::Notes;
 /// The condition of an `if`.
 #[expect(clippy::large_enum_variant, reason = "one value at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum IfCondition {
     Always,
     Never,
     Matches(Condition),
@@ -18,27 +18,27 @@ pub(super) enum When {
 pub(super) const AND: &str = "\u{1}";
 /// A condition that always holds.
 pub(super) const ALWAYS: &str = "\u{2}";
-/// Precedes the key and each value of a condition with a key of a route and its values.
-const LISTED: char = '\u{3}';
+/// Precedes the key and each value of a condition that consists of a route's key and its values.
+const LIST_MARK: char = '\u{3}';
 
 /// Returns the condition that a key of a route has one of these values.
-pub(super) fn listed(key: &str, values: &[String]) -> String {
+pub(super) fn listed_condition(key: &str, values: &[String]) -> String {
     let values: Vec<String> = values
         .iter()
-        .map(|value| format!("{LISTED}{value}"))
+        .map(|value| format!("{LIST_MARK}{value}"))
         .collect();
-    format!("{LISTED}{key}{}", values.concat())
+    format!("{LIST_MARK}{key}{}", values.concat())
 }
 
 /// Returns the negation of a condition; `None` = routes do not support it.
 pub(super) fn negated(text: &str) -> Option<String> {
-    if let Some(rest) = text.strip_prefix(LISTED) {
+    if let Some(rest) = text.strip_prefix(LIST_MARK) {
         return Some(match rest.strip_prefix('!') {
-            Some(rest) => format!("{LISTED}{rest}"),
-            None => format!("{LISTED}!{rest}"),
+            Some(rest) => format!("{LIST_MARK}{rest}"),
+            None => format!("{LIST_MARK}!{rest}"),
         });
     }
-    let (variable, operator, value) = parts(text)?;
+    let (variable, operator, value) = split_condition(text)?;
     let operator = match operator? {
         "=" => "!=",
         "!=" => "=",
@@ -52,7 +52,7 @@ pub(super) fn negated(text: &str) -> Option<String> {
 }
 
 /// Splits a condition into variable, operator and value.
-pub(super) fn parts(text: &str) -> Option<(&str, Option<&str>, &str)> {
+pub(super) fn split_condition(text: &str) -> Option<(&str, Option<&str>, &str)> {
     let mut parts = text.trim().splitn(3, ' ');
     let variable = parts.next().filter(|it| it.starts_with('$'))?;
     let operator = parts.next();
@@ -60,9 +60,9 @@ pub(super) fn parts(text: &str) -> Option<(&str, Option<&str>, &str)> {
     Some((variable, operator, value.trim_matches(['"', '\''])))
 }
 
-/// Parses a condition that [`listed`] returned.
+/// Parses a condition that [`listed_condition`] returned.
 fn parse_listed(rest: &str) -> Option<Condition> {
-    let mut parts = rest.split(LISTED).map(str::to_owned);
+    let mut parts = rest.split(LIST_MARK).map(str::to_owned);
     let key = parts.next()?;
     let values: Vec<String> = parts.collect();
     let (key, is_negated) = match key.strip_prefix('!') {
@@ -89,33 +89,33 @@ fn parse_listed(rest: &str) -> Option<Condition> {
 }
 
 /// Parses `if ($host = old.example)` and similar, for clients of `scheme`; `None` = routes do not support it.
-pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
+pub(super) fn parse_if(node: &Node, scheme: &str) -> Option<IfCondition> {
     let text = node.words.get(1..)?.join(" ");
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
-    let mut all = Condition::default();
-    for one in inner.split(AND) {
-        match parse_generated(one).or_else(|| parse_single(one, scheme))? {
-            When::Always => {}
-            When::Never => return Some(When::Never),
-            When::Matches(condition) => all = all.and(&condition)?,
+    let mut combined = Condition::default();
+    for part in inner.split(AND) {
+        match parse_generated(part).or_else(|| parse_single(part, scheme))? {
+            IfCondition::Always => {}
+            IfCondition::Never => return Some(IfCondition::Never),
+            IfCondition::Matches(condition) => combined = combined.and(&condition)?,
         }
     }
-    Some(match all == Condition::default() {
-        true => When::Always,
-        false => When::Matches(all),
+    Some(match combined == Condition::default() {
+        true => IfCondition::Always,
+        false => IfCondition::Matches(combined),
     })
 }
 
 /// Parses a condition that this importer generated; `None` = it is from the file.
-fn parse_generated(inner: &str) -> Option<When> {
-    match inner.strip_prefix(LISTED) {
-        Some(rest) => parse_listed(rest).map(When::Matches),
-        None => (inner == ALWAYS).then_some(When::Always),
+fn parse_generated(inner: &str) -> Option<IfCondition> {
+    match inner.strip_prefix(LIST_MARK) {
+        Some(rest) => parse_listed(rest).map(IfCondition::Matches),
+        None => (inner == ALWAYS).then_some(IfCondition::Always),
     }
 }
 
 /// Parses a single condition from the file.
-fn parse_single(inner: &str, scheme: &str) -> Option<When> {
+fn parse_single(inner: &str, scheme: &str) -> Option<IfCondition> {
     let mut parts = inner.splitn(3, ' ');
     let (variable, operator, value) = match (parts.next()?, parts.next(), parts.next()) {
         (variable, Some(operator), Some(value)) => (variable, operator, value.trim()),
@@ -125,20 +125,20 @@ fn parse_single(inner: &str, scheme: &str) -> Option<When> {
         _ => return None,
     };
     let value = value.trim_matches(['"', '\'']);
-    let constant = |own: &str| {
-        let same = own == value;
-        match (operator, same) {
-            ("=", true) | ("!=", false) => Some(When::Always),
-            ("=", false) | ("!=", true) => Some(When::Never),
+    let compare_constant = |constant: &str| {
+        let is_equal = constant == value;
+        match (operator, is_equal) {
+            ("=", true) | ("!=", false) => Some(IfCondition::Always),
+            ("=", false) | ("!=", true) => Some(IfCondition::Never),
             _ => None,
         }
     };
     match variable {
-        "$scheme" => return constant(scheme),
-        "$https" => return constant(if scheme == "https" { "on" } else { "" }),
-        // Without TLS it is empty.
+        "$scheme" => return compare_constant(scheme),
+        "$https" => return compare_constant(if scheme == "https" { "on" } else { "" }),
+        // Without TLS, the variable is empty.
         "$ssl_protocol" | "$ssl_cipher" if value.is_empty() => {
-            return constant(if scheme == "https" { "TLS" } else { "" });
+            return compare_constant(if scheme == "https" { "TLS" } else { "" });
         }
         _ => {}
     }
@@ -156,19 +156,19 @@ fn parse_single(inner: &str, scheme: &str) -> Option<When> {
         }
         _ => {}
     }
-    let compared = match operator {
+    let value_text = match operator {
         "=" | "!=" => value.to_owned(),
         "~" | "!~" => format!("~{value}"),
         "~*" | "!~*" => format!("~(?i){value}"),
         _ => return None,
     };
     let is_regex = operator.contains('~');
-    let value = compared.as_str();
+    let value = value_text.as_str();
     let mut condition = Condition::default();
     match variable {
         "$host" | "$http_host" if is_regex => condition.host = Some(value.to_owned()),
         "$host" | "$http_host" => condition.host = Some(value.to_ascii_lowercase()),
-        "$request_method" if is_regex => condition.methods = methods(value)?,
+        "$request_method" if is_regex => condition.methods = parse_methods(value)?,
         "$request_method" => condition.methods = vec![value.to_owned()],
         "$uri" | "$document_uri" if is_regex => {
             condition.regex = Some(value.trim_start_matches('~').to_owned());
@@ -185,43 +185,44 @@ fn parse_single(inner: &str, scheme: &str) -> Option<When> {
         }
     }
     if !operator.starts_with('!') {
-        return Some(When::Matches(condition));
+        return Some(IfCondition::Matches(condition));
     }
     // The condition has one field, so its negation has one alternative.
-    condition.negated().into_iter().next().map(When::Matches)
+    let mut alternatives = condition.negated().into_iter();
+    alternatives.next().map(IfCondition::Matches)
 }
 
 /// Parses the methods of `~^(GET|HEAD)$`.
-fn methods(regex: &str) -> Option<Vec<String>> {
+fn parse_methods(regex: &str) -> Option<Vec<String>> {
     let inner = regex.strip_prefix("~^(")?.strip_suffix(")$")?;
     let words: Vec<String> = inner.split('|').map(str::to_owned).collect();
     let is_method = |word: &String| word.bytes().all(|byte| byte.is_ascii_uppercase());
     words.iter().all(is_method).then_some(words)
 }
 
-/// Returns networks in the order in which nginx evaluates them, and whether they are allowed; no networks = all
+/// Returns the networks in the order in which nginx evaluates them, and whether they are allowed; an empty list = all
 /// remaining clients.
 pub(super) fn access_rules(
     context: &mut Context<'_>,
     levels: &[&[Node]],
     notes: &mut Notes,
 ) -> Vec<(Vec<String>, bool)> {
-    let of_kind = |node: &&Node| matches!(node.keyword(), "allow" | "deny");
+    let is_rule = |node: &&Node| matches!(node.keyword(), "allow" | "deny");
     let mut rules: Vec<(Vec<String>, bool)> = Vec::new();
-    // A level inherits the rules of the outer one, unless it has its own.
+    // A level inherits the rules of the outer level, unless it has its own rules.
     let level = levels
         .iter()
-        .find(|level| level.iter().any(|node| of_kind(&node)));
+        .find(|level| level.iter().any(|node| is_rule(&node)));
     for node in level
         .into_iter()
         .flat_map(|level| level.iter())
-        .filter(of_kind)
+        .filter(is_rule)
     {
         let word = node.word(1).unwrap_or("");
-        let allowed = node.keyword() == "allow";
+        let is_allowed = node.keyword() == "allow";
         if word == "all" {
             context.used.insert(node.position);
-            rules.push((Vec::new(), allowed));
+            rules.push((Vec::new(), is_allowed));
             return rules;
         }
         let address = word.split('/').next().unwrap_or("");
@@ -231,8 +232,10 @@ pub(super) fn access_rules(
         }
         context.used.insert(node.position);
         match rules.last_mut() {
-            Some((networks, same)) if *same == allowed => networks.push(word.to_owned()),
-            _ => rules.push((vec![word.to_owned()], allowed)),
+            Some((networks, group_is_allowed)) if *group_is_allowed == is_allowed => {
+                networks.push(word.to_owned())
+            }
+            _ => rules.push((vec![word.to_owned()], is_allowed)),
         }
     }
     rules.push((Vec::new(), true));
@@ -244,50 +247,60 @@ mod tests {
     use super::*;
     use crate::EmptyEnvironment;
 
-    fn parse_if(text: &str) -> Option<When> {
+    fn parse_text(text: &str) -> Option<IfCondition> {
         let mut notes = Notes::default();
         let text = format!("{text} {{ return 403; }}");
-        let nodes = super::super::tree::read(&EmptyEnvironment, &mut notes, "f", &text);
-        when(&nodes[0], "http")
+        let nodes = super::super::tree::read_file(&EmptyEnvironment, &mut notes, "f", &text);
+        super::parse_if(&nodes[0], "http")
     }
 
     #[test]
     fn if_conditions_are_parsed() {
-        assert_eq!(parse_if("if ($scheme = http)"), Some(When::Always));
-        assert_eq!(parse_if("if ($scheme != \"https\")"), Some(When::Always));
-        assert_eq!(parse_if("if ($https = on)"), Some(When::Never));
-        let Some(When::Matches(condition)) = parse_if("if ($host = Old.example)") else {
+        assert_eq!(parse_text("if ($scheme = http)"), Some(IfCondition::Always));
+        assert_eq!(
+            parse_text("if ($scheme != \"https\")"),
+            Some(IfCondition::Always)
+        );
+        assert_eq!(parse_text("if ($https = on)"), Some(IfCondition::Never));
+        let Some(IfCondition::Matches(condition)) = parse_text("if ($host = Old.example)") else {
             panic!("not a condition on the host");
         };
         assert_eq!(condition.host.as_deref(), Some("old.example"));
-        let Some(When::Matches(condition)) = parse_if("if ($http_x_forwarded_proto = http)") else {
+        let Some(IfCondition::Matches(condition)) =
+            parse_text("if ($http_x_forwarded_proto = http)")
+        else {
             panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["x-forwarded-proto: http"]);
-        let Some(When::Matches(condition)) = parse_if("if ($host != a)") else {
+        let Some(IfCondition::Matches(condition)) = parse_text("if ($host != a)") else {
             panic!("not a condition on the host");
         };
         assert_eq!(condition.not["host"], ["a"]);
-        let Some(When::Matches(condition)) = parse_if("if ($request_method !~ ^(GET|HEAD)$)")
+        let Some(IfCondition::Matches(condition)) =
+            parse_text("if ($request_method !~ ^(GET|HEAD)$)")
         else {
             panic!("not a condition on the method");
         };
         assert_eq!(condition.not["method"], ["GET", "HEAD"]);
-        let Some(When::Matches(condition)) = parse_if("if ($http_user_agent ~* (bot|spider))")
+        let Some(IfCondition::Matches(condition)) =
+            parse_text("if ($http_user_agent ~* (bot|spider))")
         else {
             panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["user-agent: ~(?i)(bot|spider)"]);
-        assert_eq!(parse_if("if ($ssl_protocol = \"\")"), Some(When::Always));
-        let Some(When::Matches(condition)) = parse_if("if ($cookie_token = \"\")") else {
+        assert_eq!(
+            parse_text("if ($ssl_protocol = \"\")"),
+            Some(IfCondition::Always)
+        );
+        let Some(IfCondition::Matches(condition)) = parse_text("if ($cookie_token = \"\")") else {
             panic!("not a condition on a cookie");
         };
         assert_eq!(condition.not["cookie"], ["token=~."]);
-        let Some(When::Matches(condition)) = parse_if("if ($http_upgrade != '')") else {
+        let Some(IfCondition::Matches(condition)) = parse_text("if ($http_upgrade != '')") else {
             panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["upgrade: ~."]);
-        assert_eq!(parse_if("if (-f $request_filename)"), None);
-        assert_eq!(parse_if("if ($http_user_agent = *curl*)"), None);
+        assert_eq!(parse_text("if (-f $request_filename)"), None);
+        assert_eq!(parse_text("if ($http_user_agent = *curl*)"), None);
     }
 }

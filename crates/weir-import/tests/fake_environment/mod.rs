@@ -4,27 +4,27 @@ use std::net::IpAddr;
 
 use weir_import::Environment;
 
-/// An environment with these files and variables.
+/// A fake environment; host and service names are unknown.
 #[derive(Default)]
 pub(crate) struct FakeEnvironment {
-    /// Paths and texts.
+    /// Paths and contents.
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// Names and values.
     pub(crate) variables: &'static [(&'static str, &'static str)],
 }
 
-fn value(entries: &[(&str, &str)], name: &str) -> Option<String> {
-    let entry = entries.iter().find(|(known, _)| *known == name);
+fn find_value(entries: &[(&str, &str)], name: &str) -> Option<String> {
+    let entry = entries.iter().find(|(key, _)| *key == name);
     entry.map(|(_, value)| (*value).to_owned())
 }
 
 impl Environment for FakeEnvironment {
     fn read(&self, path: &str) -> Result<String, String> {
-        value(self.files, path).ok_or_else(|| "no such file".to_owned())
+        find_value(self.files, path).ok_or_else(|| "no such file".to_owned())
     }
 
     fn has_file(&self, path: &str) -> Option<bool> {
-        Some(value(self.files, path).is_some())
+        Some(find_value(self.files, path).is_some())
     }
 
     fn glob(&self, _: &str) -> Vec<String> {
@@ -44,6 +44,6 @@ impl Environment for FakeEnvironment {
     }
 
     fn variable(&self, name: &str) -> Option<String> {
-        value(self.variables, name)
+        find_value(self.variables, name)
     }
 }

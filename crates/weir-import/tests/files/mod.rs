@@ -1,4 +1,4 @@
-//! The files of the corpus, and an environment with their directory.
+//! The corpus files, and an environment with the files of their directory.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads its own files")]
 
@@ -9,34 +9,34 @@ use std::path::{Path, PathBuf};
 use weir_import::{Environment, Imported};
 
 /// An environment with the files of a directory and the service name `http`.
-pub(crate) struct Corpus(pub(crate) PathBuf);
+pub(crate) struct DirectoryEnvironment(pub(crate) PathBuf);
 
-impl Environment for Corpus {
+impl Environment for DirectoryEnvironment {
     fn read(&self, path: &str) -> Result<String, String> {
         fs::read_to_string(self.0.join(path)).map_err(|error| error.to_string())
     }
 
     fn glob(&self, pattern: &str) -> Vec<String> {
         let (directory, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
-        let (before, after) = name.split_once('*').unwrap_or((name, ""));
-        let fits = |found: &str| match name.contains('*') {
-            true => found.starts_with(before) && found.ends_with(after),
-            false => found == name,
+        let (prefix, suffix) = name.split_once('*').unwrap_or((name, ""));
+        let is_match = |file_name: &str| match name.contains('*') {
+            true => file_name.starts_with(prefix) && file_name.ends_with(suffix),
+            false => file_name == name,
         };
         let Ok(entries) = fs::read_dir(self.0.join(directory)) else {
             return Vec::new();
         };
-        let mut found: Vec<String> = entries
+        let mut paths: Vec<String> = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|found| fits(found))
-            .map(|found| match directory {
-                "" => found,
-                directory => format!("{directory}/{found}"),
+            .filter(|file_name| is_match(file_name))
+            .map(|file_name| match directory {
+                "" => file_name,
+                directory => format!("{directory}/{file_name}"),
             })
             .collect();
-        found.sort();
-        found
+        paths.sort();
+        paths
     }
 
     fn address(&self, _: &str, _: bool) -> Option<IpAddr> {
@@ -64,8 +64,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn environment(&self) -> Corpus {
-        Corpus(self.directory.clone())
+    pub(crate) fn environment(&self) -> DirectoryEnvironment {
+        DirectoryEnvironment(self.directory.clone())
     }
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn corpus(program: &str) -> Vec<Case> {
 /// Asserts that the parser accepts the output.
 pub(crate) fn assert_accepted(imported: &Imported, name: &str) {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
-    if let Err(found) = parsed {
-        panic!("{name}: {found:#?}\n{}", imported.toml);
+    if let Err(diagnostics) = parsed {
+        panic!("{name}: {diagnostics:#?}\n{}", imported.toml);
     }
 }
 

@@ -20,18 +20,19 @@ use super::{Change, Subject};
 use crate::local::run_by_helper;
 use crate::post::Poster;
 
-/// Time for which changes are collected: those caused by one event, such as a network failure, arrive within this time.
+/// Time for which changes are collected. Changes with a common cause, such as a network failure, arrive within it.
 const COLLECT: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
 const QUEUE_MAX: usize = 1_000;
-/// Time limit of a program, a request and a mail.
+/// Time limit for each program, request and mail.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum lengths of a line and of a message for the privileged helper, in bytes.
-const LINE_MAX: usize = 1024;
-const MESSAGE_MAX: usize = 24 << 10;
+/// Maximum length of a line for the privileged helper.
+const LINE_MAX_BYTES: usize = 1024;
+/// Maximum total length of the lines for the privileged helper.
+const MESSAGE_MAX_BYTES: usize = 24 << 10;
 
-/// A state change, as it is sent.
+/// A state change in the form in which it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pool: String,
@@ -63,20 +64,20 @@ impl Entry {
     }
 
     /// Formats the change as one line. Control characters are replaced, because reasons may contain data from servers.
-    fn line(&self) -> String {
-        let mut what = format!("pool {}", self.pool);
+    fn format_line(&self) -> String {
+        let mut subject = format!("pool {}", self.pool);
         for (kind, name) in [("server", &self.server), ("service", &self.service)] {
             if !name.is_empty() {
-                what.push_str(&format!(" {kind} {name}"));
+                subject.push_str(&format!(" {kind} {name}"));
             }
         }
-        let line = format!("{what}: {} -> {} ({})", self.from, self.to, self.reason);
+        let line = format!("{subject}: {} -> {} ({})", self.from, self.to, self.reason);
         line.chars()
             .map(|it| if it.is_control() { ' ' } else { it })
             .collect()
     }
 
-    fn json(&self) -> serde_json::Value {
+    fn to_json(&self) -> serde_json::Value {
         let since = self.time.duration_since(SystemTime::UNIX_EPOCH);
         serde_json::json!({
             "pool": self.pool, "server": self.server, "service": self.service, "from": self.from, "to": self.to,
@@ -87,7 +88,7 @@ impl Entry {
 
 /// The task of one notifier.
 #[derive(Debug)]
-struct Running {
+struct RunningNotifier {
     config: Notifier,
     queue: mpsc::Sender<Entry>,
     lost: Arc<AtomicU64>,
@@ -97,14 +98,15 @@ struct Running {
 #[derive(Debug, Default)]
 pub(crate) struct Notifiers {
     configured: Vec<Notifier>,
-    running: Vec<Running>,
+    running: Vec<RunningNotifier>,
 }
 
 impl Notifiers {
     /// Replaces the notifiers. Unchanged notifiers keep their queues; removed ones send the changes that are already
     /// queued.
     pub(crate) fn set(&mut self, notifiers: &[Notifier]) {
-        self.running.retain(|one| notifiers.contains(&one.config));
+        self.running
+            .retain(|running| notifiers.contains(&running.config));
         self.configured = notifiers.to_vec();
     }
 
@@ -116,12 +118,15 @@ impl Notifiers {
             .iter()
             .filter(|it| it.wants(&change.pool, change.to))
         {
-            let known = self.running.iter().position(|one| one.config == *notifier);
-            let at = known.unwrap_or_else(|| {
-                self.running.push(Running::start(notifier));
+            let index = self
+                .running
+                .iter()
+                .position(|running| running.config == *notifier);
+            let index = index.unwrap_or_else(|| {
+                self.running.push(RunningNotifier::start(notifier));
                 self.running.len() - 1
             });
-            let running = &self.running[at];
+            let running = &self.running[index];
             if running.queue.try_send(Entry::new(change)).is_err() {
                 running.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -129,7 +134,7 @@ impl Notifiers {
     }
 }
 
-impl Running {
+impl RunningNotifier {
     fn start(notifier: &Notifier) -> Self {
         let (queue, entries) = mpsc::channel(QUEUE_MAX);
         let lost = Arc::new(AtomicU64::new(0));
@@ -160,33 +165,33 @@ async fn deliver(notifier: Notifier, mut entries: mpsc::Receiver<Entry>, lost: A
     }
 }
 
-/// Sends a message with each configured method of a notifier.
+/// Sends the changes with each configured method of a notifier.
 async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
     let name = notifier.name.as_str();
     if !notifier.command.is_empty() {
-        report(
+        log_result(
             name,
             "command",
-            timeout(TIMEOUT, run(notifier, batch, lost)).await,
+            timeout(TIMEOUT, run_program(notifier, batch, lost)).await,
         );
     }
     if let Some(hook) = &notifier.webhook {
-        report(
+        log_result(
             name,
             "webhook",
             timeout(TIMEOUT, post(name, hook, batch, lost)).await,
         );
     }
     if let Some(mail) = &notifier.mail {
-        report(
+        log_result(
             name,
             "mail",
-            timeout(TIMEOUT, submit(mail, batch, lost)).await,
+            timeout(TIMEOUT, send_mail(mail, batch, lost)).await,
         );
     }
 }
 
-fn report(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
+fn log_result(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
     match result {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(notify, by, %error, "failed to send a notification"),
@@ -194,17 +199,21 @@ fn report(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::er
     }
 }
 
-fn text(batch: &[Entry], lost: u64) -> String {
-    let mut text: String = batch.iter().map(|entry| entry.line() + "\n").collect();
+/// Formats the changes as text, one per line, and the number of lost changes.
+fn render_text(batch: &[Entry], lost: u64) -> String {
+    let mut text: String = batch
+        .iter()
+        .map(|entry| entry.format_line() + "\n")
+        .collect();
     if lost > 0 {
         text.push_str(&format!("{lost} more changes were left out\n"));
     }
     text
 }
 
-/// Runs the program as its configured user, with an empty environment, in a process group that is killed when the
-/// program ends.
-async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
+/// Runs the program as its configured user, in a separate process group. The remaining processes of the group are
+/// killed when the program exits.
+async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
     let Some((program, arguments)) = notifier.command.split_first() else {
         return Ok(());
     };
@@ -228,7 +237,7 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
     let _group = crate::local::ProcessGroup(child.id());
     if let Some(mut input) = child.stdin.take() {
         // A program that does not read its input is not an error.
-        let _ = input.write_all(text(batch, lost).as_bytes()).await;
+        let _ = input.write_all(render_text(batch, lost).as_bytes()).await;
     }
     let status = child.wait().await?;
     if status.success() {
@@ -238,14 +247,15 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
     }
 }
 
-/// Returns the request for the privileged helper, whose channel limits the length of a message.
+/// Returns the request for the privileged helper, whose channel limits the length of a message. Longer lines are cut,
+/// and changes that do not fit are counted as lost.
 fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     let mut lines = Vec::new();
     let mut length = 0;
-    for mut line in batch.iter().map(Entry::line) {
-        line.truncate(line.floor_char_boundary(LINE_MAX));
+    for mut line in batch.iter().map(Entry::format_line) {
+        line.truncate(line.floor_char_boundary(LINE_MAX_BYTES));
         length += line.len();
-        if length > MESSAGE_MAX {
+        if length > MESSAGE_MAX_BYTES {
             lost += 1;
         } else {
             lines.push(line);
@@ -260,14 +270,14 @@ fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
 
 /// Sends a POST request. Any 2xx status is a success.
 async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
-    let changes: Vec<_> = batch.iter().map(Entry::json).collect();
+    let changes: Vec<_> = batch.iter().map(Entry::to_json).collect();
     let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
     let mut poster = Poster::new(hook.clone());
     poster.post(&body).await.map_err(io::Error::other)
 }
 
 /// Sends a mail by SMTP (RFC 5321).
-async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
+async fn send_mail(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -278,7 +288,7 @@ async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
         .collect();
     let stream = TcpStream::connect(&mail.server).await?;
     let mut smtp = Smtp(BufReader::new(stream));
-    smtp.expect("220").await?;
+    smtp.expect_code("220").await?;
     let from = if mail.from.is_empty() {
         format!("weir@{host}")
     } else {
@@ -290,7 +300,7 @@ async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
         smtp.command(&format!("RCPT TO:<{to}>"), "25").await?;
     }
     smtp.command("DATA", "354").await?;
-    smtp.command(&message(&host, &from, &mail.to, batch, lost), "250")
+    smtp.command(&render_mail(&host, &from, &mail.to, batch, lost), "250")
         .await?;
     // The mail was accepted, so errors no longer matter.
     let _ = smtp.command("QUIT", "221").await;
@@ -299,10 +309,10 @@ async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
 
 /// Returns the mail with its header and the final dot. Lines that begin with a dot get a second one (RFC 5321 section
 /// 4.5.2).
-fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) -> String {
+fn render_mail(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) -> String {
     let subject = match batch {
-        [one] => one.line(),
-        more => format!("{} changes of state", more.len()),
+        [entry] => entry.format_line(),
+        entries => format!("{} changes of state", entries.len()),
     };
     // A header line must be shorter than 998 characters, and ASCII.
     let ascii = |it: char| if it.is_ascii() { it } else { '?' };
@@ -312,7 +322,7 @@ fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) ->
          1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n",
         to.join(", ")
     );
-    for line in self::text(batch, lost).lines() {
+    for line in self::render_text(batch, lost).lines() {
         if line.starts_with('.') {
             text.push('.');
         }
@@ -326,16 +336,17 @@ fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) ->
 struct Smtp(BufReader<TcpStream>);
 
 impl Smtp {
+    /// Sends a command, and checks the code of the reply.
     async fn command(&mut self, line: &str, code: &str) -> io::Result<()> {
         self.0
             .get_mut()
             .write_all(format!("{line}\r\n").as_bytes())
             .await?;
-        self.expect(code).await
+        self.expect_code(code).await
     }
 
-    /// Reads a reply, which may have several lines, and checks its code.
-    async fn expect(&mut self, code: &str) -> io::Result<()> {
+    /// Reads a reply, which may have several lines. Returns an error unless its code begins with `code`.
+    async fn expect_code(&mut self, code: &str) -> io::Result<()> {
         for _ in 0..100 {
             let mut line = String::new();
             (&mut self.0).take(2_000).read_line(&mut line).await?;
@@ -368,22 +379,22 @@ mod tests {
     }
 
     #[test]
-    fn change_is_one_line_whatever_the_reason_contains() {
-        let line = entry("10.0.0.5", "said\r\nBcc: x").line();
+    fn control_characters_in_reason_become_spaces() {
+        let line = entry("10.0.0.5", "said\r\nBcc: x").format_line();
         assert_eq!(line, "pool web server 10.0.0.5: up -> down (said  Bcc: x)");
     }
 
     #[test]
-    fn mail_has_a_subject_and_no_line_that_ends_it() {
+    fn mail_has_subject_and_ends_only_at_final_dot() {
         let to = ["a@h".to_owned(), "b@h".to_owned()];
-        let mail = message("lb1", "weir@lb1", &to, &[entry("s", "refused")], 0);
+        let mail = render_mail("lb1", "weir@lb1", &to, &[entry("s", "refused")], 0);
         assert!(
             mail.starts_with(
                 "From: weir@lb1\r\nTo: a@h, b@h\r\nSubject: [weir lb1] pool web server s: up"
             ),
             "{mail}"
         );
-        let mail = message(
+        let mail = render_mail(
             "lb1",
             "weir@lb1",
             &to,

@@ -23,7 +23,7 @@ impl<P: Plane> Director<P> {
 
     /// Applies the current server lists, if they have changed and are plausible.
     pub(crate) async fn apply_lists(&mut self) {
-        let Some(lists) = self.membership.news(&self.configured) else {
+        let Some(lists) = self.membership.read_changes(&self.configured) else {
             return;
         };
         let desired = lists.added_to(&self.configured);

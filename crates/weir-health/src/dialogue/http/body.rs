@@ -1,12 +1,15 @@
 //! Incremental reading of a body, with or without the chunked coding.
 
-use super::{BODY_MAX_BYTES, find};
+use super::{BODY_MAX_BYTES, find_bytes};
 
 /// The part of a body that was received so far.
 #[derive(Debug, Default)]
 pub(super) struct Body {
+    /// Received bytes, including chunk sizes.
     pub(super) raw: Vec<u8>,
+    /// Decoded bytes.
     pub(super) plain: Vec<u8>,
+    /// Value of Content-Length.
     pub(super) length: Option<usize>,
     pub(super) chunked: bool,
     /// Offset in `raw` of the next chunk's size.
@@ -15,6 +18,10 @@ pub(super) struct Body {
 }
 
 impl Body {
+    /// Adds received bytes, and decodes the complete chunks.
+    ///
+    /// # Errors
+    /// Returns why the body is invalid.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         self.raw.extend_from_slice(bytes);
         if self.chunked {
@@ -35,28 +42,29 @@ impl Body {
         const INVALID: &str = "invalid chunk in the body";
         const SIZE_LINE_MAX_BYTES: usize = 4096;
         while !self.complete {
-            let rest = self.raw.get(self.next_chunk..).unwrap_or_default();
-            let Some(line) = find(rest, b"\r\n") else {
-                return if rest.len() > SIZE_LINE_MAX_BYTES {
+            let remaining = self.raw.get(self.next_chunk..).unwrap_or_default();
+            let Some(line) = find_bytes(remaining, b"\r\n") else {
+                return if remaining.len() > SIZE_LINE_MAX_BYTES {
                     Err(INVALID)
                 } else {
                     Ok(())
                 };
             };
-            let digits = String::from_utf8_lossy(&rest[..line]);
+            let digits = String::from_utf8_lossy(&remaining[..line]);
             let digits = digits.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(digits, 16).map_err(|_| INVALID)?;
             if size > BODY_MAX_BYTES {
                 return Err("body too long");
             }
-            let data = line + 2;
+            let data_start = line + 2;
             if size == 0 {
                 self.complete = true;
-            } else if rest.len() < data + size + 2 {
+            } else if remaining.len() < data_start + size + 2 {
                 return Ok(());
-            } else if rest[data + size..].starts_with(b"\r\n") {
-                self.plain.extend_from_slice(&rest[data..data + size]);
-                self.next_chunk += data + size + 2;
+            } else if remaining[data_start + size..].starts_with(b"\r\n") {
+                self.plain
+                    .extend_from_slice(&remaining[data_start..data_start + size]);
+                self.next_chunk += data_start + size + 2;
             } else {
                 return Err(INVALID);
             }

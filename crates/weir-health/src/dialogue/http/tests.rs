@@ -9,19 +9,19 @@ fn exchange(expected: Http) -> Exchange {
 }
 
 /// Returns the outcome of a response received in pieces. All piece sizes must have the same outcome.
-fn outcome_of(expected: &Http, answer: &[u8], closes: bool) -> String {
+fn outcome_of(expected: &Http, response: &[u8], is_closed: bool) -> String {
     let mut last: Option<String> = None;
-    for portion in 1..=answer.len().max(1) {
+    for piece_size in 1..=response.len().max(1) {
         let mut exchange = exchange(expected.clone());
         exchange.open();
         let mut outcome = None;
-        for piece in answer.chunks(portion) {
+        for piece in response.chunks(piece_size) {
             if let Reply::Finished(end) = exchange.receive(piece) {
                 outcome = Some(end);
                 break;
             }
         }
-        if closes && outcome.is_none() {
+        if is_closed && outcome.is_none() {
             outcome = Some(exchange.end());
         }
         let text = outcome.map_or_else(
@@ -29,14 +29,14 @@ fn outcome_of(expected: &Http, answer: &[u8], closes: bool) -> String {
             |outcome| format!("{:?}: {}", outcome.verdict, outcome.note),
         );
         if let Some(before) = &last {
-            assert_eq!(*before, text, "in portions of {portion}");
+            assert_eq!(*before, text, "in pieces of {piece_size} bytes");
         }
         last = Some(text);
     }
     last.unwrap_or_default()
 }
 
-fn body(contains: &str) -> Http {
+fn http_expecting_text(contains: &str) -> Http {
     Http {
         contains: Some(contains.to_owned()),
         ..Http::default()
@@ -58,11 +58,11 @@ fn request_is_complete_and_closes_the_connection() {
         "POST /hello?x=1 HTTP/1.1\r\nHost: 10.0.0.5:8080\r\nUser-Agent: weir-check\r\n\
          Connection: close\r\nX-Probe: weir\r\nContent-Length: 4\r\n\r\nping"
     );
-    let named = Http {
+    let with_host = Http {
         host: Some("www.example".to_owned()),
         ..Http::default()
     };
-    let text = String::from_utf8(exchange(named).open()).unwrap();
+    let text = String::from_utf8(exchange(with_host).open()).unwrap();
     assert!(text.contains("\r\nHost: www.example\r\n"), "{text}");
 }
 
@@ -71,11 +71,11 @@ fn only_status_is_checked_without_body_conditions() {
     let any = Http::default();
     let ok = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nendless";
     assert_eq!(outcome_of(&any, ok, false), "Passed: http 200");
-    let moved = b"HTTP/1.0 302 Found\r\nLocation: /x\r\n\r\n";
-    assert_eq!(outcome_of(&any, moved, false), "Passed: http 302");
-    let gone = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
+    let redirect = b"HTTP/1.0 302 Found\r\nLocation: /x\r\n\r\n";
+    assert_eq!(outcome_of(&any, redirect, false), "Passed: http 302");
+    let unavailable = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
     assert_eq!(
-        outcome_of(&any, gone, false),
+        outcome_of(&any, unavailable, false),
         "Failed: http 503, expected 200-399"
     );
     let interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
@@ -118,8 +118,8 @@ fn other_protocols_fail_immediately() {
 }
 
 #[test]
-fn body_framing_by_length_chunks_and_close() {
-    let up = body("Up");
+fn body_ends_by_length_chunks_or_close() {
+    let up = http_expecting_text("Up");
     let length = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nSite Upand more";
     assert_eq!(outcome_of(&up, length, false), "Passed: http 200");
     let beyond = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nSite Up";
@@ -157,7 +157,7 @@ fn endless_responses_fail() {
         _ => None,
     });
     assert_eq!(result.as_deref(), Some("header too long"));
-    let mut long = exchange(body("Up"));
+    let mut long = exchange(http_expecting_text("Up"));
     long.receive(b"HTTP/1.1 200 OK\r\n\r\n");
     let result = (0..1024).find_map(|_| match long.receive(&piece) {
         Reply::Finished(outcome) => Some(outcome.note),
@@ -192,7 +192,7 @@ fn body_must_match_patterns() {
         "Failed: http 200, body matches /(?i)UP/"
     );
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".as_slice(), &[b'x'; 2 << 20]].concat();
-    let at_once = |expected: Http| {
+    let outcome_of_endless_body = |expected: Http| {
         let mut exchange = exchange(expected);
         exchange.open();
         match exchange.receive(&endless) {
@@ -200,8 +200,14 @@ fn body_must_match_patterns() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(at_once(expected(Some("^xxx"), None)), "Passed: http 200");
-    assert_eq!(at_once(expected(Some("y"), None)), "Failed: body too long");
+    assert_eq!(
+        outcome_of_endless_body(expected(Some("^xxx"), None)),
+        "Passed: http 200"
+    );
+    assert_eq!(
+        outcome_of_endless_body(expected(Some("y"), None)),
+        "Failed: body too long"
+    );
 }
 
 #[test]

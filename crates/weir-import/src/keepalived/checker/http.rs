@@ -3,7 +3,7 @@
 use super::super::field::{self, Located};
 use super::super::setting::Settings;
 use super::super::tree::Node;
-use super::{Checker, unknown};
+use super::{Checker, note_unknown_keyword};
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::{Probe, literal};
@@ -16,7 +16,7 @@ pub(super) fn checks(
     notes: &mut Notes,
 ) -> Vec<Probe> {
     let mut checker = Checker {
-        rest: Vec::new(),
+        specific_lines: Vec::new(),
         settings: checker.settings.clone(),
         endpoint: checker.endpoint.clone(),
         ..*checker
@@ -30,11 +30,11 @@ pub(super) fn checks(
     let mut probes = Vec::new();
     for url in &http.urls {
         let mut probe = checker.probe(kind, retries, notes);
-        http.version(&mut probe, notes);
+        http.set_version(&mut probe, notes);
         if let Some((name, position)) = &http.sni {
             probe.push(Entry::new("server_name", name.as_str(), *position));
         }
-        if url_check(url, &checker.settings, &mut probe, notes) {
+        if complete_check(url, &checker.settings, &mut probe, notes) {
             probes.push(probe);
         }
     }
@@ -61,12 +61,16 @@ impl<'a> HttpSettings<'a> {
         for node in checker.node.inner() {
             match node.keyword() {
                 "nb_get_retry" => {
-                    checker.settings.retry = field::number(notes, node, 0, u32::MAX.into());
+                    checker.settings.retry = field::parse_number(notes, node, 0, u32::MAX.into());
                 }
-                "virtualhost" => checker.settings.virtualhost = field::word(notes, node, "a name"),
-                "http_protocol" => http.version = field::word(notes, node, "1.0, 1.0C or 1.1"),
+                "virtualhost" => {
+                    checker.settings.virtualhost = field::parse_word(notes, node, "a name")
+                }
+                "http_protocol" => {
+                    http.version = field::parse_word(notes, node, "1.0, 1.0C or 1.1")
+                }
                 "enable_sni" | "tls_compliant" | "fast_recovery" => {
-                    if field::flag(notes, node).is_some() {
+                    if field::parse_flag(notes, node).is_some() {
                         let why = match node.keyword() {
                             "fast_recovery" => "Weir requests all URLs each time",
                             "enable_sni" => "Weir sends the host name of the request as SNI",
@@ -75,16 +79,16 @@ impl<'a> HttpSettings<'a> {
                         notes.remark(node.position, why);
                     }
                 }
-                "sni_name" => http.sni = field::word(notes, node, "a name"),
+                "sni_name" => http.sni = field::parse_word(notes, node, "a name"),
                 "url" => http.urls.push(node),
                 keyword if is_common(keyword) => {}
-                _ => unknown(node, checker.node.keyword(), notes),
+                _ => note_unknown_keyword(node, checker.node.keyword(), notes),
             }
         }
         http
     }
 
-    fn version(&self, probe: &mut Probe, notes: &mut Notes) {
+    fn set_version(&self, probe: &mut Probe, notes: &mut Notes) {
         let Some((word, position)) = &self.version else {
             probe.push(Entry::implied("version", "1.0"));
             return;
@@ -125,8 +129,8 @@ fn is_common(keyword: &str) -> bool {
     COMMON.contains(&keyword)
 }
 
-/// Completes the check of one URL. Returns whether it is valid.
-fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
+/// Adds the settings of one URL to its check. Returns whether the URL is valid.
+fn complete_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
     let mut path: Located<String> = None;
     let mut host = settings.virtualhost.clone();
     let mut codes = Entry::new("status", "200-299", url.position);
@@ -134,8 +138,8 @@ fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Not
     let mut body_match = BodyMatch::default();
     for node in url.inner() {
         match node.keyword() {
-            "path" => path = field::word(notes, node, "a path"),
-            "virtualhost" => host = field::word(notes, node, "a name"),
+            "path" => path = field::parse_word(notes, node, "a path"),
+            "virtualhost" => host = field::parse_word(notes, node, "a name"),
             "status_code" => {
                 let words: Vec<String> = status_codes(node, notes);
                 if !words.is_empty() {
@@ -143,14 +147,14 @@ fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Not
                 }
             }
             "digest" => {
-                let word = field::word(notes, node, "an MD5 digest of 32 digits");
+                let word = field::parse_word(notes, node, "an MD5 digest of 32 digits");
                 digest = word.map(|(word, position)| Entry::new("digest", word, position));
             }
             "tls_compliant" => {
                 notes.remark(node.position, "Weir always closes TLS connections properly");
             }
-            _ if body_match.take(node, notes) => {}
-            _ => unknown(node, "url", notes),
+            _ if body_match.read_line(node, notes) => {}
+            _ => note_unknown_keyword(node, "url", notes),
         }
     }
     let Some((path, position)) = path else {
@@ -170,21 +174,21 @@ fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Not
     true
 }
 
-/// What `regex` and its options require of the body.
+/// Requirements for the response body: `regex` and its options.
 #[derive(Default)]
 struct BodyMatch {
     pattern: Located<String>,
-    /// Letters of options that both regular expression libraries support.
+    /// Letters of the options that both PCRE2 and Weir's regular expressions support.
     options: String,
     anchored: bool,
     negated: bool,
 }
 
 impl BodyMatch {
-    fn take(&mut self, node: &Node, notes: &mut Notes) -> bool {
+    fn read_line(&mut self, node: &Node, notes: &mut Notes) -> bool {
         match node.keyword() {
             "regex" => {
-                let words = super::super::tree::shell_words(&node.rest).unwrap_or_default();
+                let words = super::super::tree::shell_words(&node.arguments).unwrap_or_default();
                 let pattern = words.into_iter().next().filter(|it| !it.is_empty());
                 if pattern.is_none() {
                     node.reject(notes, "the expression is missing");
@@ -194,11 +198,11 @@ impl BodyMatch {
             "regex_no_match" => self.negated = true,
             "regex_options" => {
                 for word in node.words.iter().skip(1) {
-                    self.option(word, node, notes);
+                    self.add_option(word, node, notes);
                 }
             }
             "regex_min_offset" if node.word(1) == Some("0") => {
-                notes.remark(node.position, "it is keepalived's default");
+                notes.remark(node.position, "this is keepalived's default");
             }
             "regex_min_offset" | "regex_max_offset" => {
                 node.reject(notes, "Weir searches the whole body");
@@ -209,8 +213,8 @@ impl BodyMatch {
         true
     }
 
-    /// Adds an option by its PCRE2 name.
-    fn option(&mut self, word: &str, node: &Node, notes: &mut Notes) {
+    /// Adds an option by its name in PCRE2, or a note if Weir does not support it.
+    fn add_option(&mut self, word: &str, node: &Node, notes: &mut Notes) {
         match word {
             "caseless" => self.options.push('i'),
             "multiline" => self.options.push('m'),
@@ -225,7 +229,7 @@ impl BodyMatch {
         }
     }
 
-    /// Returns the key of `expect`.
+    /// Returns the key of `expect`; `None` = there is no `regex`.
     fn entry(self) -> Option<Entry> {
         let (pattern, position) = self.pattern?;
         let key = if self.negated { "without" } else { "regex" };
@@ -250,13 +254,13 @@ impl BodyMatch {
     }
 }
 
-/// Parses `200 204 300-399`.
+/// Parses `200 204 300-399`; invalid words get a note.
 fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
     let mut codes = Vec::new();
     for word in node.words.iter().skip(1) {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let code = |text: &str| field::within(text, 100, 599);
-        match (code(first), code(last)) {
+        let parse_code = |text: &str| field::parse_in_range(text, 100, 599);
+        match (parse_code(first), parse_code(last)) {
             (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
             _ => notes.add(
                 node.position,

@@ -2,12 +2,13 @@
 
 use super::super::Globals;
 use super::super::field::{self, Located};
-use super::super::tree::{Node, command};
-use super::{Checker, DELAY_LOOP_MS, Endpoint, unknown};
+use super::super::tree::{Node, parse_command};
+use super::{Checker, DEFAULT_INTERVAL_MS, Endpoint, note_unknown_keyword};
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
+/// Converts a `MISC_CHECK` to a `script` check; `None` = it has no program.
 pub(super) fn check(
     globals: &Globals,
     checker: &Checker<'_>,
@@ -16,16 +17,16 @@ pub(super) fn check(
 ) -> Option<Probe> {
     let mut program: Option<(Vec<String>, &Node)> = None;
     let mut timeout: Located<u64> = None;
-    let mut dynamic: Located<bool> = None;
+    let mut is_dynamic: Located<bool> = None;
     let mut user = globals.script_user.clone();
-    for node in &checker.rest {
+    for node in &checker.specific_lines {
         match node.keyword() {
-            "misc_path" => match command(&node.rest).filter(|words| !words.is_empty()) {
+            "misc_path" => match parse_command(&node.arguments).filter(|words| !words.is_empty()) {
                 Some(words) => program = Some((words, node)),
                 None => field::reject(notes, node, "a program"),
             },
-            "misc_timeout" => timeout = field::timer(notes, node, false),
-            "misc_dynamic" => dynamic = field::flag(notes, node),
+            "misc_timeout" => timeout = field::parse_seconds(notes, node, false),
+            "misc_dynamic" => is_dynamic = field::parse_flag(notes, node),
             "user" => {
                 user = node.word(1).map(|word| (word.to_owned(), node.position));
                 if let Some(group) = node.word(2) {
@@ -35,7 +36,7 @@ pub(super) fn check(
                     notes.add(node.position, why);
                 }
             }
-            _ => unknown(node, "MISC_CHECK", notes),
+            _ => note_unknown_keyword(node, "MISC_CHECK", notes),
         }
     }
     let Some((words, node)) = program else {
@@ -44,9 +45,9 @@ pub(super) fn check(
             .reject(notes, "keepalived rejects a MISC_CHECK without `misc_path`");
         return None;
     };
-    let shell =
+    let has_shell_syntax =
         |word: &String| word.contains(['|', '>', '<', ';', '&', '`']) || word.contains("$(");
-    if words.iter().any(shell) {
+    if words.iter().any(has_shell_syntax) {
         notes.add(
             node.position,
             "Weir runs programs without a shell: shell syntax is passed as arguments",
@@ -55,11 +56,11 @@ pub(super) fn check(
     let mut settings = checker.settings.clone();
     settings.connect_timeout = timeout
         .or(settings.delay_loop)
-        .or(Some((DELAY_LOOP_MS, checker.node.position)));
+        .or(Some((DEFAULT_INTERVAL_MS, checker.node.position)));
     let checker = Checker {
         settings,
         endpoint: Endpoint::default(),
-        rest: Vec::new(),
+        specific_lines: Vec::new(),
         node: checker.node,
     };
     let mut probe = checker.probe("script", retries, notes);
@@ -69,12 +70,12 @@ pub(super) fn check(
         None => {
             notes.remark(
                 node.position,
-                "the script runs as root; keepalived runs it as keepalived_script if there is such a user",
+                "the script runs as root; keepalived runs it as keepalived_script if that user exists",
             );
             probe.push(Entry::implied("user", "root"));
         }
     }
-    if let Some((true, position)) = dynamic {
+    if let Some((true, position)) = is_dynamic {
         probe.push(Entry::new("dynamic", true, position));
     }
     Some(probe)

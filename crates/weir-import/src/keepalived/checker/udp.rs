@@ -2,27 +2,28 @@
 
 use super::super::field::{self, Located};
 use super::super::tree::Node;
-use super::{Checker, unknown};
+use super::{Checker, note_unknown_keyword};
 use crate::document::Entry;
 use crate::note::Notes;
 use crate::probe::Probe;
 
+/// Converts a `UDP_CHECK` to a `udp` check; `None` = it requires no reply.
 pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Option<Probe> {
     let mut payload: Located<String> = None;
     let mut reply: Option<&Node> = None;
-    for node in &checker.rest {
+    for node in &checker.specific_lines {
         match node.keyword() {
-            "payload" => payload = hex_bytes(node, false, notes),
+            "payload" => payload = parse_hex_bytes(node, false, notes),
             "require_reply" => reply = Some(node),
             "min_reply_length" | "max_reply_length" => {
-                if field::number(notes, node, 0, 65_535).is_some() {
+                if field::parse_number(notes, node, 0, 65_535).is_some() {
                     notes.add(
                         node.position,
-                        "not imported: `expect` does not check the length",
+                        "not imported: `expect` does not check the length of a reply",
                     );
                 }
             }
-            _ => unknown(node, "UDP_CHECK", notes),
+            _ => note_unknown_keyword(node, "UDP_CHECK", notes),
         }
     }
     let Some(reply) = reply else {
@@ -42,7 +43,7 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
         }
     }
     if reply.word(1).is_some()
-        && let Some((bytes, position)) = hex_bytes(reply, true, notes)
+        && let Some((bytes, position)) = parse_hex_bytes(reply, true, notes)
     {
         probe.push(Entry::new(
             "expect",
@@ -55,26 +56,26 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
 
 /// Parses hexadecimal digits; a single digit is padded with a leading zero. With `wildcards`, a byte with an `x` digit
 /// becomes a wildcard.
-fn hex_bytes(node: &Node, wildcards: bool, notes: &mut Notes) -> Located<String> {
-    field::note_extra(notes, node, 1);
+fn parse_hex_bytes(node: &Node, wildcards: bool, notes: &mut Notes) -> Located<String> {
+    field::note_extra_arguments(notes, node, 1);
     let text = node.word(1).unwrap_or("");
-    let is_wild = |c: &char| wildcards && matches!(c, 'x' | 'X');
+    let is_wildcard = |c: &char| wildcards && matches!(c, 'x' | 'X');
     let mut hex_bytes = Vec::new();
     let mut has_half_wildcard = false;
-    let mut valid = true;
+    let mut is_valid = true;
     for word in text.split_whitespace() {
         for pair in word.chars().collect::<Vec<char>>().chunks(2) {
-            let wild_digits = pair.iter().filter(|c| is_wild(c)).count();
-            valid &= pair.iter().all(|c| c.is_ascii_hexdigit() || is_wild(c));
-            has_half_wildcard |= wild_digits == 1;
-            hex_bytes.push(match (wild_digits, pair) {
-                (0, [low]) => format!("0{low}"),
+            let wildcard_count = pair.iter().filter(|c| is_wildcard(c)).count();
+            is_valid &= pair.iter().all(|c| c.is_ascii_hexdigit() || is_wildcard(c));
+            has_half_wildcard |= wildcard_count == 1;
+            hex_bytes.push(match (wildcard_count, pair) {
+                (0, [digit]) => format!("0{digit}"),
                 (0, pair) => pair.iter().collect(),
                 _ => "xx".to_owned(),
             });
         }
     }
-    if hex_bytes.is_empty() || !valid {
+    if hex_bytes.is_empty() || !is_valid {
         field::reject(notes, node, "hexadecimal bytes");
         return None;
     }

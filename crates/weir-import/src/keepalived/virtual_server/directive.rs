@@ -3,39 +3,42 @@
 use std::net::IpAddr;
 
 use crate::keepalived::field::{self, Located};
-use crate::keepalived::method::method;
+use crate::keepalived::method::parse_method;
 use crate::keepalived::setting::{Level, Settings};
 use crate::keepalived::tree::Node;
 use crate::layer4::{Method, is_scheduler};
 use crate::note::{Notes, Position};
 
-/// keepalived's default persistence time, in seconds.
+/// keepalived's default persistence timeout, in seconds.
 pub(super) const PERSISTENT_S: u64 = 360;
 
-/// Directives of a virtual server during parsing.
+/// Directives of a virtual server that is being parsed.
 #[derive(Default)]
 pub(super) struct Directives {
     pub(super) settings: Settings,
     pub(super) scheduler: Located<String>,
     pub(super) flags: Vec<(String, Position)>,
     pub(super) method: Located<Method>,
+    /// Persistence timeout, in seconds.
     pub(super) persistent: Located<u64>,
     pub(super) granularity: Option<(String, Position)>,
     pub(super) protocol: Located<&'static str>,
+    /// One-packet scheduling.
     pub(super) ops: Option<Position>,
     pub(super) quorum: Located<u64>,
     pub(super) hysteresis: Located<u64>,
     pub(super) weight: Located<u64>,
+    /// Address family; `true` = IPv6.
     pub(super) family: Located<bool>,
     pub(super) ha_suspend: Option<Position>,
     pub(super) omega: Option<Position>,
-    pub(super) sorry: Option<Sorry>,
+    pub(super) sorry: Option<SorryServer>,
     /// Whether mails about the virtual server are sent.
     pub(super) alerts: Located<bool>,
 }
 
-/// A sorry server during parsing.
-pub(super) struct Sorry {
+/// A sorry server that is being parsed.
+pub(super) struct SorryServer {
     pub(super) position: Position,
     pub(super) address: IpAddr,
     pub(super) port: u16,
@@ -43,38 +46,45 @@ pub(super) struct Sorry {
 }
 
 /// Parses one directive.
-pub(super) fn directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
+pub(super) fn read_directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     const FLAGS: &[&str] = &["sh-port", "sh-fallback", "mh-port", "mh-fallback"];
-    if directives.settings.take(node, Level::Virtual, notes) {
+    if directives
+        .settings
+        .read_line(node, Level::VirtualServer, notes)
+    {
         return;
     }
     match node.keyword() {
         "lvs_sched" | "lb_algo" => match node.word(1) {
             Some(name) if is_scheduler(name) => {
-                field::note_extra(notes, node, 1);
+                field::note_extra_arguments(notes, node, 1);
                 directives.scheduler = Some((name.to_owned(), node.position));
             }
             _ => field::reject(notes, node, "an IPVS scheduler"),
         },
-        "flag-1" | "flag-2" | "flag-3" => flag_number(directives, node, notes),
+        "flag-1" | "flag-2" | "flag-3" => read_numbered_flag(directives, node, notes),
         flag if FLAGS.contains(&flag) => {
-            field::note_extra(notes, node, 0);
+            field::note_extra_arguments(notes, node, 0);
             directives.flags.push((flag.to_owned(), node.position));
         }
-        "hashed" => notes.remark(node.position, "it has no effect in keepalived"),
+        "hashed" => notes.remark(node.position, "`hashed` has no effect in keepalived"),
         "ops" => {
-            field::note_extra(notes, node, 0);
+            field::note_extra_arguments(notes, node, 0);
             directives.ops = Some(node.position);
         }
-        "lvs_method" | "lb_kind" => directives.method = method(notes, node).or(directives.method),
+        "lvs_method" | "lb_kind" => {
+            directives.method = parse_method(notes, node).or(directives.method)
+        }
         "persistence_timeout" => {
             directives.persistent = match node.word(1) {
                 None => Some((PERSISTENT_S, node.position)),
-                Some(_) => field::number(notes, node, 1, 31 * 86_400).or(directives.persistent),
+                Some(_) => {
+                    field::parse_number(notes, node, 1, 31 * 86_400).or(directives.persistent)
+                }
             }
         }
         "persistence_granularity" => {
-            directives.granularity = field::word(notes, node, "a mask");
+            directives.granularity = field::parse_word(notes, node, "a mask");
         }
         "persistence_engine" => {
             node.reject(notes, "persistence in Weir uses only the client's address")
@@ -90,29 +100,31 @@ pub(super) fn directive(directives: &mut Directives, node: &Node, notes: &mut No
             Some("inet6") => directives.family = Some((true, node.position)),
             _ => field::reject(notes, node, "inet or inet6"),
         },
-        "quorum" => directives.quorum = field::number(notes, node, 1, u32::MAX.into()),
-        "hysteresis" => directives.hysteresis = field::number(notes, node, 0, u32::MAX.into()),
-        "weight" => directives.weight = field::number(notes, node, 1, i32::MAX as u64),
-        _ => unsupported_directive(directives, node, notes),
+        "quorum" => directives.quorum = field::parse_number(notes, node, 1, u32::MAX.into()),
+        "hysteresis" => {
+            directives.hysteresis = field::parse_number(notes, node, 0, u32::MAX.into())
+        }
+        "weight" => directives.weight = field::parse_number(notes, node, 1, i32::MAX as u64),
+        _ => read_other_directive(directives, node, notes),
     }
 }
 
-/// Imports sorry servers, and adds notes about unsupported directives.
-fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
+/// Reads sorry servers and mail settings, and adds notes about other directives.
+fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     match node.keyword() {
-        "sorry_server" => sorry(directives, node, notes),
+        "sorry_server" => read_sorry_server(directives, node, notes),
         "sorry_server_lvs_method" => match &mut directives.sorry {
-            Some(sorry) => sorry.method = method(notes, node),
-            None => node.reject(notes, "keepalived requires it after sorry_server"),
+            Some(sorry) => sorry.method = parse_method(notes, node),
+            None => node.reject(notes, "keepalived requires it to follow sorry_server"),
         },
         "sorry_server_inhibit" => {
-            field::note_extra(notes, node, 0);
+            field::note_extra_arguments(notes, node, 0);
             let why =
                 "in Weir, connections to a sorry server always continue when the servers are back";
             notes.remark(node.position, why);
         }
         "ha_suspend" => {
-            field::note_extra(notes, node, 0);
+            field::note_extra_arguments(notes, node, 0);
             directives.ha_suspend = Some(node.position);
             notes.add(
                 node.position,
@@ -120,10 +132,10 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
             );
         }
         "omega" => {
-            field::note_extra(notes, node, 0);
+            field::note_extra_arguments(notes, node, 0);
             directives.omega = Some(node.position);
         }
-        "smtp_alert" => directives.alerts = field::flag(notes, node),
+        "smtp_alert" => directives.alerts = field::parse_flag(notes, node),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         "nat_mask" | "net_mask" => node.ignore(
             notes,
@@ -139,7 +151,7 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
     }
 }
 
-/// Returns why a keyword of a fork such as dpvs is not supported; `None` = it is not one.
+/// Returns why a keyword of a fork such as dpvs is not supported; `None` = the keyword is not from a fork.
 pub(super) fn why_fork_keyword(keyword: &str) -> Option<&'static str> {
     const KEYWORDS: &[&str] = &[
         "laddr_group_name",
@@ -167,8 +179,8 @@ pub(super) fn why_fork_keyword(keyword: &str) -> Option<&'static str> {
         .then_some("the keyword belongs to a fork of keepalived (dpvs and similar)")
 }
 
-/// Imports a numbered flag, whose meaning depends on the current scheduler.
-fn flag_number(directives: &mut Directives, node: &Node, notes: &mut Notes) {
+/// Reads a numbered flag, whose meaning depends on the scheduler set so far.
+fn read_numbered_flag(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     let scheduler = directives.scheduler.as_ref().map(|(name, _)| name.as_str());
     let flag = match (scheduler, node.keyword()) {
         (Some(name @ ("sh" | "mh")), "flag-1") => format!("{name}-fallback"),
@@ -178,12 +190,12 @@ fn flag_number(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     directives.flags.push((flag, node.position));
 }
 
-fn sorry(directives: &mut Directives, node: &Node, notes: &mut Notes) {
-    field::note_extra(notes, node, 2);
+fn read_sorry_server(directives: &mut Directives, node: &Node, notes: &mut Notes) {
+    field::note_extra_arguments(notes, node, 2);
     let address = node.word(1).and_then(|word| word.parse().ok());
-    match (address, field::port(node)) {
+    match (address, field::parse_port(node)) {
         (Some(address), Some(port)) => {
-            directives.sorry = Some(Sorry {
+            directives.sorry = Some(SorryServer {
                 position: node.position,
                 address,
                 port,

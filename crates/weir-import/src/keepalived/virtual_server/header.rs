@@ -10,7 +10,7 @@ use crate::keepalived::tree::Node;
 use crate::layer4::{listener, mark_listener};
 use crate::note::{Notes, Position};
 
-/// What identifies a virtual server.
+/// Identity of a virtual server.
 pub(super) enum Header<'a> {
     Address(IpAddr, u16),
     Mark(u64),
@@ -19,8 +19,8 @@ pub(super) enum Header<'a> {
     Group(&'a str, &'a Group),
 }
 
-/// Parses the header; `None` = it is rejected, with a note.
-pub(super) fn header<'a>(
+/// Parses the header. Adds a note and returns `None` if it is invalid.
+pub(super) fn parse_header<'a>(
     globals: &'a Globals,
     node: &'a Node,
     notes: &mut Notes,
@@ -45,7 +45,7 @@ pub(super) fn header<'a>(
             field::note_extra_words(notes, node, 2);
             let mark = node
                 .word(2)
-                .and_then(|word| field::within(word, 1, u32::MAX.into()));
+                .and_then(|word| field::parse_in_range(word, 1, u32::MAX.into()));
             match mark {
                 Some(mark) => Some(Header::Mark(mark)),
                 None => reject(notes, "the firewall mark is missing"),
@@ -53,7 +53,7 @@ pub(super) fn header<'a>(
         }
         Some(word) => {
             field::note_extra_words(notes, node, 2);
-            match (word.parse().ok(), field::port(node)) {
+            match (word.parse().ok(), field::parse_port(node)) {
                 (Some(address), Some(port)) => Some(Header::Address(address, port)),
                 (_, None) => reject(notes, "invalid port"),
                 (None, Some(port)) => {
@@ -69,7 +69,7 @@ pub(super) fn header<'a>(
 }
 
 /// Returns whether the service is IPv6.
-pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&Node]) -> bool {
+pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, real_nodes: &[&Node]) -> bool {
     if let Some((ipv6, _)) = directives.family {
         return ipv6;
     }
@@ -84,11 +84,11 @@ pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&No
     if let Some(address) = first {
         return address.is_ipv6();
     }
-    let word = reals.iter().find_map(|real| real.word(1));
+    let word = real_nodes.iter().find_map(|real| real.word(1));
     word.is_some_and(|word| word.contains(':'))
 }
 
-/// Adds notes for lines that only a service has keys for.
+/// Adds notes about lines that would become keys of a service.
 fn note_service_lines(directives: &Directives, notes: &mut Notes) {
     let lines = [
         directives.protocol.map(|(_, position)| position),
@@ -108,27 +108,28 @@ fn note_service_lines(directives: &Directives, notes: &mut Notes) {
     }
 }
 
-/// Returns the listeners and their common port; 0 = any, or several.
-pub(super) fn listen(
+/// Returns the listeners and their common port; 0 = any or several ports, or a firewall mark. `None` = the virtual
+/// server is rejected, with a note.
+pub(super) fn listeners(
     header: &Header<'_>,
     directives: &mut Directives,
     ipv6: bool,
     node: &Node,
     notes: &mut Notes,
 ) -> Option<(Vec<(String, Position)>, u16)> {
-    let by_address = match header {
+    let has_addresses = match header {
         Header::Mark(_) => false,
         Header::Address(..) | Header::Unknown(..) => true,
         Header::Group(_, group) => !group.addresses.is_empty(),
     };
-    if by_address && directives.protocol.is_none() {
+    if has_addresses && directives.protocol.is_none() {
         notes.remark(node.position, "no protocol: UDP, keepalived's default");
     }
-    if !by_address && let Some((_, position)) = directives.protocol {
+    if !has_addresses && let Some((_, position)) = directives.protocol {
         notes.remark(position, "not imported: a firewall mark has no protocol");
     }
     let protocol = directives.protocol.map_or("udp", |(protocol, _)| protocol);
-    if by_address
+    if has_addresses
         && protocol != "udp"
         && let Some(position) = directives.ops.take()
     {
@@ -140,7 +141,7 @@ pub(super) fn listen(
     let position = directives
         .protocol
         .map_or(node.position, |(_, position)| position);
-    if by_address && protocol == "sctp" {
+    if has_addresses && protocol == "sctp" {
         notes.add(position, "not imported: Weir does not balance SCTP");
         node.reject(notes, "Weir does not balance SCTP");
         return None;

@@ -2,14 +2,14 @@
 //! Weir has one for all changes of a pool. A shell selects the program by the variables that Weir sets.
 
 use crate::document::{Entry, Item, Table, Value};
-use crate::keepalived::tree::{Node, command};
+use crate::keepalived::tree::{Node, parse_command};
 use crate::note::{Notes, Position};
 
 /// A program, and the change it is called for.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     position: Position,
-    /// The line of the server; `None` = the virtual server.
+    /// The line of the server; `None` = the program belongs to the virtual server.
     server: Option<Position>,
     is_up: bool,
     words: Vec<String>,
@@ -18,10 +18,10 @@ pub(super) struct Program {
 impl Program {
     /// Parses the line of a server, or of the virtual server.
     pub(super) fn read(server: Option<Position>, node: &Node, notes: &mut Notes) -> Option<Self> {
-        let Some(words) = command(&node.rest).filter(|words| !words.is_empty()) else {
+        let Some(words) = parse_command(&node.arguments).filter(|words| !words.is_empty()) else {
             node.ignore(
                 notes,
-                "a program is missing, and keepalived ignores the line",
+                "the program is missing, and keepalived ignores the line",
             );
             return None;
         };
@@ -33,19 +33,21 @@ impl Program {
         })
     }
 
-    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`; `None` = no server has the line.
-    fn branch(&self, servers: &[Item]) -> Option<String> {
+    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`; `None` = no server comes from the line.
+    fn case_branch(&self, servers: &[Item]) -> Option<String> {
         let pattern = match self.server {
-            Some(from) => {
-                let server = servers.iter().find(|item| item.from == Some(from))?;
+            Some(position) => {
+                let server = servers
+                    .iter()
+                    .find(|item| item.position == Some(position))?;
                 // keepalived calls nothing for the first result of a server.
                 let change = if self.is_up { "down:up" } else { "*:down" };
-                format!("{}:{change}", quoted(address(&server.value)?))
+                format!("{}:{change}", shell_quote(address(&server.value)?))
             }
             None if self.is_up => "':down:up'|':below quorum:up'".to_owned(),
             None => "':up:down'|':up:below quorum'".to_owned(),
         };
-        let words: Vec<String> = self.words.iter().map(|word| quoted(word)).collect();
+        let words: Vec<String> = self.words.iter().map(|word| shell_quote(word)).collect();
         Some(format!("{pattern}) exec {} ;;", words.join(" ")))
     }
 }
@@ -62,7 +64,7 @@ fn address(server: &Value) -> Option<&str> {
 }
 
 /// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
@@ -75,7 +77,7 @@ pub(super) fn write(pool: &mut Table, programs: &[Program], notes: &mut Notes) {
     };
     let mut branches = Vec::new();
     for program in programs {
-        match program.branch(servers) {
+        match program.case_branch(servers) {
             Some(branch) => branches.push((branch, program.position)),
             None => notes.remark(
                 program.position,

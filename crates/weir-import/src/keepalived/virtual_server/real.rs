@@ -9,27 +9,27 @@ use super::notify::Program;
 use crate::keepalived::Globals;
 use crate::keepalived::checker::{CHECKERS, checks};
 use crate::keepalived::field;
-use crate::keepalived::method::method;
+use crate::keepalived::method::parse_method;
 use crate::keepalived::setting::{Level, Settings};
 use crate::keepalived::tree::Node;
-use crate::layer4::{Real, Sourced};
+use crate::layer4::{RealServer, Sourced};
 use crate::note::Notes;
 
 /// Parses a real server; `None` = keepalived ignores it.
-pub(super) fn real_server(
+pub(super) fn read_real_server(
     (globals, directives, ipv6): (&Globals, &Directives, bool),
     node: &Node,
     programs: &mut Vec<Program>,
     notes: &mut Notes,
-) -> Option<Real> {
+) -> Option<RealServer> {
     field::note_extra_words(notes, node, 2);
     let address: Option<IpAddr> = node.word(1).and_then(|word| word.parse().ok());
-    let (Some(address), Some(port)) = (address, field::port(node)) else {
+    let (Some(address), Some(port)) = (address, field::parse_port(node)) else {
         node.reject(notes, "the address or the port is missing");
         return None;
     };
-    let mut real = Real {
-        from: node.position,
+    let mut real = RealServer {
+        position: node.position,
         address,
         port,
         weight: match directives.weight {
@@ -48,8 +48,8 @@ pub(super) fn real_server(
             checkers.push(inner);
         } else if matches!(inner.keyword(), "notify_up" | "notify_down") {
             programs.extend(Program::read(Some(node.position), inner, notes));
-        } else if !settings.take(inner, Level::Real, notes) {
-            real_directive(&mut real, inner, notes);
+        } else if !settings.read_line(inner, Level::RealServer, notes) {
+            read_real_directive(&mut real, inner, notes);
         }
     }
     let forward = real
@@ -59,33 +59,33 @@ pub(super) fn real_server(
     if forward != Forward::Tunnel && address.is_ipv6() != ipv6 {
         node.reject(
             notes,
-            "its address is not of the service's family, and keepalived skips it",
+            "its address family differs from the service's, and keepalived skips it",
         );
         return None;
     }
-    let own = settings.clone();
-    let settings = settings.within(&directives.settings);
+    let own_settings = settings.clone();
+    let settings = settings.with_defaults(&directives.settings);
     for checker in checkers {
         real.probes
             .extend(checks(globals, checker, &settings, notes));
     }
     if real.probes.is_empty() {
-        own.note_unused(notes);
+        own_settings.note_unused(notes);
     }
     Some(real)
 }
 
 /// Imports a directive of a real server, except for checkers and their settings.
-fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
+fn read_real_directive(real: &mut RealServer, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "weight" => {
-            if let Some((weight, position)) = field::number(notes, node, 0, i32::MAX as u64) {
+            if let Some((weight, position)) = field::parse_number(notes, node, 0, i32::MAX as u64) {
                 real.weight = Sourced::at(weight, position);
             }
         }
-        "lvs_method" => real.method = method(notes, node),
-        "uthreshold" => real.max_connections = field::number(notes, node, 0, u32::MAX.into()),
-        "lthreshold" => real.min_connections = field::number(notes, node, 0, u32::MAX.into()),
+        "lvs_method" => real.method = parse_method(notes, node),
+        "uthreshold" => real.max_connections = field::parse_number(notes, node, 0, u32::MAX.into()),
+        "lthreshold" => real.min_connections = field::parse_number(notes, node, 0, u32::MAX.into()),
         "smtp_alert" => node.reject(
             notes,
             "`[notify]` reports all servers of a pool: set smtp_alert in the virtual server",

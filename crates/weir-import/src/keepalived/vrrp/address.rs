@@ -10,12 +10,13 @@ pub(super) struct OtherAddress {
     interface: String,
     address: String,
     position: Position,
-    /// The instance fails if the interface is down.
-    tracked: bool,
+    /// Whether the instance fails if the interface is down.
+    is_tracked: bool,
 }
 
-/// Imports the address from each line `IP[/M] dev IF label L …`.
-pub(super) fn addresses(
+/// Returns the key for the addresses in lines `IP[/M] dev IF label L …`, and adds those on other interfaces to
+/// `other_addresses`.
+pub(super) fn read_addresses(
     instance: &Node,
     node: &Node,
     other_addresses: &mut Vec<OtherAddress>,
@@ -34,30 +35,31 @@ pub(super) fn addresses(
             .keyword()
             .split_once('/')
             .unwrap_or((line.keyword(), ""));
-        let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
+        let Ok(ip) = address.parse::<std::net::IpAddr>() else {
             let why = "it is not an address, and keepalived skips the line";
             line.ignore(notes, why);
             continue;
         };
-        let bits = if parsed.is_ipv4() { 32 } else { 128 };
+        let max_length = if ip.is_ipv4() { 32 } else { 128 };
         let length = if length.is_empty() {
-            Some(bits)
+            Some(max_length)
         } else {
-            field::within(length, 0, bits)
+            field::parse_in_range(length, 0, max_length)
         };
         if length.is_none() {
-            let why =
-                format!("the prefix length is invalid, and was set to {bits} as in keepalived");
+            let why = format!(
+                "the prefix length is invalid, and was set to {max_length} as in keepalived"
+            );
             notes.remark(line.position, why);
         }
-        let text = format!("{parsed}/{}", length.unwrap_or(bits));
+        let text = format!("{ip}/{}", length.unwrap_or(max_length));
         addresses.push(Item::new(text, Some(line.position)));
-        if let Some(device) = address_options(line, interface, notes) {
+        if let Some(other_interface) = address_options(line, interface, notes) {
             other_addresses.push(OtherAddress {
-                interface: device,
-                address: parsed.to_string(),
+                interface: other_interface,
+                address: ip.to_string(),
                 position: line.position,
-                tracked: !line.words.iter().any(|word| word == "no_track"),
+                is_tracked: !line.words.iter().any(|word| word == "no_track"),
             });
         }
     }
@@ -71,41 +73,41 @@ pub(super) fn other_interfaces(
 ) -> Option<Entry> {
     let first = other_addresses.first()?.position;
     let mut names: Vec<&str> = Vec::new();
-    for it in other_addresses {
-        if !names.contains(&it.interface.as_str()) {
-            names.push(&it.interface);
+    for other in other_addresses {
+        if !names.contains(&other.interface.as_str()) {
+            names.push(&other.interface);
         }
     }
     let mut tables = Vec::new();
     for name in names {
         let on_interface: Vec<&OtherAddress> = other_addresses
             .iter()
-            .filter(|it| it.interface == name)
+            .filter(|other| other.interface == name)
             .collect();
         let position = on_interface[0].position;
         let addresses: Vec<Item> = on_interface
             .iter()
-            .map(|it| Item::new(it.address.as_str(), Some(it.position)))
+            .map(|other| Item::new(other.address.as_str(), Some(other.position)))
             .collect();
         let entries = vec![
             Entry::new("interface", name, position).essential(),
             Entry::new("addresses", addresses, position).essential(),
         ];
         tables.push(Item::new(entries, Some(position)));
-        if on_interface.iter().any(|it| it.tracked) {
-            let tracked = Entry::new("interface", name, position).essential();
+        if on_interface.iter().any(|other| other.is_tracked) {
+            let entry = Entry::new("interface", name, position).essential();
             if !track
                 .iter()
-                .any(|item| item.value == Value::Table(vec![tracked.clone()]))
+                .any(|item| item.value == Value::Table(vec![entry.clone()]))
             {
-                track.push(Item::new(vec![tracked], Some(position)));
+                track.push(Item::new(vec![entry], Some(position)));
             }
         }
     }
     Some(Entry::new("other_interfaces", tables, first))
 }
 
-/// Options of an address without a value.
+/// Options of an address that take no value.
 const FLAGS: &[&str] = &[
     "home",
     "-nodad",
@@ -145,7 +147,7 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
         }
     }
     if device.is_none() && line.words.iter().any(|word| word == "no_track") {
-        let why = "no_track has no effect: it is the interface of the instance";
+        let why = "no_track has no effect: the address is on the interface of the instance";
         notes.remark(line.position, why);
     }
     if !unsupported.is_empty() {

@@ -8,7 +8,7 @@ use crate::note::{Notes, Position};
 /// The priority of the address owner.
 const OWNER: u64 = 255;
 
-/// Applies these corrections to an instance and its own tracked objects.
+/// Applies the corrections to an instance and its own tracked objects.
 pub(super) fn complete(
     table: &mut Table,
     track: &mut Vec<Item>,
@@ -30,52 +30,54 @@ pub(super) fn complete(
         .iter()
         .any(|entry| entry.key == "priority" && entry.item.value == Value::Integer(OWNER));
     let is_master = master.is_some() || is_owner && !has_state;
-    preemption(table, is_owner, is_master, notes);
+    correct_preemption(table, is_owner, is_master, notes);
     if is_owner || is_in_group {
-        weights(track, is_owner, notes);
+        remove_weights(track, is_owner, notes);
     }
 }
 
-/// Removes `nopreempt` and `preempt_delay` from an instance that starts as master, and the latter if both are set.
-fn preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut Notes) {
+/// Removes `nopreempt` from the address owner and from an instance that starts as master, and `preempt_delay` from an
+/// instance that starts as master or has `nopreempt`.
+fn correct_preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut Notes) {
     if is_owner || is_master {
         let why = "not imported: keepalived ignores it with `state MASTER` and with priority 255";
         let preempt = table
             .entries
             .iter()
             .position(|entry| entry.key == "preempt" && entry.item.value == Value::Flag(false));
-        if let Some(at) = preempt {
-            remark(notes, table.entries.remove(at).item.from, why);
+        if let Some(index) = preempt {
+            remark_at(notes, table.entries.remove(index).item.position, why);
         }
         if is_master {
-            remove(table, "preempt_delay", why, notes);
+            remove_key(table, "preempt_delay", why, notes);
         }
     }
-    let waits = table
+    let has_nopreempt = table
         .entries
         .iter()
         .any(|entry| entry.key == "preempt" && entry.item.value == Value::Flag(false));
-    if waits {
+    if has_nopreempt {
         let why = "not imported: keepalived ignores it with `nopreempt`";
-        remove(table, "preempt_delay", why, notes);
+        remove_key(table, "preempt_delay", why, notes);
     }
 }
 
-fn remove(table: &mut Table, key: &str, why: &str, notes: &mut Notes) {
-    if let Some(at) = table.entries.iter().position(|entry| entry.key == key) {
-        remark(notes, table.entries.remove(at).item.from, why);
+fn remove_key(table: &mut Table, key: &str, why: &str, notes: &mut Notes) {
+    if let Some(index) = table.entries.iter().position(|entry| entry.key == key) {
+        remark_at(notes, table.entries.remove(index).item.position, why);
     }
 }
 
-fn remark(notes: &mut Notes, position: Option<Position>, why: &str) {
+fn remark_at(notes: &mut Notes, position: Option<Position>, why: &str) {
     if let Some(position) = position {
         notes.remark(position, why);
     }
 }
 
-/// Removes weights from members of a group and from the address owner, whose priority is fixed: keepalived drops
-/// weighted scripts and files. It keeps interfaces without their weight, except for those of the owner.
-fn weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
+/// Removes weights that keepalived ignores. In a group, it drops weighted scripts and files, keeps interfaces without
+/// their weight, and keeps processes unchanged. For the address owner, whose priority is fixed, it drops all weighted
+/// objects.
+fn remove_weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
     let why = match is_owner {
         true => "not imported: keepalived ignores weights of the address owner",
         false => "not imported: keepalived ignores weights of an instance in a vrrp_sync_group",
@@ -93,7 +95,7 @@ fn weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
         if is_process && !is_owner {
             return true;
         }
-        remark(notes, weight.item.from.or(item.from), why);
+        remark_at(notes, weight.item.position.or(item.position), why);
         if is_interface && !is_owner {
             entries.retain(|entry| !is_weight(entry));
             return true;

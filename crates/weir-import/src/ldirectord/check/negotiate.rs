@@ -17,104 +17,109 @@ const FTP_PASSWORD: &str = "ldirectord@localhost";
 /// User of SIP requests.
 const SIP_USER: &str = "ldirectord@localhost";
 
-/// A text and its line.
-type Written<'a> = (&'a str, Position);
+/// A text and its source line.
+type SourcedText<'a> = (&'a str, Position);
 
-/// What the checks of one real server send and expect.
+/// Texts that the check of one real server sends and expects.
 pub(super) struct Request<'a> {
     pub(super) section: &'a Section,
     /// The line of the service.
-    pub(super) from: Position,
+    pub(super) position: Position,
     /// The request, with a leading slash.
     pub(super) request: Text,
     pub(super) receive: Text,
 }
 
-/// Returns the check of a service; `None` = it has none, with a note.
+/// Returns the check of a service; adds a note and returns `None` if there is none.
 pub(super) fn negotiate(
     section: &Section,
     line: &RealLine,
     globals: &Globals,
     (real, port): (IpAddr, u16),
-    udp: bool,
+    is_udp: bool,
     position: Position,
     notes: &mut Notes,
 ) -> Option<Probe> {
-    let by_port = SERVICES
+    let default_service = SERVICES
         .iter()
         .find(|(_, default_port)| {
             *default_port == port && port != 0 && section.protocol_name() != "fwm"
         })
         .map_or("none", |(name, _)| *name);
-    let (service, from) = match &section.service {
+    let (service, service_position) = match &section.service {
         Some((service, position)) => (service.as_str(), *position),
-        None => (by_port, section.position),
+        None => (default_service, section.position),
     };
-    let own = |text: &Option<String>| text.clone().map(|text| (text, position));
-    let slashed = section.request.clone().map(|(request, position)| {
+    let with_position = |text: &Option<String>| text.clone().map(|text| (text, position));
+    let section_request = section.request.clone().map(|(request, position)| {
         let slash = if request.starts_with('/') { "" } else { "/" };
         (format!("{slash}{request}"), position)
     });
-    let receive = own(&line.receive).or_else(|| section.receive.clone());
+    let receive = with_position(&line.receive).or_else(|| section.receive.clone());
     let request = Request {
         section,
-        from,
-        request: own(&line.request).or(slashed),
+        position: service_position,
+        request: with_position(&line.request).or(section_request),
         receive: receive.filter(|(text, _)| !text.is_empty()),
     };
     Some(match service {
         "http" | "https" => request.http(service),
         "http_proxy" => request.http_proxy(notes),
         "dns" => return request.dns(notes),
-        "smtp" | "submission" => Probe::new("smtp", from),
-        "nntp" => request.exchange("tcp", vec![step(None, "^2", from)]),
+        "smtp" | "submission" => Probe::new("smtp", service_position),
+        "nntp" => request.exchange_check("tcp", vec![step(None, "^2", service_position)]),
         "imap" => request.imap("tcp", notes),
         "imaps" => request.imap("tls", notes),
         "pop" => request.pop("tcp"),
         "pops" => request.pop("tls"),
         "ftp" => request.ftp(notes),
-        "simpletcp" => request.simple_tcp(udp, notes),
-        "sip" => request.sip(udp),
-        "radius" => radius::probe(section, from, notes),
-        "mysql" | "pgsql" | "oracle" => request.sql(service, udp, notes),
+        "simpletcp" => request.simple_tcp(is_udp, notes),
+        "sip" => request.sip(is_udp),
+        "radius" => radius::radius_check(section, service_position, notes),
+        "mysql" | "pgsql" | "oracle" => request.sql(service, is_udp, notes),
         "ldap" | "ldaps" => request.ldap(service, notes),
         "gprs" => {
             notes.remark(
-                from,
+                service_position,
                 "Weir only opens a connection: ldirectord sends `PING`, but does not read the reply",
             );
-            Probe::new("tcp", from)
+            Probe::new("tcp", service_position)
         }
         "pingpong" | "pingpong_master" => request.ping_pong(),
         // ldirectord uses the result of the `pingpong_master` server with the same address.
         "pingpong_slave" => {
             let Some(port) = globals.masters.get(&real) else {
                 notes.add(
-                    from,
+                    service_position,
                     "not imported: no `pingpong_master` service has this server, so nothing checks it",
                 );
                 return None;
             };
             let mut probe = request.ping_pong();
-            probe.push(Entry::new("port", u64::from(*port), from));
+            probe.push(Entry::new("port", u64::from(*port), service_position));
             probe
         }
         "none" => {
-            notes.remark(from, "no check: ldirectord has none for this service");
+            notes.remark(
+                service_position,
+                "no check: ldirectord has none for this service",
+            );
             note_unused(section, notes);
             return None;
         }
-        other => request.plain(other, udp, notes),
+        other => request.connection_check(other, is_udp, notes),
     })
 }
 
 /// Returns a step of an exchange: a text to send, and an expression that the reply must match.
-fn step(send: Option<(String, Position)>, regex: &str, from: Position) -> Item {
-    let at = send.as_ref().map_or(from, |(_, position)| *position);
+fn step(send: Option<(String, Position)>, regex: &str, default_position: Position) -> Item {
+    let position = send
+        .as_ref()
+        .map_or(default_position, |(_, position)| *position);
     let send = send.map(|(text, position)| Entry::new("send", text, position));
     let mut entries: Vec<Entry> = send.into_iter().collect();
-    entries.push(Entry::new("regex", regex, at));
-    Item::new(entries, Some(at))
+    entries.push(Entry::new("regex", regex, position));
+    Item::new(entries, Some(position))
 }
 
 /// Returns a text in double quotes, as IMAP requires (RFC 9051 section 9).
@@ -122,7 +127,7 @@ fn quoted_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -130,29 +135,29 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Returns the address that an expression matches. Unescaped dots are taken as literal dots.
-fn address(pattern: &str) -> Option<IpAddr> {
+fn expected_address(pattern: &str) -> Option<IpAddr> {
     let text = pattern.strip_prefix('^').unwrap_or(pattern);
     let text = text.strip_suffix('$').unwrap_or(text);
-    let plain = text.parse().ok();
-    plain.or_else(|| literal(text)?.parse().ok())
+    let parsed = text.parse().ok();
+    parsed.or_else(|| literal(text)?.parse().ok())
 }
 
 /// Returns a UDP check: the datagram to send, and the bytes with which the reply must begin.
-pub(super) fn datagram(payload: &[u8], reply: &[u8], from: Position) -> Probe {
-    let mut probe = Probe::new("udp", from);
-    probe.push(Entry::new("payload", hexadecimal(payload), from).essential());
+pub(super) fn datagram_check(payload: &[u8], reply: &[u8], position: Position) -> Probe {
+    let mut probe = Probe::new("udp", position);
+    probe.push(Entry::new("payload", hex(payload), position).essential());
     if !reply.is_empty() {
-        let bytes = Entry::new("bytes", hexadecimal(reply), from);
-        probe.push(Entry::new("expect", vec![bytes], from));
+        let bytes = Entry::new("bytes", hex(reply), position);
+        probe.push(Entry::new("expect", vec![bytes], position));
     }
     probe
 }
 
 impl Request<'_> {
     /// Returns a check with an exchange over TCP or TLS.
-    fn exchange(&self, kind: &str, steps: Vec<Item>) -> Probe {
-        let mut probe = Probe::new(kind, self.from);
-        probe.push(Entry::new("exchange", steps, self.from));
+    fn exchange_check(&self, kind: &str, steps: Vec<Item>) -> Probe {
+        let mut probe = Probe::new(kind, self.position);
+        probe.push(Entry::new("exchange", steps, self.position));
         if kind == "tls" {
             // ldirectord does not verify certificates.
             probe.push(Entry::implied("verify", false));
@@ -160,18 +165,20 @@ impl Request<'_> {
         probe
     }
 
-    /// Returns the check for the `pingpong` services of the variant.
+    /// Returns the check for the `pingpong` services of a fork of ldirectord.
     fn ping_pong(&self) -> Probe {
-        let send = ("PING\r\n".to_owned(), self.from);
-        self.exchange("tcp", vec![step(Some(send), "(?i)pong", self.from)])
+        let send = ("PING\r\n".to_owned(), self.position);
+        self.exchange_check("tcp", vec![step(Some(send), "(?i)pong", self.position)])
     }
 
-    /// Returns user and password, if there is a user.
-    fn login(&self) -> Option<(Written<'_>, Written<'_>)> {
-        let (user, at) = self.section.login.as_ref()?;
+    /// Returns the user and the password, if there is a user; the password may be empty.
+    fn credentials(&self) -> Option<(SourcedText<'_>, SourcedText<'_>)> {
+        let (user, user_position) = self.section.login.as_ref()?;
         let password = self.section.passwd.as_ref();
-        let password = password.map_or(("", *at), |(text, position)| (text.as_str(), *position));
-        Some(((user.as_str(), *at), password))
+        let password = password.map_or(("", *user_position), |(text, position)| {
+            (text.as_str(), *position)
+        });
+        Some(((user.as_str(), *user_position), password))
     }
 
     /// Returns the condition that the reply matches `receive`, with the key `text` or `regex`.
@@ -185,7 +192,7 @@ impl Request<'_> {
 
     fn http(&self, kind: &str) -> Probe {
         let section = self.section;
-        let mut probe = Probe::new(kind, self.from);
+        let mut probe = Probe::new(kind, self.position);
         if let Some((path, position)) = &self.request {
             probe.push(Entry::new("path", path.as_str(), *position));
         }
@@ -197,7 +204,7 @@ impl Request<'_> {
         }
         let mut expect = vec![Entry::implied("status", "200-299")];
         expect.extend(self.condition("body", "regex"));
-        probe.push(Entry::new("expect", expect, self.from));
+        probe.push(Entry::new("expect", expect, self.position));
         if kind == "https" {
             // ldirectord does not verify certificates.
             probe.push(Entry::implied("verify", false));
@@ -207,9 +214,9 @@ impl Request<'_> {
 
     /// Returns a check with a request for a whole URL, as clients send it to a proxy.
     fn http_proxy(&self, notes: &mut Notes) -> Probe {
-        let (url, at) = match &self.request {
-            Some((url, at)) => (url.trim_start_matches('/'), *at),
-            None => ("", self.from),
+        let (url, position) = match &self.request {
+            Some((url, position)) => (url.trim_start_matches('/'), *position),
+            None => ("", self.position),
         };
         let host = url.strip_prefix("http://").map(|rest| {
             let end = rest.find('/').unwrap_or(rest.len());
@@ -218,61 +225,71 @@ impl Request<'_> {
         let Some(host) = host.filter(|host| !host.is_empty()) else {
             let why =
                 "`request` for an http_proxy service must be a URL; a tcp check is used instead";
-            notes.add(at, why);
-            return Probe::new("tcp", self.from);
+            notes.add(position, why);
+            return Probe::new("tcp", self.position);
         };
         let method = self.section.method.as_ref();
         let method = method.map_or("GET", |(method, _)| method.as_str());
         let text = format!("{method} {url} HTTP/1.0\r\nHost: {host}\r\n\r\n");
-        let mut steps = vec![Entry::new("send", text, at)];
-        steps.push(Entry::new("regex", "^HTTP/1\\.[01] 2[0-9][0-9] ", at));
-        let mut steps = vec![Item::new(steps, Some(at))];
+        let mut steps = vec![Entry::new("send", text, position)];
+        steps.push(Entry::new("regex", "^HTTP/1\\.[01] 2[0-9][0-9] ", position));
+        let mut steps = vec![Item::new(steps, Some(position))];
         if let Some(condition) = self.condition("expect", "regex") {
-            let position = condition.item.from;
+            let position = condition.item.position;
             steps.push(Item::new(vec![condition], position));
         }
-        self.exchange("tcp", steps)
+        self.exchange_check("tcp", steps)
     }
 
     fn imap(&self, kind: &str, notes: &mut Notes) -> Probe {
-        let mut steps = vec![step(None, "(?m)^\\* (OK|PREAUTH)", self.from)];
-        if let Some(((user, at), (password, password_at))) = self.login() {
-            notes.add_covered(password_at);
+        let mut steps = vec![step(None, "(?m)^\\* (OK|PREAUTH)", self.position)];
+        if let Some(((user, user_position), (password, password_position))) = self.credentials() {
+            notes.add_covered(password_position);
             let (user, password) = (quoted_string(user), quoted_string(password));
             let login = format!("a1 LOGIN {user} {password}\r\n");
-            steps.push(step(Some((login, at)), "(?m)^a1 OK", at));
+            steps.push(step(
+                Some((login, user_position)),
+                "(?m)^a1 OK",
+                user_position,
+            ));
         }
-        self.exchange(kind, steps)
+        self.exchange_check(kind, steps)
     }
 
     fn pop(&self, kind: &str) -> Probe {
-        let mut steps = vec![step(None, "^\\+OK", self.from)];
-        if let Some(((user, at), (password, password_at))) = self.login() {
+        let mut steps = vec![step(None, "^\\+OK", self.position)];
+        if let Some(((user, user_position), (password, password_position))) = self.credentials() {
             let user = format!("USER {user}\r\n");
-            steps.push(step(Some((user, at)), "^\\+OK", at));
+            steps.push(step(Some((user, user_position)), "^\\+OK", user_position));
             let password = format!("PASS {password}\r\n");
-            steps.push(step(Some((password, password_at)), "^\\+OK", at));
+            steps.push(step(
+                Some((password, password_position)),
+                "^\\+OK",
+                user_position,
+            ));
         }
-        self.exchange(kind, steps)
+        self.exchange_check(kind, steps)
     }
 
     fn ftp(&self, notes: &mut Notes) -> Probe {
-        let from = self.from;
-        let (user, password) = self.login().unwrap_or((("anonymous", from), ("", from)));
+        let check_position = self.position;
+        let (user, password) = self
+            .credentials()
+            .unwrap_or((("anonymous", check_position), ("", check_position)));
         let password = match password {
-            ("", at) => (FTP_PASSWORD, at),
+            ("", position) => (FTP_PASSWORD, position),
             password => password,
         };
-        let texts = ((user.0, Some(user.1)), (password.0, Some(password.1)));
-        if let Some(probe) = self.file_by_ftp(texts.0, texts.1, notes) {
+        let arguments = ((user.0, Some(user.1)), (password.0, Some(password.1)));
+        if let Some(probe) = self.file_by_ftp(arguments.0, arguments.1, notes) {
             return probe;
         }
         let user = (format!("USER {}\r\n", user.0), user.1);
         let password = (format!("PASS {}\r\n", password.0), password.1);
         let steps = vec![
-            step(None, "(?m)^220 ", from),
-            step(Some(user), "(?m)^(230|331) ", from),
-            step(Some(password), "(?m)^(202|230) ", from),
+            step(None, "(?m)^220 ", check_position),
+            step(Some(user), "(?m)^(230|331) ", check_position),
+            step(Some(password), "(?m)^(202|230) ", check_position),
         ];
         if let Some((_, position)) = &self.receive {
             let why = "not imported: the check only logs in, and does not transfer a file";
@@ -281,15 +298,15 @@ impl Request<'_> {
                 notes.add(*position, why);
             }
         }
-        self.exchange("tcp", steps)
+        self.exchange_check("tcp", steps)
     }
 
-    fn simple_tcp(&self, udp: bool, notes: &mut Notes) -> Probe {
-        let (text, at) = match &self.request {
-            Some((text, at)) => (text[1..].replace("\\n", "\n"), *at),
-            None => (String::new(), self.from),
+    fn simple_tcp(&self, is_udp: bool, notes: &mut Notes) -> Probe {
+        let (text, position) = match &self.request {
+            Some((text, position)) => (text[1..].replace("\\n", "\n"), *position),
+            None => (String::new(), self.position),
         };
-        if udp {
+        if is_udp {
             if let Some((_, position)) = &self.receive {
                 notes.add(
                     *position,
@@ -297,41 +314,45 @@ impl Request<'_> {
                 );
             }
             let payload = if text.is_empty() { "\n" } else { &text };
-            return datagram(payload.as_bytes(), &[], at);
+            return datagram_check(payload.as_bytes(), &[], position);
         }
-        let send = (!text.is_empty()).then(|| Entry::new("send", text, at));
+        let send = (!text.is_empty()).then(|| Entry::new("send", text, position));
         let mut step: Vec<Entry> = send.into_iter().collect();
         let condition = self.condition("expect", "regex");
         step.push(condition.unwrap_or_else(|| Entry::implied("regex", "(?s).")));
-        self.exchange("tcp", vec![Item::new(step, Some(at))])
+        self.exchange_check("tcp", vec![Item::new(step, Some(position))])
     }
 
     /// Returns a check with an OPTIONS request (RFC 3261 section 11). With `rport`, the server replies to the source
     /// port of the request.
-    fn sip(&self, udp: bool) -> Probe {
-        let (user, at) = match &self.section.login {
-            Some((user, at)) => (user.as_str(), *at),
-            None => (SIP_USER, self.from),
+    fn sip(&self, is_udp: bool) -> Probe {
+        let (user, position) = match &self.section.login {
+            Some((user, position)) => (user.as_str(), *position),
+            None => (SIP_USER, self.position),
         };
-        let transport = if udp { "UDP" } else { "TCP" };
+        let transport = if is_udp { "UDP" } else { "TCP" };
         let request = format!(
             "OPTIONS sip:{user} SIP/2.0\r\nVia: SIP/2.0/{transport} weir.invalid;rport;branch=z9hG4bKhjhs8ass877\r\n\
              Max-Forwards: 70\r\nTo: <sip:{user}>\r\nFrom: <sip:{user}>;tag=1928301774\r\n\
              Call-ID: 5a7d3f0b92c14e68\r\nCSeq: 63104 OPTIONS\r\nContact: <sip:{user}>\r\n\
              Accept: application/sdp\r\nContent-Length: 0\r\n\r\n"
         );
-        if udp {
-            return datagram(request.as_bytes(), b"SIP/2.0 200 OK", at);
+        if is_udp {
+            return datagram_check(request.as_bytes(), b"SIP/2.0 200 OK", position);
         }
-        let steps = vec![step(Some((request, at)), "^SIP/2\\.0 200 OK", at)];
-        self.exchange("tcp", steps)
+        let steps = vec![step(
+            Some((request, position)),
+            "^SIP/2\\.0 200 OK",
+            position,
+        )];
+        self.exchange_check("tcp", steps)
     }
 
     /// Returns a check with a query; without a query, it only logs in or opens a connection.
-    fn sql(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
+    fn sql(&self, service: &str, is_udp: bool, notes: &mut Notes) -> Probe {
         match (self.query(service, notes), service) {
             (Some(probe), _) => probe,
-            (None, "oracle") => self.plain(service, udp, notes),
+            (None, "oracle") => self.connection_check(service, is_udp, notes),
             (None, _) => self.database(service, notes),
         }
     }
@@ -351,45 +372,48 @@ impl Request<'_> {
             let why = format!("not imported: a {kind} check sends no password and no query");
             notes.add(*position, why);
         }
-        let mut probe = Probe::new(kind, self.from);
+        let mut probe = Probe::new(kind, self.position);
         if let Some((login, position)) = &section.login {
             probe.push(Entry::new("user", login.as_str(), *position));
         }
         probe
     }
 
-    /// Returns a check that only opens a connection or pings, for a service without a check in Weir.
-    fn plain(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
+    /// Returns a check that only opens a connection or pings, for a service that Weir cannot check.
+    fn connection_check(&self, service: &str, is_udp: bool, notes: &mut Notes) -> Probe {
         let section = self.section;
-        let kind = if udp { "ping" } else { "tcp" };
+        let kind = if is_udp { "ping" } else { "tcp" };
         let why = format!("Weir has no {service} check; a {kind} check is used instead");
-        notes.add(self.from, why);
-        let own = [
+        notes.add(self.position, why);
+        let unused_texts = [
             &self.request,
             &self.receive,
             &section.login,
             &section.passwd,
             &section.database,
         ];
-        for (_, position) in own.into_iter().flatten() {
+        for (_, position) in unused_texts.into_iter().flatten() {
             let why = format!("not imported: a {kind} check does not use it");
             notes.add(*position, why);
         }
-        Probe::new(kind, self.from)
+        Probe::new(kind, self.position)
     }
 
     fn dns(&self, notes: &mut Notes) -> Option<Probe> {
-        let from = self.from;
+        let check_position = self.position;
         let name = self.request.as_ref();
         let name = name.map(|(name, position)| (name.trim_start_matches('/'), *position));
         let Some((name, position)) = name.filter(|(name, _)| !name.is_empty()) else {
-            notes.add(from, "not imported: a dns check requires `request`");
+            notes.add(
+                check_position,
+                "not imported: a dns check requires `request`",
+            );
             return None;
         };
-        let mut probe = Probe::new("dns", from);
+        let mut probe = Probe::new("dns", check_position);
         probe.push(Entry::new("query", name, position).essential());
         match &self.receive {
-            Some((pattern, position)) => match address(pattern) {
+            Some((pattern, position)) => match expected_address(pattern) {
                 Some(answer) => {
                     let record = if answer.is_ipv6() { "AAAA" } else { "A" };
                     probe.push(Entry::new("record", record, *position));
@@ -405,7 +429,7 @@ impl Request<'_> {
                 ),
             },
             None => notes.add(
-                from,
+                check_position,
                 "any reply passes; without `receive` ldirectord considers every server down",
             ),
         }

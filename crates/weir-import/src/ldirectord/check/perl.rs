@@ -40,28 +40,32 @@ $ftp->get($file, $out); $ftp->quit;
 seek($out, 0, 0); local $/; my $text = <$out>;
 exit($text =~ /$receive/ ? 0 : 1);"#;
 
-/// A text and the line it comes from; an empty one has no line.
+/// A text and its source line; `None` = a constant or missing text.
 type Argument<'a> = (&'a str, Option<Position>);
 
 /// Returns the argument for a text that may be missing.
 fn argument(text: Option<&(String, Position)>) -> Argument<'_> {
-    text.map_or(("", None), |(text, at)| (text.as_str(), Some(*at)))
+    text.map_or(("", None), |(text, position)| {
+        (text.as_str(), Some(*position))
+    })
 }
 
 /// Returns a check that runs a perl program.
-fn script(
+fn script_check(
     program: &str,
     arguments: &[Argument<'_>],
-    (modules, from): (&str, Position),
+    (modules, position): (&str, Position),
     notes: &mut Notes,
 ) -> Probe {
-    let mut probe = Probe::new("script", from);
-    let fixed = [PERL, "-e", program].map(|word| Item::new(word, None));
-    let more = arguments.iter().map(|(text, at)| Item::new(*text, *at));
-    let command: Vec<Item> = fixed.into_iter().chain(more).collect();
-    probe.push(Entry::new("command", command, from).essential());
+    let mut probe = Probe::new("script", position);
+    let constant_words = [PERL, "-e", program].map(|word| Item::new(word, None));
+    let argument_words = arguments
+        .iter()
+        .map(|(text, position)| Item::new(*text, *position));
+    let command: Vec<Item> = constant_words.into_iter().chain(argument_words).collect();
+    probe.push(Entry::new("command", command, position).essential());
     let why = format!("each probe runs perl with {modules}, which ldirectord also uses");
-    notes.remark(from, why);
+    notes.remark(position, why);
     probe
 }
 
@@ -74,7 +78,7 @@ impl Request<'_> {
             "pgsql" => ("Pg", "dbname"),
             _ => ("Oracle", "sid"),
         };
-        let (query, at) = self.request.as_ref()?;
+        let (query, position) = self.request.as_ref()?;
         let login = section.login.as_ref()?;
         let arguments = [
             (driver, None),
@@ -82,40 +86,46 @@ impl Request<'_> {
             argument(section.database.as_ref()),
             argument(Some(login)),
             argument(section.passwd.as_ref()),
-            (query.trim_start_matches('/'), Some(*at)),
+            (query.trim_start_matches('/'), Some(*position)),
         ];
-        Some(script(SQL, &arguments, ("DBI", self.from), notes))
+        Some(script_check(SQL, &arguments, ("DBI", self.position), notes))
     }
 
     /// Returns the LDAP check.
     pub(super) fn ldap(&self, scheme: &str, notes: &mut Notes) -> Probe {
         let section = self.section;
-        let (base, at) = argument(self.request.as_ref());
+        let (base, position) = argument(self.request.as_ref());
         let arguments = [
             (scheme, None),
             argument(section.login.as_ref()),
             argument(section.passwd.as_ref()),
-            (base.strip_prefix('/').unwrap_or(base), at),
+            (base.strip_prefix('/').unwrap_or(base), position),
             argument(self.receive.as_ref()),
         ];
-        script(LDAP, &arguments, ("Net::LDAP", self.from), notes)
+        script_check(LDAP, &arguments, ("Net::LDAP", self.position), notes)
     }
 
-    /// Returns the check of the file that `request` names, if there is one; the check of only the login is an exchange.
+    /// Returns a check of the content of the file in `request`; `None` = `request` or `receive` is not set, so that
+    /// only the login can be checked.
     pub(super) fn file_by_ftp(
         &self,
         user: Argument<'_>,
         password: Argument<'_>,
         notes: &mut Notes,
     ) -> Option<Probe> {
-        let (file, at) = self.request.as_ref()?;
+        let (file, position) = self.request.as_ref()?;
         let receive = self.receive.as_ref()?;
         let arguments = [
             user,
             password,
-            (file.as_str(), Some(*at)),
+            (file.as_str(), Some(*position)),
             argument(Some(receive)),
         ];
-        Some(script(FTP, &arguments, ("Net::FTP", self.from), notes))
+        Some(script_check(
+            FTP,
+            &arguments,
+            ("Net::FTP", self.position),
+            notes,
+        ))
     }
 }

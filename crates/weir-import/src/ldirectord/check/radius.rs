@@ -2,7 +2,7 @@
 
 use md5::{Digest, Md5};
 
-use super::negotiate::datagram;
+use super::negotiate::datagram_check;
 use crate::ldirectord::service::Section;
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
@@ -18,7 +18,7 @@ const VALUE_MAX_BYTES: usize = 253;
 const PASSWORD_MAX_BYTES: usize = 128;
 
 /// Returns a check that passes if the server accepts the password.
-pub(super) fn probe(section: &Section, from: Position, notes: &mut Notes) -> Probe {
+pub(super) fn radius_check(section: &Section, position: Position, notes: &mut Notes) -> Probe {
     let text = |text: &Option<(String, Position)>| {
         let text = text.as_ref().map(|(text, _)| text.clone());
         text.unwrap_or_default()
@@ -29,7 +29,7 @@ pub(super) fn probe(section: &Section, from: Position, notes: &mut Notes) -> Pro
     for (_, position) in texts.into_iter().flatten() {
         notes.add_covered(*position);
     }
-    datagram(&request, &[ACCESS_ACCEPT], from)
+    datagram_check(&request, &[ACCESS_ACCEPT], position)
 }
 
 /// Returns an Access-Request with a password that is hidden with the secret.
@@ -37,10 +37,10 @@ fn access_request(login: &str, password: &str, secret: &[u8]) -> Vec<u8> {
     // Every probe sends the same request, so the authenticator need not be random.
     let authenticator: [u8; 16] = Md5::digest([login.as_bytes(), secret].concat()).into();
     let mut attributes = Vec::new();
-    attribute(&mut attributes, USER_NAME, login.as_bytes());
-    let hidden = hide(password.as_bytes(), secret, authenticator);
-    attribute(&mut attributes, USER_PASSWORD, &hidden);
-    attribute(&mut attributes, NAS_IDENTIFIER, b"weir");
+    push_attribute(&mut attributes, USER_NAME, login.as_bytes());
+    let hidden = hide_password(password.as_bytes(), secret, authenticator);
+    push_attribute(&mut attributes, USER_PASSWORD, &hidden);
+    push_attribute(&mut attributes, NAS_IDENTIFIER, b"weir");
     let length = u16::try_from(20 + attributes.len()).unwrap_or(u16::MAX);
     let mut packet = vec![ACCESS_REQUEST, 1];
     packet.extend(length.to_be_bytes());
@@ -49,7 +49,7 @@ fn access_request(login: &str, password: &str, secret: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
+fn push_attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
     let value = &value[..value.len().min(VALUE_MAX_BYTES)];
     packet.push(kind);
     packet.push(u8::try_from(value.len() + 2).unwrap_or(u8::MAX));
@@ -57,18 +57,18 @@ fn attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
 }
 
 /// Hides a password (RFC 2865 section 5.2).
-fn hide(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
+fn hide_password(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
     let password = &password[..password.len().min(PASSWORD_MAX_BYTES)];
     let mut padded = password.to_vec();
     padded.resize(password.len().max(1).next_multiple_of(16), 0);
     let mut hidden = Vec::with_capacity(padded.len());
-    let mut last: [u8; 16] = authenticator;
+    let mut previous: [u8; 16] = authenticator;
     for block in padded.chunks(16) {
-        let mask: [u8; 16] = Md5::digest([secret, &last].concat()).into();
-        for (at, byte) in block.iter().enumerate() {
-            last[at] = byte ^ mask[at];
+        let mask: [u8; 16] = Md5::digest([secret, &previous].concat()).into();
+        for (index, byte) in block.iter().enumerate() {
+            previous[index] = byte ^ mask[index];
         }
-        hidden.extend(last);
+        hidden.extend(previous);
     }
     hidden
 }
@@ -88,7 +88,10 @@ mod tests {
             0x0d, 0xbe, 0x70, 0x8d, 0x93, 0xd4, 0x13, 0xce, 0x31, 0x96, 0xe4, 0x3f, 0x78, 0x2a,
             0x0a, 0xee,
         ];
-        assert_eq!(hide(b"arctangent", b"xyzzy5461", authenticator), hidden);
+        assert_eq!(
+            hide_password(b"arctangent", b"xyzzy5461", authenticator),
+            hidden
+        );
     }
 
     #[test]

@@ -7,15 +7,17 @@ use weir_model::Forward;
 
 use super::{Section, Target};
 use crate::Environment;
-use crate::document::{Entry, positions};
+use crate::document::{Entry, visit_positions};
 use crate::layer4::{
-    Method, Persistent, Real, Sourced, Virtual, Writer, listener, mark_listener, mask_length,
-    name_of,
+    Method, Persistence, RealServer, Sourced, VirtualService, Writer, listener, mark_listener,
+    mask_length, service_name,
 };
-use crate::ldirectord::check::{CheckKind, check, maintenance};
-use crate::ldirectord::fatal;
+use crate::ldirectord::check::{CheckKind, check, maintenance_check};
 use crate::ldirectord::global::Globals;
-use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real};
+use crate::ldirectord::note_fatal;
+use crate::ldirectord::real::{
+    Fallback, RealLine, parse_address, parse_fallback, parse_port, parse_real,
+};
 use crate::note::{Notes, Position};
 
 impl Section {
@@ -28,15 +30,15 @@ impl Section {
         if service.is_none_or(|(service, _)| service != "pingpong_master") {
             return Vec::new();
         }
-        let lines = self.reals.iter();
-        let lines = lines.filter_map(|(value, _)| real(value, self.ipv6, environment).ok());
+        let lines = self.real_servers.iter();
+        let lines = lines.filter_map(|(value, _)| parse_real(value, self.ipv6, environment).ok());
         lines
             .filter(|line| line.port != 0)
             .flat_map(|line| line.addresses.into_iter().map(move |it| (it, line.port)))
             .collect()
     }
 
-    /// Writes the service with its pool.
+    /// Writes the service, its pool and its checks.
     pub(in crate::ldirectord) fn write(
         self,
         writer: &mut Writer,
@@ -45,31 +47,30 @@ impl Section {
         environment: &dyn Environment,
         notes: &mut Notes,
     ) {
-        let Some((listen, address, port)) = self.listen(environment, notes) else {
+        let Some((listen, address, port)) = self.listener_and_address(environment, notes) else {
             return self.reject_all(notes);
         };
         if !seen.insert(listen.clone()) {
-            fatal(notes, self.position, "duplicate virtual service");
+            note_fatal(notes, self.position, "duplicate virtual service");
             return self.reject_all(notes);
         }
-        let mut reals = Vec::new();
-        for (value, position) in &self.reals {
-            match real(value, self.ipv6, environment) {
-                Ok(line) => {
-                    reals.extend(self.reals_of(&line, *position, globals, address, port, notes))
-                }
-                Err(why) => fatal(notes, *position, &why),
+        let mut real_servers = Vec::new();
+        for (value, position) in &self.real_servers {
+            match parse_real(value, self.ipv6, environment) {
+                Ok(line) => real_servers
+                    .extend(self.real_servers_of(&line, *position, globals, address, port, notes)),
+                Err(why) => note_fatal(notes, *position, &why),
             }
         }
         self.note_unknown_service(notes);
-        self.note_unused(&reals, globals, notes);
+        self.note_unused(&real_servers, globals, notes);
         let command = self.fallback_command(globals, &listen);
-        let method = service_method(&reals);
-        for real in &mut reals {
+        let method = service_method(&real_servers);
+        for real in &mut real_servers {
             real.method = real.method.filter(|(own, _)| *own != method);
         }
-        let sorry = self.sorry(globals, method, port, environment, notes);
-        let name = name_of(&listen);
+        let sorry = self.sorry_server(globals, method, port, environment, notes);
+        let name = service_name(&listen);
         let (scheduler, scheduler_from) = match &self.scheduler {
             Some((name, position)) => (name.clone(), Some(*position)),
             None => ("wrr".to_owned(), None),
@@ -87,20 +88,20 @@ impl Section {
         let listen_from = self
             .protocol
             .map_or(self.position, |(_, position)| position);
-        let spec = Virtual {
-            from: self.position,
+        let spec = VirtualService {
+            position: self.position,
             name,
             listen: vec![(listen, listen_from)],
             port,
             method: Sourced::implied(method),
             scheduler: Sourced {
                 value: scheduler,
-                from: scheduler_from,
+                position: scheduler_from,
             },
             persistent: self.persistence(notes),
             one_packet,
             flags: self.flags.clone(),
-            reals,
+            real_servers,
             sorry,
             quorum: None,
             hysteresis: None,
@@ -118,33 +119,33 @@ impl Section {
     }
 
     /// Returns the listener, its address and its port; the address of a firewall mark is `None`.
-    fn listen(
+    fn listener_and_address(
         &self,
         environment: &dyn Environment,
         notes: &mut Notes,
     ) -> Option<(String, Option<IpAddr>, u16)> {
-        let (host, written) = match &self.target {
+        let (host, port_text) = match &self.target {
             Target::Mark(mark) => {
                 return Some((mark_listener(*mark, self.ipv6), None, 0));
             }
             Target::Address(host, port) => (host, port),
         };
         let protocol = self.protocol_name();
-        let found = address(host, self.ipv6, environment)
-            .and_then(|address| Ok((address, port(written, protocol, environment)?)));
+        let found = parse_address(host, self.ipv6, environment)
+            .and_then(|address| Ok((address, parse_port(port_text, protocol, environment)?)));
         let (address, port) = match found {
             Ok(found) => found,
             Err(why) => {
-                fatal(notes, self.position, &why);
+                note_fatal(notes, self.position, &why);
                 return None;
             }
         };
-        let listen = listener(protocol, address, port);
-        Some((listen, Some(address), port))
+        let listener_text = listener(protocol, address, port);
+        Some((listener_text, Some(address), port))
     }
 
     /// Returns the real servers of a line.
-    fn reals_of(
+    fn real_servers_of(
         &self,
         line: &RealLine,
         position: Position,
@@ -152,11 +153,11 @@ impl Section {
         vip: Option<IpAddr>,
         port: u16,
         notes: &mut Notes,
-    ) -> Vec<Real> {
-        let off = self.kind.0 == CheckKind::Off;
+    ) -> Vec<RealServer> {
+        let is_off = self.kind.0 == CheckKind::Off;
         let quiescent = self.quiescent.or(globals.quiescent);
-        let at = |value: u64| (value != 0).then_some((value, position));
-        let mut reals = Vec::new();
+        let if_set = |value: u64| (value != 0).then_some((value, position));
+        let mut real_servers = Vec::new();
         for address in &line.addresses {
             let real_port = if line.port == 0 { port } else { line.port };
             let target = match (&self.target, vip) {
@@ -174,57 +175,58 @@ impl Section {
                 position,
                 notes,
             );
-            let maintenance = probe
+            let maintenance_probe = probe
                 .is_some()
-                .then(|| maintenance(self, globals, quiescent, notes))
+                .then(|| maintenance_check(self, globals, quiescent, notes))
                 .flatten();
-            reals.push(Real {
-                from: position,
+            real_servers.push(RealServer {
+                position,
                 address: *address,
                 port: real_port,
-                weight: Sourced::at(if off { 0 } else { line.weight }, position),
-                max_connections: at(line.max_connections),
-                min_connections: at(line.min_connections),
+                weight: Sourced::at(if is_off { 0 } else { line.weight }, position),
+                max_connections: if_set(line.max_connections),
+                min_connections: if_set(line.min_connections),
                 method: Some((Method::plain(line.forward), position)),
-                probes: probe.into_iter().chain(maintenance).collect(),
+                probes: probe.into_iter().chain(maintenance_probe).collect(),
             });
         }
-        if off {
+        if is_off {
             notes.remark(
                 position,
-                "imported with weight = 0: checktype off takes the server out of use",
+                "imported with weight = 0: checktype off takes the server out of service",
             );
         }
-        reals
+        real_servers
     }
 
-    fn sorry(
+    fn sorry_server(
         &self,
         globals: &Globals,
         method: Method,
         port: u16,
         environment: &dyn Environment,
         notes: &mut Notes,
-    ) -> Option<Real> {
-        let own = self.fallback.as_ref().and_then(|(value, position)| {
-            match fallback(value, self.ipv6, port, *position, environment) {
-                Ok(found) => Some(found),
-                Err(why) => {
-                    fatal(notes, *position, &why);
-                    None
+    ) -> Option<RealServer> {
+        let own_fallback =
+            self.fallback.as_ref().and_then(|(value, position)| {
+                match parse_fallback(value, self.ipv6, port, *position, environment) {
+                    Ok(found) => Some(found),
+                    Err(why) => {
+                        note_fatal(notes, *position, &why);
+                        None
+                    }
                 }
-            }
-        });
-        let global = if self.ipv6 {
+            });
+        let global_fallback = if self.ipv6 {
             &globals.fallback6
         } else {
             &globals.fallback
         };
-        let fallback: Fallback = own.or_else(|| global.clone())?;
-        globals.used.borrow_mut().insert(fallback.position);
+        let fallback: Fallback = own_fallback.or_else(|| global_fallback.clone())?;
+        globals.used_lines.borrow_mut().insert(fallback.position);
         let own_method = Method::plain(fallback.forward);
-        Some(Real {
-            from: fallback.position,
+        Some(RealServer {
+            position: fallback.position,
             address: fallback.address,
             port: if fallback.port == 0 {
                 port
@@ -239,15 +241,18 @@ impl Section {
         })
     }
 
-    fn persistence(&self, notes: &mut Notes) -> Option<Persistent> {
+    fn persistence(&self, notes: &mut Notes) -> Option<Persistence> {
         let mask = self.netmask.as_ref().and_then(|(value, position)| {
-            let bits = if self.ipv6 {
-                value.parse().ok().filter(|bits| (1..=128).contains(bits))
+            let length = if self.ipv6 {
+                value
+                    .parse()
+                    .ok()
+                    .filter(|length| (1..=128).contains(length))
             } else {
                 mask_length(value)
             };
-            if bits.is_none() {
-                fatal(
+            if length.is_none() {
+                note_fatal(
                     notes,
                     *position,
                     "netmask requires a dotted mask, or an IPv6 prefix length",
@@ -258,32 +263,32 @@ impl Section {
                     "not imported: it has no effect without `persistent`",
                 );
             }
-            bits.map(|bits| (bits, *position))
+            length.map(|length| (length, *position))
         });
-        let (seconds, from) = self.persistent?;
+        let (seconds, persistent_position) = self.persistent?;
         if seconds == 0 {
             notes.add(
-                from,
+                persistent_position,
                 "not imported: ipvsadm rejects a persistence of 0 seconds",
             );
             return None;
         }
-        Some(Persistent {
-            from,
+        Some(Persistence {
+            position: persistent_position,
             seconds: seconds.min(31 * 86_400),
             mask,
             ipv6: self.ipv6,
         })
     }
 
-    /// Adds the note for a `service` that ldirectord does not support: only negotiate checks use it.
+    /// Adds a note about a `service` that ldirectord does not support: a loss only for negotiate checks, which use it.
     fn note_unknown_service(&self, notes: &mut Notes) {
         let Some(position) = self.unknown_service else {
             return;
         };
         match self.kind.0 {
             CheckKind::Negotiate | CheckKind::Combined => {
-                fatal(notes, position, "unknown service");
+                note_fatal(notes, position, "unknown service");
             }
             CheckKind::Connect
             | CheckKind::Ping
@@ -297,12 +302,12 @@ impl Section {
         }
     }
 
-    /// Returns `notify` for the program that ldirectord runs when the last server fails (`start`) and when one is back
-    /// (`stop`), with the virtual service and its protocol. A shell runs it, as in ldirectord.
+    /// Returns `notify` for the program that ldirectord runs when the last server fails (`start`) and when a server is
+    /// up again (`stop`), with the virtual service and its protocol. A shell runs the program, as in ldirectord.
     fn fallback_command(&self, globals: &Globals, listen: &str) -> Option<Entry> {
         let own = self.fallback_command.as_ref();
         let (command, position) = own.or(globals.fallback_command.as_ref())?;
-        globals.used.borrow_mut().insert(*position);
+        globals.used_lines.borrow_mut().insert(*position);
         let service = match &self.target {
             Target::Mark(_) => ":0",
             Target::Address(..) => listen.strip_prefix("udp/").unwrap_or(listen),
@@ -318,10 +323,10 @@ impl Section {
     }
 
     /// Adds remarks about settings that no check uses.
-    fn note_unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
+    fn note_unused(&self, real_servers: &[RealServer], globals: &Globals, notes: &mut Notes) {
         let mut used = HashSet::new();
-        for probe in reals.iter().flat_map(|real| &real.probes) {
-            positions(&probe.entries, &mut |position| {
+        for probe in real_servers.iter().flat_map(|real| &real.probes) {
+            visit_positions(&probe.entries, &mut |position| {
                 used.insert(position);
             });
         }
@@ -349,15 +354,18 @@ impl Section {
         let quiescent = self.quiescent.map(|(_, position)| position);
         for position in numbers.chain(texts).chain(quiescent) {
             if !used.contains(&position) && !notes.has_note(position) {
-                notes.remark(position, "not imported: no check of the service uses it");
+                notes.remark(
+                    position,
+                    "not imported: no check of the service uses this setting",
+                );
             }
         }
-        globals.used.borrow_mut().extend(used);
+        globals.used_lines.borrow_mut().extend(used);
     }
 
     /// Adds a note for each server of a service that is not imported.
     fn reject_all(&self, notes: &mut Notes) {
-        for (_, position) in &self.reals {
+        for (_, position) in &self.real_servers {
             notes.add(
                 *position,
                 "not imported: its virtual service is not imported",
@@ -366,17 +374,17 @@ impl Section {
     }
 }
 
-/// Returns the most common forwarding method, or the first of several.
-fn service_method(reals: &[Real]) -> Method {
+/// Returns the most common forwarding method; the order of precedence is direct, nat, tunnel.
+fn service_method(real_servers: &[RealServer]) -> Method {
     let count = |forward: Forward| {
-        let same = |real: &&Real| {
+        let has_method = |real: &&RealServer| {
             real.method
                 .is_some_and(|(method, _)| method.forward == forward)
         };
-        reals.iter().filter(same).count()
+        real_servers.iter().filter(has_method).count()
     };
     let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
     let max = order.into_iter().map(count).max().unwrap_or(0);
-    let found = order.into_iter().find(|forward| count(*forward) == max);
-    Method::plain(found.unwrap_or(Forward::Direct))
+    let most_common = order.into_iter().find(|forward| count(*forward) == max);
+    Method::plain(most_common.unwrap_or(Forward::Direct))
 }
