@@ -4,13 +4,13 @@ use weir_proxy::fuzzing;
 
 /// A certificate and an OCSP response, in DER.
 pub(super) fn certificate(input: &[u8]) {
-    fuzzing::certificate(input);
+    fuzzing::parse_certificate(input);
 }
 
 /// What an HTTP/2 client sends, in portions whose size the first byte sets.
 pub(super) fn http2(input: &[u8]) {
     if let Some((portion, input)) = input.split_first() {
-        fuzzing::http2(input, usize::from(*portion).max(1));
+        fuzzing::parse_http2(input, usize::from(*portion).max(1));
     }
 }
 

@@ -351,7 +351,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
     let (found, printed) = proxy.weir(&["status", "nope"]);
     assert!(
-        !found && printed.contains("pool nope: not found; services use p, q"),
+        !found && printed.contains("pool nope: not found; pools in use: p, q"),
         "{printed}"
     );
 }
