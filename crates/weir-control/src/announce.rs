@@ -30,12 +30,12 @@ pub(crate) fn facts(
     for service in desired
         .services
         .iter()
-        .filter(|it| settings.covers(&it.name))
+        .filter(|service| settings.covers(&service.name))
     {
         let serving = if is_attached {
             serving_of(plane, &service.name, &[&service.pool])
         } else {
-            Serving::no(format!("{}: the data plane is not attached", service.name))
+            Serving::unable(format!("{}: the data plane is not attached", service.name))
         };
         let listeners = service.listen.iter();
         let is_settling = settling_pools.contains(service.pool.as_str());
@@ -49,7 +49,7 @@ pub(crate) fn facts(
     for proxy in desired
         .proxies
         .iter()
-        .filter(|it| settings.covers(&it.name))
+        .filter(|proxy| settings.covers(&proxy.name))
     {
         let serving = serving_of(plane, &proxy.name, &proxy.pools());
         for vip in proxy.listen.iter().map(|listener| listener.ip()) {
@@ -59,11 +59,11 @@ pub(crate) fn facts(
     vips.retain(|vip, _| is_announceable(*vip));
     let vips = vips.into_iter().map(|(vip, services)| {
         let serves = match settings.require {
-            RequiredServices::Any => services.iter().any(|it| it.serves),
-            RequiredServices::All => services.iter().all(|it| it.serves),
+            RequiredServices::Any => services.iter().any(|service| service.serves),
+            RequiredServices::All => services.iter().all(|service| service.serves),
         };
-        let reasons = services.iter().filter(|it| !it.serves && !serves);
-        let mut reasons: Vec<&str> = reasons.map(|it| it.reason.as_str()).collect();
+        let reasons = services.iter().filter(|service| !service.serves && !serves);
+        let mut reasons: Vec<&str> = reasons.map(|service| service.reason.as_str()).collect();
         reasons.dedup();
         VipFact {
             vip,
@@ -87,7 +87,7 @@ struct Serving {
 }
 
 impl Serving {
-    const fn no(reason: String) -> Self {
+    const fn unable(reason: String) -> Self {
         Self {
             serves: false,
             reason,
@@ -104,13 +104,13 @@ fn serving_of(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
             reason: String::new(),
         };
     }
-    Serving::no(format!(
+    Serving::unable(format!(
         "{service}: no server of {} is usable",
         pools.join(", ")
     ))
 }
 
-/// Whether routers can have a route to the address.
+/// Returns whether routers can have a route to the address.
 fn is_announceable(vip: IpAddr) -> bool {
     let is_link_local = match vip {
         IpAddr::V4(vip) => vip.is_link_local(),

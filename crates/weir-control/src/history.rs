@@ -22,7 +22,7 @@ pub(crate) const CPU_SHARE: u32 = 200;
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// How long points are kept.
-const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
+const RETENTION: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum number of services with separate points.
 const SERVICES_MAX: usize = 100;
@@ -54,7 +54,11 @@ impl HistoryPoint {
             connections: totals.connections,
             requests: totals.connections,
             bytes: totals.bytes_in.wrapping_add(totals.bytes_out),
-            active: service.servers.iter().map(|it| it.active_connections).sum(),
+            active: service
+                .servers
+                .iter()
+                .map(|server| server.active_connections)
+                .sum(),
             ..Self::default()
         }
     }
@@ -75,20 +79,20 @@ impl HistoryPoint {
     }
 
     fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
+        for (sum, count) in [
             (&mut self.connections, other.connections),
             (&mut self.requests, other.requests),
             (&mut self.failures, other.failures),
             (&mut self.bytes, other.bytes),
             (&mut self.active, other.active),
         ] {
-            *mine = mine.wrapping_add(theirs);
+            *sum = sum.wrapping_add(count);
         }
         if self.response.len() < other.response.len() {
             self.response.resize(other.response.len(), 0);
         }
-        for (mine, theirs) in self.response.iter_mut().zip(&other.response) {
-            *mine = mine.wrapping_add(*theirs);
+        for (sum, count) in self.response.iter_mut().zip(&other.response) {
+            *sum = sum.wrapping_add(*count);
         }
     }
 }
@@ -115,11 +119,12 @@ impl History {
     /// Adds the totals of the services at `now`, the time since 1970. The services must be in file order.
     pub(crate) fn record(&mut self, snapshot: &Snapshot, now: Duration) {
         let at_ms = millis(now);
-        let oldest = at_ms.saturating_sub(millis(KEPT_FOR));
+        let oldest = at_ms.saturating_sub(millis(RETENTION));
         let layer4 = snapshot.services.iter();
-        let layer4 = layer4.map(|it| (it.name.as_str(), HistoryPoint::layer4(it)));
+        let layer4 = layer4.map(|service| (service.name.as_str(), HistoryPoint::layer4(service)));
         let proxies = snapshot.proxies.iter();
-        let proxies = proxies.map(|it| (it.numbers.name.as_str(), HistoryPoint::proxy(it)));
+        let proxies =
+            proxies.map(|proxy| (proxy.numbers.name.as_str(), HistoryPoint::proxy(proxy)));
         let mut all = HistoryPoint {
             at_ms,
             ..HistoryPoint::default()
@@ -165,7 +170,7 @@ fn push(points: &mut VecDeque<HistoryPoint>, point: HistoryPoint, oldest: u64) {
     points.push_back(point);
     // If the clock was set back, points with later times remain in front. They are removed when the number of points
     // exceeds the bound.
-    let points_max = (KEPT_FOR.as_secs() / INTERVAL.as_secs()) as usize + 1;
+    let points_max = (RETENTION.as_secs() / INTERVAL.as_secs()) as usize + 1;
     while points.len() > points_max || points.front().is_some_and(|first| first.at_ms < oldest) {
         points.pop_front();
     }
@@ -190,19 +195,19 @@ mod tests {
         snapshot.services[0].totals.connections += 7;
         history.record(&snapshot, START + INTERVAL);
         let name = snapshot.services[0].name.clone();
-        let own = history.report(Some(&name), START + INTERVAL);
-        assert_eq!(own.points.len(), 2);
+        let of_service = history.report(Some(&name), START + INTERVAL);
+        assert_eq!(of_service.points.len(), 2);
         assert_eq!(
-            own.points[1].requests,
-            own.points[0].requests + 7,
-            "{own:?}"
+            of_service.points[1].requests,
+            of_service.points[0].requests + 7,
+            "{of_service:?}"
         );
-        assert_eq!(own.points[1].at_ms, own.now_ms);
+        assert_eq!(of_service.points[1].at_ms, of_service.now_ms);
         let all = history.report(None, START + INTERVAL);
         let sum: u64 = snapshot
             .services
             .iter()
-            .map(|it| it.totals.connections)
+            .map(|service| service.totals.connections)
             .sum();
         assert_eq!(all.points[1].connections, sum);
         assert!(history.report(Some("unknown"), START).points.is_empty());
@@ -226,7 +231,7 @@ mod tests {
         let all = history.report(None, START + INTERVAL * 400);
         assert_eq!(all.points.len(), 181);
         let span = all.points[180].at_ms - all.points[0].at_ms;
-        assert_eq!(span, millis(KEPT_FOR));
+        assert_eq!(span, millis(RETENTION));
         assert_eq!(
             all.points[0].connections,
             first.totals.connections * (SERVICES_MAX as u64 + 20)

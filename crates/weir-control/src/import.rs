@@ -33,7 +33,7 @@ pub struct Machine {
     root: Option<PathBuf>,
     resolved: BTreeMap<String, Vec<IpAddr>>,
     /// Names that were looked up but are not resolved yet.
-    wanted: RefCell<BTreeSet<String>>,
+    requested: RefCell<BTreeSet<String>>,
 }
 
 /// Runs an importer. Returns its result, and the host names that were not resolved in time. `root` replaces `/` in
@@ -47,12 +47,16 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
     let mut unresolved: Vec<String> = Vec::new();
     let mut imported = import(&machine);
     for _ in 0..RERUNS_MAX {
-        let wanted = machine.wanted.take();
-        if wanted.is_empty() {
+        let requested = machine.requested.take();
+        if requested.is_empty() {
             break;
         }
-        let found = resolve::all(&wanted, deadline);
-        unresolved.extend(wanted.into_iter().filter(|name| !found.contains_key(name)));
+        let found = resolve::resolve_all(&requested, deadline);
+        unresolved.extend(
+            requested
+                .into_iter()
+                .filter(|name| !found.contains_key(name)),
+        );
         machine.resolved.extend(found);
         // Unresolved names are not looked up again.
         machine
@@ -66,11 +70,11 @@ pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T,
 impl Machine {
     /// Returns the path of a file on this machine: prepends the root to an absolute path that is not below it.
     fn path_of(&self, path: &str) -> String {
-        let below = self.root.as_deref().filter(|root| {
+        let root = self.root.as_deref().filter(|root| {
             let path = Path::new(path);
             path.is_absolute() && !path.starts_with(root)
         });
-        below.map_or_else(
+        root.map_or_else(
             || path.to_owned(),
             |root| format!("{}{path}", root.display()),
         )
@@ -81,35 +85,35 @@ impl Machine {
     fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC;
         let absolute = std::path::absolute(path)?;
-        let below = self.root.as_deref().and_then(|root| {
-            let below = absolute.strip_prefix(root).ok()?;
-            let is_root = below.as_os_str().is_empty();
-            Some((root, if is_root { Path::new(".") } else { below }))
+        let relative = self.root.as_deref().and_then(|root| {
+            let relative = absolute.strip_prefix(root).ok()?;
+            let is_root = relative.as_os_str().is_empty();
+            Some((root, if is_root { Path::new(".") } else { relative }))
         });
-        let Some((root, below)) = below else {
+        let Some((root, relative)) = relative else {
             return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
         };
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, directory, Mode::empty())?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Ok(rustix::fs::openat2(root, below, flags, Mode::empty(), resolve)?.into())
+        Ok(rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve)?.into())
     }
 
-    /// Whether there is a regular file, possibly behind links.
+    /// Returns whether there is a regular file, possibly behind links.
     fn is_file(&self, path: &str) -> io::Result<bool> {
         Ok(self.open(path, OFlags::PATH)?.metadata()?.is_file())
     }
 
-    /// The files that match a pattern with `*`, `?` and `[…]`, sorted.
+    /// Returns the files that match a pattern with `*`, `?` and `[…]`, sorted.
     fn files(&self, pattern: &str) -> Vec<String> {
         let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
         for part in pattern.split('/').filter(|part| !part.is_empty()) {
-            let wild = part.contains(['*', '?', '[']);
-            let mut next = Vec::new();
+            let has_wildcard = part.contains(['*', '?', '[']);
+            let mut matching = Vec::new();
             for base in &found {
-                let within = if base.is_empty() { "." } else { base };
-                let names = if wild {
-                    self.listing(within, part)
+                let directory = if base.is_empty() { "." } else { base };
+                let names = if has_wildcard {
+                    self.listing(directory, part)
                 } else {
                     vec![part.to_owned()]
                 };
@@ -118,18 +122,21 @@ impl Machine {
                 } else {
                     "/"
                 };
-                next.extend(names.into_iter().map(|name| format!("{base}{slash}{name}")));
+                matching.extend(names.into_iter().map(|name| format!("{base}{slash}{name}")));
             }
-            found = next;
+            found = matching;
         }
         found.retain(|path| self.is_file(path).unwrap_or(false));
         found
     }
 
-    /// The matching names in a directory, sorted. Hidden ones only match a pattern that begins with a dot.
+    /// Returns the matching names in a directory, sorted. Hidden names only match a pattern that begins with a dot.
     fn listing(&self, directory: &str, pattern: &str) -> Vec<String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let Ok(entries) = self.open(directory, flags).and_then(|it| Ok(Dir::new(it)?)) else {
+        let Ok(entries) = self
+            .open(directory, flags)
+            .and_then(|directory| Ok(Dir::new(directory)?))
+        else {
             return Vec::new();
         };
         let pattern: Vec<char> = pattern.chars().collect();
@@ -148,7 +155,7 @@ impl Machine {
         match self.resolved.get(host) {
             Some(found) => found,
             None => {
-                self.wanted.borrow_mut().insert(host.to_owned());
+                self.requested.borrow_mut().insert(host.to_owned());
                 &[]
             }
         }
@@ -175,7 +182,7 @@ impl Names for Machine {
         names::port_of(service, protocol.as_str())
     }
 
-    /// Not needed: imports print no names.
+    /// Returns `None`: imports print no names.
     fn host(&self, _: IpAddr) -> Option<String> {
         None
     }
@@ -201,11 +208,11 @@ pub async fn about_vips(toml: &str) -> String {
         return String::new();
     }
     // If the interfaces cannot be read, the VIPs are listed without them.
-    let on = interfaces().await.unwrap_or_default();
+    let interfaces = interfaces().await.unwrap_or_default();
     let mut listed: Vec<String> = vips
         .iter()
         .take(VIPS_SHOWN_MAX)
-        .map(|vip| match on.get(vip) {
+        .map(|vip| match interfaces.get(vip) {
             Some(interface) => format!("{vip} (on {interface} now)"),
             None => format!("{vip} (on no interface now)"),
         })
@@ -213,7 +220,7 @@ pub async fn about_vips(toml: &str) -> String {
     if vips.len() > VIPS_SHOWN_MAX {
         listed.push(format!("and {} more", vips.len() - VIPS_SHOWN_MAX));
     }
-    let interface = vips.iter().find_map(|vip| on.get(vip));
+    let interface = vips.iter().find_map(|vip| interfaces.get(vip));
     let interface = interface.filter(|name| *name != "lo");
     let interface = interface.map_or("INTERFACE", String::as_str);
     format!(
@@ -228,10 +235,10 @@ pub async fn about_vips(toml: &str) -> String {
 async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let links = netlink.links().await?;
-    let name = |index: u32| links.iter().find(|link| link.index == index);
+    let link = |index: u32| links.iter().find(|link| link.index == index);
     let addresses = netlink.addresses().await?.into_iter();
     Ok(addresses
-        .filter_map(|it| Some((it.ip, name(it.ifindex)?.name.clone())))
+        .filter_map(|address| Some((address.ip, link(address.ifindex)?.name.clone())))
         .collect())
 }
 
@@ -240,17 +247,17 @@ pub const MOST_BYTES: u64 = 64 << 20;
 
 impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
-        let failed = |error: io::Error| error.to_string();
+        let to_text = |error: io::Error| error.to_string();
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = self.open(&self.path_of(path), flags).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
+        let file = self.open(&self.path_of(path), flags).map_err(to_text)?;
+        let metadata = file.metadata().map_err(to_text)?;
         if !metadata.is_file() || metadata.len() > MOST_BYTES {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
         let mut bytes = Vec::new();
         file.take(MOST_BYTES)
             .read_to_end(&mut bytes)
-            .map_err(failed)?;
+            .map_err(to_text)?;
         // Comments may be in another encoding.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -284,7 +291,8 @@ impl Environment for Machine {
         system.nodename().to_string_lossy().into_owned()
     }
 
-    /// The variables of this process are not those of the machine whose files are below the root.
+    /// Returns `None` with a root: this process's variables are not those of the machine whose files are below the
+    /// root.
     fn variable(&self, name: &str) -> Option<String> {
         match self.root {
             Some(_) => None,
@@ -295,24 +303,24 @@ impl Environment for Machine {
 
 /// Expands `a{b,c}d` to `abd` and `acd`. Returns at most 256 patterns; further braces are not expanded.
 fn alternatives(pattern: &str) -> Vec<String> {
-    let mut open = vec![pattern.to_owned()];
-    let mut done = Vec::new();
-    while let Some(pattern) = open.pop() {
+    let mut pending = vec![pattern.to_owned()];
+    let mut expanded = Vec::new();
+    while let Some(pattern) = pending.pop() {
         let braces = pattern
             .split_once('{')
-            .and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+            .and_then(|(before, remainder)| Some((before, remainder.split_once('}')?)));
         match braces {
-            Some((before, (inner, after))) if done.len() + open.len() < 256 => {
+            Some((before, (inner, after))) if expanded.len() + pending.len() < 256 => {
                 let words = inner.split(',').rev();
-                open.extend(words.map(|word| format!("{before}{word}{after}")));
+                pending.extend(words.map(|word| format!("{before}{word}{after}")));
             }
-            _ => done.push(pattern),
+            _ => expanded.push(pattern),
         }
     }
-    done
+    expanded
 }
 
-/// Whether a name matches a pattern. After a mismatch, the last star matches one more character.
+/// Returns whether a name matches a pattern. After a mismatch, the last star matches one more character.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -331,9 +339,9 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
                 n += 1;
             }
             None => match &mut star {
-                Some((after, from)) => {
-                    *from += 1;
-                    (p, n) = (*after, *from);
+                Some((after, start)) => {
+                    *start += 1;
+                    (p, n) = (*after, *start);
                 }
                 None => return false,
             },
@@ -347,15 +355,15 @@ fn match_one(pattern: &[char], c: char) -> Option<usize> {
         '?' => Some(1),
         '[' => {
             let end = pattern.iter().skip(2).position(|c| *c == ']')? + 2;
-            let (not, set) = match pattern.get(1) {
+            let (is_negated, set) = match pattern.get(1) {
                 Some('!' | '^') => (true, &pattern[2..end]),
                 _ => (false, &pattern[1..end]),
             };
-            let mut within = set.contains(&c);
+            let mut is_in_set = set.contains(&c);
             for range in set.windows(3) {
-                within |= range[1] == '-' && (range[0]..=range[2]).contains(&c);
+                is_in_set |= range[1] == '-' && (range[0]..=range[2]).contains(&c);
             }
-            (within != not).then_some(end + 1)
+            (is_in_set != is_negated).then_some(end + 1)
         }
         literal => (*literal == c).then_some(1),
     }
@@ -367,18 +375,18 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        let fits = |pattern: &str, name: &str| {
+        let is_match = |pattern: &str, name: &str| {
             let pattern: Vec<char> = pattern.chars().collect();
             matches(&pattern, &name.chars().collect::<Vec<char>>())
         };
-        assert!(fits("*.conf", "a.conf"));
-        assert!(fits("*a*b", "xaayb"));
-        assert!(fits("web-[0-9]?", "web-1x"));
-        assert!(fits("[!a]", "b"));
-        assert!(!fits("*.conf", "a.conf.bak"));
-        assert!(!fits("[a-c]", "d"));
-        assert!(!fits("?", ""));
-        assert!(!fits("[", "["));
+        assert!(is_match("*.conf", "a.conf"));
+        assert!(is_match("*a*b", "xaayb"));
+        assert!(is_match("web-[0-9]?", "web-1x"));
+        assert!(is_match("[!a]", "b"));
+        assert!(!is_match("*.conf", "a.conf.bak"));
+        assert!(!is_match("[a-c]", "d"));
+        assert!(!is_match("?", ""));
+        assert!(!is_match("[", "["));
     }
 
     #[test]
@@ -414,13 +422,13 @@ mod tests {
         }
         // Neither contents nor names of files outside become known.
         let paths = |found: &[&str]| -> Vec<String> {
-            let path = |it: &&str| format!("{}{it}", root.display());
+            let path = |path: &&str| format!("{}{path}", root.display());
             found.iter().map(path).collect()
         };
         assert_eq!(
             machine.glob("/etc/sites/*"),
             paths(&["/etc/sites/site"]),
-            "links outside"
+            "links to files outside the root are not followed"
         );
         assert_eq!(machine.glob("/../*cret"), paths(&[]));
         assert_eq!(
@@ -432,11 +440,11 @@ mod tests {
         for outside in ["/../secret", "/etc/sites/outside"] {
             assert_eq!(machine.has_file(outside), Some(false), "{outside}");
         }
-        assert_eq!(machine.variable("PATH"), None, "of this process");
+        assert_eq!(machine.variable("PATH"), None, "a variable of this process");
         assert!(Machine::default().variable("PATH").is_some());
-        let own = base.join("secret");
+        let file = base.join("secret");
         assert_eq!(
-            Machine::default().read(own.to_str().unwrap()).as_deref(),
+            Machine::default().read(file.to_str().unwrap()).as_deref(),
             Ok("secret")
         );
         assert!(Machine::default().read("/dev/zero").is_err());

@@ -23,13 +23,13 @@ use weir_engine::{Engine, ListenerConflict};
 use weir_engine_host::AddedServer;
 use weir_probing::PathTable;
 
-/// Returns the time of the last passed probe that was sent directly to a server, since the Unix epoch. The arguments
-/// are pool and server.
+/// A function that returns the time of the last passed probe that was sent directly to a server, since the Unix epoch.
+/// The arguments are pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
 /// A configuration to apply.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct WantedConfiguration<'a> {
     /// The configuration, with the servers from server lists.
     pub desired: &'a Desired,
     /// The configuration without the servers from server lists.
@@ -38,14 +38,14 @@ pub struct Wanted<'a> {
     pub text: &'a str,
 }
 
-impl Wanted<'_> {
+impl WantedConfiguration<'_> {
     /// Returns the servers from server lists.
     pub fn added(&self) -> Vec<AddedServer> {
         let mut added = Vec::new();
-        let configured = self.configured.pools.iter();
-        for (pool, own) in self.desired.pools.iter().zip(configured) {
+        let configured_pools = self.configured.pools.iter();
+        for (pool, configured) in self.desired.pools.iter().zip(configured_pools) {
             // The servers of a pool's configuration come first.
-            for server in pool.servers.iter().skip(own.servers.len()) {
+            for server in pool.servers.iter().skip(configured.servers.len()) {
                 added.push(AddedServer {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
@@ -63,23 +63,30 @@ impl Wanted<'_> {
 
     /// Returns the names of checks. Checks of servers from lists are named checks of the configuration.
     fn names(&self, checks: &[Check]) -> Vec<String> {
-        let named = &self.configured.checks;
-        let name = |check: &Check| named.iter().find(|(_, own)| own == check);
-        let names = checks.iter().filter_map(name);
-        names.map(|(name, _)| name.clone()).collect()
+        let configured_checks = &self.configured.checks;
+        let find = |check: &Check| {
+            configured_checks
+                .iter()
+                .find(|(_, candidate)| candidate == check)
+        };
+        let found = checks.iter().filter_map(find);
+        found.map(|(name, _)| name.clone()).collect()
     }
 }
 
 /// Operations of the planes.
 pub trait Plane {
-    /// Why an operation failed.
+    /// The reason why an operation failed.
     type Error: Error + Send + std::marker::Sync + 'static;
 
     /// Prepares for a configuration file that is being loaded and will probably be applied.
     fn expect_file(&self) {}
 
     /// Applies a configuration and returns the revision; on an error, the previous configuration stays active.
-    fn apply(&mut self, wanted: Wanted<'_>) -> impl Future<Output = Result<u64, Self::Error>>;
+    fn apply(
+        &mut self,
+        wanted: WantedConfiguration<'_>,
+    ) -> impl Future<Output = Result<u64, Self::Error>>;
 
     /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
     /// stay in use.
@@ -108,7 +115,7 @@ pub trait Plane {
     /// Returns the saved check results of a server, from which new checks start.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
-    /// Whether an operator has drained a server or put it into maintenance.
+    /// Returns whether an operator has drained a server or put it into maintenance.
     fn is_withdrawn(&self, pool: &str, server: &str) -> bool {
         let _ = (pool, server);
         false
@@ -131,19 +138,19 @@ pub trait Plane {
     /// Returns the servers in maintenance, which are not checked.
     fn suspended(&self) -> Suspended;
 
-    /// Whether a pool can serve clients.
+    /// Returns whether a pool can serve clients.
     fn serves(&self, pool: &str) -> bool {
         let _ = pool;
         true
     }
 
-    /// Whether a server of the pool has checks but no result yet.
+    /// Returns whether a server of the pool has checks but no result yet.
     fn is_settling(&self, pool: &Pool) -> bool {
         let _ = pool;
         false
     }
 
-    /// Whether packets reach the data plane.
+    /// Returns whether packets reach the data plane.
     fn is_attached(&self) -> bool {
         true
     }
@@ -225,7 +232,7 @@ pub trait Plane {
         Ok(None)
     }
 
-    /// Whether another process synchronizes flows.
+    /// Returns whether another process synchronizes flows.
     fn synchronizes(&self) -> bool {
         false
     }
@@ -235,7 +242,8 @@ pub trait Plane {
         None
     }
 
-    /// Whether another process synchronizes flows, and a table change moved flows that were not yet sent to every peer.
+    /// Returns whether another process synchronizes flows, and a table change moved flows that were not yet sent to
+    /// every peer.
     fn is_moving_flows(&self) -> bool {
         false
     }
@@ -245,7 +253,7 @@ pub trait Plane {
         None
     }
 
-    /// Does periodic maintenance. Called once per second.
+    /// Performs periodic maintenance. Called once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Writes the state that a successor needs to an anonymous file: what is neither in the kernel nor in the runtime
@@ -273,7 +281,7 @@ pub trait Plane {
         0
     }
 
-    /// Whether no client remains.
+    /// Returns whether no client remains.
     fn is_handed_over(&self) -> bool {
         true
     }

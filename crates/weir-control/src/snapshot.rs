@@ -99,7 +99,7 @@ pub struct ProxyServerStatus {
     pub weight: u32,
     /// The server's state.
     pub state: ServerState,
-    /// Why the server is in this state.
+    /// The reason for the state of the server.
     pub reason: String,
     /// When the server entered this state.
     pub since: SystemTime,

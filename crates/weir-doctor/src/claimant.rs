@@ -36,13 +36,13 @@ pub(crate) fn claimants(
     let vips = &layer_4_vips(desired);
     let servers = servers_by_mac(desired, state);
     let mut findings = Vec::new();
-    let usable = |link: &&Link| link.up && link.carrier && !link.loopback;
-    for link in state.links.values().filter(usable) {
+    let is_usable = |link: &&Link| link.up && link.carrier && !link.loopback;
+    for link in state.links.values().filter(is_usable) {
         let Some(mac) = link.mac.map(|mac| MacAddr::new(mac.octets())) else {
             continue;
         };
         for is_ipv4 in [true, false] {
-            let queried: Vec<IpAddr> = vips
+            let queried_vips: Vec<IpAddr> = vips
                 .iter()
                 .copied()
                 .filter(|vip| vip.is_ipv4() == is_ipv4)
@@ -52,7 +52,7 @@ pub(crate) fn claimants(
                 let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
                 (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
             });
-            let Some(sender) = sender.filter(|_| !queried.is_empty()) else {
+            let Some(sender) = sender.filter(|_| !queried_vips.is_empty()) else {
                 continue;
             };
             let ethertype = if is_ipv4 {
@@ -62,8 +62,8 @@ pub(crate) fn claimants(
             };
             let query = |vip| query(mac, sender, vip);
             // Without the capability to send frames, nothing is reported.
-            let claims = query_all(link.index, ethertype, &queried, &query, &|frame| {
-                parse_claim(frame, mac).filter(|(vip, _)| queried.contains(vip))
+            let claims = query_all(link.index, ethertype, &queried_vips, &query, &|frame| {
+                parse_claim(frame, mac).filter(|(vip, _)| queried_vips.contains(vip))
             });
             for (vip, other) in claims.unwrap_or_default() {
                 let server = servers.get(&other).copied();
@@ -101,8 +101,8 @@ fn servers_by_mac(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAdd
     by_mac
 }
 
-/// Returns the forwarding method that a server must be prepared for; `None` = no preparation is required, because
-/// packets are addressed to the server itself.
+/// Returns the forwarding method that a server must be prepared for; `None` = none (packets are addressed to the
+/// server itself), or no service with this VIP uses the server.
 fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
         let listens = service
@@ -116,9 +116,9 @@ fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Optio
 }
 
 /// Reports that another director also has a VIP that only the active director should have.
-fn both_active(device: &str, vip: IpAddr, other: &str) -> Diagnosis {
+fn both_active(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
     Diagnosis::new(
-        format!("{other} on {device} also has the VIP {vip}: two directors are active"),
+        format!("{mac} on {device} also has the VIP {vip}: two directors are active"),
         "clients and routers send packets to the director that replied last",
     )
     .fix(
@@ -131,7 +131,7 @@ fn diagnosis(
     desired: &Desired,
     device: &str,
     vip: IpAddr,
-    (other, server): (&str, Option<IpAddr>),
+    (mac, server): (&str, Option<IpAddr>),
 ) -> Diagnosis {
     let protocol = if vip.is_ipv4() {
         "ARP"
@@ -140,10 +140,10 @@ fn diagnosis(
     };
     let (machine, host) = match server {
         Some(server) => (
-            format!("server {server} ({other})"),
+            format!("server {server} ({mac})"),
             format!("server {server}"),
         ),
-        None => (other.to_owned(), "that machine".to_owned()),
+        None => (mac.to_owned(), "that machine".to_owned()),
     };
     // The kernel answers for an address of the receiving interface regardless of arp_ignore: remove the VIP there
     // first.
@@ -219,7 +219,7 @@ fn query_all(
     ethertype: u16,
     vips: &[IpAddr],
     query: &dyn Fn(IpAddr) -> Option<Vec<u8>>,
-    claim: &dyn Fn(&[u8]) -> Option<Claim>,
+    parse: &dyn Fn(&[u8]) -> Option<Claim>,
 ) -> Result<BTreeSet<Claim>, weir_sys::Error> {
     let socket = FrameSocket::listening(ifindex, ethertype)?;
     for frame in vips.iter().filter_map(|vip| query(*vip)) {
@@ -235,6 +235,6 @@ fn query_all(
         let Some(length) = socket.receive_within(&mut frame, remaining)? else {
             return Ok(claims);
         };
-        claims.extend(frame.get(..length).and_then(claim));
+        claims.extend(frame.get(..length).and_then(parse));
     }
 }

@@ -41,7 +41,7 @@ pub fn no_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if read_sysctl("nf_conntrack_tcp_loose") != Some(0) {
         return None;
     }
-    let drop = rules.find_drop(client.later(Tracking::Invalid), firewall::INBOUND)?;
+    let drop = rules.find_drop(client.ack(Tracking::Invalid), firewall::INBOUND)?;
     Some(
         Diagnosis::new(
             format!(

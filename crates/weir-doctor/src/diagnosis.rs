@@ -13,16 +13,16 @@ pub struct Diagnosis {
     /// The consequence.
     #[serde(rename = "why")]
     pub consequence: String,
-    /// The command that fixes it; `None` = the operator has to decide.
+    /// The command that fixes the problem; `None` = the operator has to decide.
     #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Whether `--fix` has fixed it.
+    /// Whether `--fix` has fixed the problem.
     #[serde(rename = "mended", skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
 }
 
 impl Diagnosis {
-    /// Creates a finding without a fix.
+    /// Creates a diagnosis without a fix.
     pub fn new(observation: impl Into<String>, consequence: impl Into<String>) -> Self {
         Self {
             observation: observation.into(),

@@ -180,19 +180,19 @@ fn missing_vips(
     is_running: bool,
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
-    let added_to = desired.node.vip_interface.as_deref();
-    if added_to.is_some() && !is_running {
+    let vip_interface = desired.node.vip_interface.as_deref();
+    if vip_interface.is_some() && !is_running {
         return Vec::new();
     }
     let present: BTreeSet<IpAddr> = state.addresses.iter().map(|address| address.ip).collect();
     let device = state.links.values().find(|link| !link.loopback && link.up);
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
-    let device = added_to.unwrap_or(device);
+    let device = vip_interface.unwrap_or(device);
     let layer_4 = claimant::layer_4_vips(desired);
     let proxied: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
     let is_routed = |vip: &IpAddr| routed.contains(vip) && !proxied.contains(vip);
-    let consequence = |vip: &IpAddr| match (added_to, layer_4.contains(vip)) {
+    let consequence = |vip: &IpAddr| match (vip_interface, layer_4.contains(vip)) {
         (Some(_), _) => {
             "the daemon could not add it to `vip_interface`; its log contains the reason"
         }
@@ -241,12 +241,12 @@ fn unresolved_servers(servers: &BTreeSet<IpAddr>, state: &NetState) -> Vec<Diagn
 /// Reports devices that send ICMP redirects, if a service uses nat without source rewriting: replies must pass through
 /// this machine.
 fn icmp_redirects(desired: &Desired, netlink: &Netlink, state: &NetState) -> Vec<Diagnosis> {
-    let translated = desired.services.iter().filter(|service| {
+    let with_nat = desired.services.iter().filter(|service| {
         let pool = desired.pool(&service.pool);
         let mut servers = pool.into_iter().flat_map(|pool| &pool.servers);
         service.snat.is_none() && servers.any(|server| server.forward_in(service) == Forward::Nat)
     });
-    if translated.count() == 0 {
+    if with_nat.count() == 0 {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -317,11 +317,11 @@ fn status_findings(
     let mut findings = Vec::new();
     for service in reported {
         let name = &service.name;
-        let usable = service
+        let is_usable = service
             .servers
             .iter()
             .any(|server| server.effective_weight > 0);
-        if !usable && !service.servers.is_empty() {
+        if !is_usable && !service.servers.is_empty() {
             findings.push(unusable(service, desired));
         }
         // Removed servers only serve their existing flows.
@@ -340,11 +340,11 @@ fn status_findings(
                 ));
             }
         }
-        let completes = |server: &ServerReport| {
+        let has_completed_handshake = |server: &ServerReport| {
             let handshakes = server.handshakes.as_ref();
             handshakes.is_some_and(|handshakes| handshakes.finished > 0)
         };
-        if servers.clone().any(completes) {
+        if servers.clone().any(has_completed_handshake) {
             findings
                 .extend(servers.filter_map(|server| {
                     server_without_handshakes(name, server, (desired, state))

@@ -39,7 +39,7 @@ const CONSEQUENCE: &str = "it removes addresses that are not in its configuratio
 pub struct AssignedVip {
     /// The VIP.
     pub vip: IpAddr,
-    /// Its prefix length.
+    /// The prefix length.
     pub prefix: u8,
     /// The interface's index.
     pub ifindex: u32,
@@ -50,14 +50,14 @@ pub struct AssignedVip {
 /// Reports VIPs that a network manager will remove.
 pub fn removed_vips(assigned: &[AssignedVip]) -> Vec<Diagnosis> {
     let root = Path::new("/");
-    let (by_networkd, by_manager) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
+    let (by_networkd, by_network_manager) = (is_running(NETWORKD), is_running(NETWORK_MANAGER));
     let mut findings = Vec::new();
     for vip in assigned {
         if by_networkd {
-            findings.extend(networkd(vip, root));
+            findings.extend(check_networkd(vip, root));
         }
-        if by_manager {
-            findings.extend(network_manager(vip, root));
+        if by_network_manager {
+            findings.extend(check_network_manager(vip, root));
         }
     }
     findings
@@ -94,7 +94,7 @@ fn contains(list: &str, vip: IpAddr) -> bool {
     })
 }
 
-fn networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+fn check_networkd(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     let AssignedVip {
         vip,
         ifindex,
@@ -146,7 +146,7 @@ fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
     by_name.into_values().collect()
 }
 
-fn network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
+fn check_network_manager(assigned: &AssignedVip, root: &Path) -> Option<Diagnosis> {
     let AssignedVip {
         vip,
         prefix,
@@ -244,33 +244,33 @@ mod tests {
     fn vips_that_networkd_removes_are_reported() {
         let root = Root::new("networkd");
         let root = root.0.as_path();
-        assert!(networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned("eth0"), root).is_none());
         let state = "run/systemd/netif/links/3";
         write(root, state, "ADMIN_STATE=unmanaged\n");
-        assert!(networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned("eth0"), root).is_none());
         let file = "etc/systemd/network/10-eth0.network";
         let line = format!("ADMIN_STATE=configured\nNETWORK_FILE=/{file}\n");
         write(root, state, &line);
         write(root, file, "[Network]\nAddress = 10.0.0.1/24\n");
-        let found = networkd(&assigned("eth0"), root).unwrap();
+        let found = check_networkd(&assigned("eth0"), root).unwrap();
         assert!(
             found
                 .fix
                 .unwrap()
                 .contains("/10-eth0.network.d/60-weir.conf")
         );
-        assert!(networkd(&assigned("lo"), root).is_none());
+        assert!(check_networkd(&assigned("lo"), root).is_none());
         write(
             root,
             file,
             "[Network]\nAddress=10.0.0.1/24\nAddress=192.0.2.20/32\n",
         );
-        assert!(networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned("eth0"), root).is_none());
         write(root, file, "[Network]\nKeepConfiguration=no\n");
-        assert!(networkd(&assigned("eth0"), root).is_some());
-        let more = "run/systemd/network/10-eth0.network.d/a.conf";
-        write(root, more, "[Network]\nKeepConfiguration=static\n");
-        assert!(networkd(&assigned("eth0"), root).is_none());
+        assert!(check_networkd(&assigned("eth0"), root).is_some());
+        let drop_in = "run/systemd/network/10-eth0.network.d/a.conf";
+        write(root, drop_in, "[Network]\nKeepConfiguration=static\n");
+        assert!(check_networkd(&assigned("eth0"), root).is_none());
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         let root = root.0.as_path();
         let state = "run/NetworkManager/devices/3";
         write(root, state, "[device]\nmanaged=false\nconnection-uuid=7\n");
-        assert!(network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned("eth0"), root).is_none());
         write(root, state, "[device]\nmanaged=true\nconnection-uuid=7\n");
         let profile = "etc/NetworkManager/system-connections/x.nmconnection";
         write(
@@ -287,7 +287,7 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\n",
         );
-        let found = network_manager(&assigned("eth0"), root).unwrap();
+        let found = check_network_manager(&assigned("eth0"), root).unwrap();
         assert_eq!(
             found.fix.as_deref(),
             Some("nmcli connection modify 7 +ipv4.addresses 192.0.2.20/32")
@@ -297,12 +297,12 @@ mod tests {
             profile,
             "[connection]\nuuid=7\n[ipv4]\naddress1=10.0.0.1/24\naddress2=192.0.2.20/32\n",
         );
-        assert!(network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned("eth0"), root).is_none());
         write(
             root,
             profile,
             "[connection]\nuuid=7\n[.nmmeta]\nexternal=true\n",
         );
-        assert!(network_manager(&assigned("eth0"), root).is_none());
+        assert!(check_network_manager(&assigned("eth0"), root).is_none());
     }
 }

@@ -101,7 +101,7 @@ fn slash_form(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(index) if name[index..].starts_with('.') => name
             .chars()
-            .map(|letter| match letter {
+            .map(|char| match char {
                 '.' => '/',
                 '/' => '.',
                 other => other,
@@ -113,7 +113,7 @@ fn slash_form(name: &str) -> String {
 
 /// Converts a path to the dotted name of `sysctl` and its files.
 fn dotted_form(name: &str) -> String {
-    let swap = |letter| match letter {
+    let swap = |char| match char {
         '/' => '.',
         '.' => '/',
         other => other,
@@ -136,12 +136,12 @@ fn glob_matches(glob: &str, name: &str) -> bool {
 fn component_matches(glob: &str, name: &str) -> bool {
     match glob.split_once('*') {
         None => glob == name,
-        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
-            let mut ends = rest
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|remainder| {
+            let mut ends = remainder
                 .char_indices()
                 .map(|(index, _)| index)
-                .chain([rest.len()]);
-            ends.any(|end| component_matches(after, &rest[end..]))
+                .chain([remainder.len()]);
+            ends.any(|end| component_matches(after, &remainder[end..]))
         }),
     }
 }
@@ -241,8 +241,10 @@ fn enabled_units(root: &Path) -> impl Iterator<Item = PathBuf> {
 /// Returns the target of a link. An absolute target is relative to `root`.
 fn link_target(root: &Path, link: &Path) -> PathBuf {
     match fs::read_link(link) {
-        Ok(to) if to.is_absolute() => root.join(to.strip_prefix("/").unwrap_or(&to)),
-        Ok(to) => link.with_file_name(to),
+        Ok(target) if target.is_absolute() => {
+            root.join(target.strip_prefix("/").unwrap_or(&target))
+        }
+        Ok(target) => link.with_file_name(target),
         Err(_) => link.to_owned(),
     }
 }
@@ -251,7 +253,7 @@ fn link_target(root: &Path, link: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    const ALL: &str = "net/ipv4/conf/all/arp_ignore";
+    const ARP_IGNORE: &str = "net/ipv4/conf/all/arp_ignore";
 
     fn boot_settings_from(texts: &[&str]) -> BootSettings {
         let mut boot_settings = BootSettings::default();
@@ -267,7 +269,10 @@ mod tests {
             "# net.ipv4.conf.all.arp_ignore = 7\nnet.ipv4.conf.all.arp_ignore=0",
             "-net/ipv4/conf/all/arp_ignore = 1\nnet.ipv4.conf.*.arp_ignore = 2\nnonsense",
         ]);
-        assert_eq!(boot_settings.get(ALL), Some(("1", Path::new("/1.conf"))));
+        assert_eq!(
+            boot_settings.get(ARP_IGNORE),
+            Some(("1", Path::new("/1.conf")))
+        );
         let other = boot_settings.get("net/ipv4/conf/eth0/arp_ignore");
         assert_eq!(other.map(|(value, _)| value), Some("2"));
         assert_eq!(boot_settings.get("net/ipv4/conf/eth0/arp_announce"), None);

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// Maximum number of SYNs, to limit the load.
 const MAX_PROBES: usize = 256;
 
-/// First source port; each probe uses another one. The ports are outside the kernel's range (`ip_local_port_range`).
+/// First source port; each probe uses its own. The ports are outside the kernel's range (`ip_local_port_range`).
 const FIRST_PORT: u16 = 61_000;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -43,7 +43,10 @@ struct SynProbe {
 /// The server's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
-    Accepted { seq: u32 },
+    /// A SYN-ACK; `seq` is the sequence number for the RST.
+    Accepted {
+        seq: u32,
+    },
     Refused,
 }
 

@@ -24,11 +24,11 @@ pub struct ServerReport {
     pub reason: String,
     /// The weight that the scheduler uses; 0 = no new clients.
     pub effective_weight: u32,
-    /// The server is no longer configured, but still has flows.
+    /// Whether the server is no longer configured but still has flows.
     pub removed: bool,
     /// The reason why outlier detection ejected the server.
     pub ejected: Option<String>,
-    /// A problem of the server, which still receives clients.
+    /// The problem of a server that still receives clients.
     pub warning: Option<String>,
     /// TCP handshakes of clients; `None` = no handshake has started.
     pub handshakes: Option<Handshakes>,

@@ -9,12 +9,15 @@ const MIN_RATIO: i64 = 2;
 /// Minimum difference between a slow server's median and that of the other servers.
 const MIN_DIFFERENCE_US: i64 = 1_000;
 
-/// Reports servers whose median latency is at least twice the median of the other servers' medians.
+/// Reports servers whose median latency is at least twice the median of the other servers' medians, and at least
+/// [`MIN_DIFFERENCE_US`] longer.
 pub(crate) fn slow_servers(service: &ServiceReport) -> Vec<Diagnosis> {
     let servers = service.servers.iter().filter(|server| !server.removed);
     let medians: Vec<(&str, i64)> = servers
         .filter_map(|server| {
-            let latency = server.latency.filter(|it| it.samples >= MIN_SAMPLES)?;
+            let latency = server
+                .latency
+                .filter(|latency| latency.samples >= MIN_SAMPLES)?;
             Some((server.address.as_str(), latency.p50_us))
         })
         .collect();

@@ -39,7 +39,7 @@ pub async fn vip_sources(
             continue;
         };
         if lookup.kind == RouteKind::Unicast && reported.insert(vip) {
-            findings.push(selected(vip, *destination));
+            findings.push(selected_source(vip, *destination));
         }
     }
     Ok(findings)
@@ -61,7 +61,7 @@ fn not_deprecated(address: &Address) -> Option<Diagnosis> {
 }
 
 /// Reports a VIP that the kernel selects as the source of packets to `destination`.
-fn selected(vip: IpAddr, destination: IpAddr) -> Diagnosis {
+fn selected_source(vip: IpAddr, destination: IpAddr) -> Diagnosis {
     Diagnosis::new(
         format!("packets from this machine to {destination} have the VIP {vip} as their source"),
         "the replies go to the director. Either the outgoing interface has no other address, or the route has the VIP \
@@ -83,7 +83,8 @@ async fn destinations(netlink: &Netlink) -> Result<Vec<IpAddr>, weir_netlink::Er
     Ok(remote.chain(in_networks).take(MAX_LOOKUPS).collect())
 }
 
-/// Returns an address in a network that is not the network address and usually not the machine's address.
+/// Returns an address in a network that is usually neither the network address nor the machine's address. For networks
+/// of one or two addresses, returns the network address.
 fn host_in_network(network: IpAddr, prefix: u8) -> IpAddr {
     match network {
         IpAddr::V4(v4) if prefix < 31 => IpAddr::V4((v4.to_bits() | 2).into()),

@@ -15,12 +15,12 @@ use crate::{Diagnosis, conntrack};
 /// Reports rules and conntrack states that drop packets.
 pub(crate) fn dropped_packets(desired: &Desired) -> Vec<Diagnosis> {
     let servers = contacted_servers(desired);
-    let marks = desired
+    let has_marks = desired
         .services
         .iter()
         .any(|service| !service.marks.is_empty());
     let mut findings = Vec::new();
-    if marks || !servers.is_empty() || !desired.proxies.is_empty() {
+    if has_marks || !servers.is_empty() || !desired.proxies.is_empty() {
         findings.extend(conntrack::nearly_full());
     }
     let firewall::Firewall { rules, unreadable } = firewall::read();
@@ -92,7 +92,7 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
                          forward chains"),
                     &filter,
                 ));
-            } else if let Some(drop) = rules.find_drop(first.later(Tracking::Invalid), FORWARDED) {
+            } else if let Some(drop) = rules.find_drop(first.ack(Tracking::Invalid), FORWARDED) {
                 findings.push(firewall::diagnosis(
                     &drop,
                     &format!("packets of {mark} after the first packet of a connection"),
@@ -112,15 +112,15 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
 fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
     let ports = desired.check_ports();
     let mut contacted = BTreeSet::new();
-    let proxied = |pool: &Pool| {
+    let is_proxied = |pool: &Pool| {
         let mut proxies = desired.proxies.iter();
         proxies.any(|proxy| proxy.pools().contains(&pool.name.as_str()))
     };
     for pool in &desired.pools {
-        let proxied = proxied(pool);
+        let is_proxied = is_proxied(pool);
         let all = pool.servers.iter().chain(&pool.sorry);
         for server in all.filter(|server| server.ip().is_some()) {
-            if proxied {
+            if is_proxied {
                 contacted.insert((server.address, server.port));
             }
             let uses_tcp = |check: &&Check| check.probe.protocol() == Some(Protocol::Tcp);
@@ -138,14 +138,16 @@ fn contacted_servers(desired: &Desired) -> BTreeSet<(IpAddr, Option<u16>)> {
 fn server_packets(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut outbound: BTreeMap<String, (Drop, BTreeSet<IpAddr>)> = BTreeMap::new();
     let mut inbound = outbound.clone();
-    let add = |to: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
-        let Some(drop) = drop else { return };
-        let key = format!("{drop:?} {}", IpAddr::is_ipv4(&server));
-        to.entry(key)
-            .or_insert_with(|| (drop, BTreeSet::new()))
-            .1
-            .insert(server);
-    };
+    let add =
+        |drops_by_rule: &mut BTreeMap<_, (Drop, BTreeSet<IpAddr>)>, drop: Option<Drop>, server| {
+            let Some(drop) = drop else { return };
+            let key = format!("{drop:?} {}", IpAddr::is_ipv4(&server));
+            drops_by_rule
+                .entry(key)
+                .or_insert_with(|| (drop, BTreeSet::new()))
+                .1
+                .insert(server);
+        };
     for (server, port) in servers {
         add(
             &mut outbound,
@@ -163,7 +165,7 @@ fn server_packets(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) ->
     let finding = |(drop, servers): &(Drop, BTreeSet<IpAddr>), direction: &str, side| {
         let names = match servers.iter().collect::<Vec<_>>().as_slice() {
             [server] => server.to_string(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            [first, others @ ..] => format!("{first} and {} more", others.len()),
             [] => String::new(),
         };
         let is_ipv4 = servers.first().is_some_and(IpAddr::is_ipv4);

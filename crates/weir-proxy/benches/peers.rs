@@ -13,8 +13,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use rig::{
-    Candidate, ORIGIN, compare, haproxy_command, is_wanted, median, nginx_command, nginx_log, on,
-    origin, setting, spawn, weir_command, wrk,
+    Candidate, ORIGIN, command_on, compare, haproxy_command, is_wanted, median, nginx_command,
+    nginx_log, origin, setting, spawn, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol};
 
@@ -34,21 +34,21 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
-        println!("proxy compared with peers: skipped, {why}");
+    if let Some(reason) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
+        println!("proxy compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
     let _origin = origin(&directory);
     let candidates = [haproxy(&directory), nginx(&directory), weir(&directory)];
-    for (name, path, connections, keeps) in CASES {
+    for (name, path, connections, keep_alive) in CASES {
         let name = format!("{name}, {connections} connections");
         compare(&name, &candidates, |candidate| {
             let url = format!("http://{}{path}", candidate.listen);
-            wrk(&url, connections, keeps)
+            wrk(&url, connections, keep_alive)
         });
     }
-    let name = "small, keep-alive, latency at 70 % of the first one's maximum";
+    let name = "small, keep-alive, latency at 70 % of the first proxy's maximum";
     paced(name, &directory, &candidates, "/small");
     drop(candidates);
     two_workers(&directory);
@@ -65,7 +65,7 @@ fn two_workers(directory: &Path) {
         weir_on(directory, "one", "127.0.0.1:17083", "0"),
         weir_on(directory, "two", "127.0.0.1:17084", "0,1"),
     ];
-    let name = "small, keep-alive, 64 connections, two workers next to one";
+    let name = "small, keep-alive, 64 connections, two workers compared with one";
     compare(name, &candidates, |candidate| {
         wrk(&format!("http://{}/small", candidate.listen), 64, true)
     });
@@ -77,16 +77,16 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
     const CONNECTIONS: u64 = 64;
     let log = directory.join("latencies");
     let requests = rate * u64::from(setting("WEIR_BENCH_SECONDS", 2));
-    let mut command = on("1", "h2load");
+    let mut command = command_on("1", "h2load");
     command.args(["--h1", "-t1", &format!("-c{CONNECTIONS}")]);
     command.arg(format!("--rps={}", rate / CONNECTIONS));
     command.arg(format!("-n{requests}"));
     command.arg("--log-file").arg(&log).arg(url);
     // h2load appends to the file.
     let _ = fs::remove_file(&log);
-    let ended = command.output();
+    let output = command.output();
     assert!(
-        ended.is_ok_and(|output| output.status.success()),
+        output.is_ok_and(|output| output.status.success()),
         "h2load failed"
     );
     let lines = fs::read_to_string(&log).expect("read latencies");
@@ -110,21 +110,22 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
         return;
     }
     let url = |candidate: &Candidate| format!("http://{}{path}", candidate.listen);
-    let most = wrk(&url(&candidates[0]), 64, true) / u64::from(setting("WEIR_BENCH_SECONDS", 2));
-    let rate = most * 7 / 10;
-    let mut seen = vec![[const { Vec::new() }; SHARES.len()]; candidates.len()];
+    let max_rate =
+        wrk(&url(&candidates[0]), 64, true) / u64::from(setting("WEIR_BENCH_SECONDS", 2));
+    let rate = max_rate * 7 / 10;
+    let mut latencies = vec![[const { Vec::new() }; SHARES.len()]; candidates.len()];
     for _ in 0..setting("WEIR_BENCH_ROUNDS", 3) {
-        for (candidate, seen) in candidates.iter().zip(&mut seen) {
+        for (candidate, latencies) in candidates.iter().zip(&mut latencies) {
             let elapsed = paced_latencies(directory, &url(candidate), rate);
-            for ((_, share), seen) in SHARES.iter().zip(seen) {
-                let at = (elapsed.len() as f64 * share) as usize;
-                seen.push(f64::from(elapsed[at.min(elapsed.len() - 1)]));
+            for ((_, share), latencies) in SHARES.iter().zip(latencies) {
+                let index = (elapsed.len() as f64 * share) as usize;
+                latencies.push(f64::from(elapsed[index.min(elapsed.len() - 1)]));
             }
         }
     }
     println!("{name}: {rate} requests per second, medians of the rounds");
-    for (candidate, seen) in candidates.iter().zip(seen) {
-        let shares = SHARES.iter().zip(seen);
+    for (candidate, latencies) in candidates.iter().zip(latencies) {
+        let shares = SHARES.iter().zip(latencies);
         let texts = shares.map(|((share, _), us)| format!("{share} {:6.0} us", median(us)));
         println!(
             "  {:8} {}",
@@ -141,10 +142,10 @@ fn idle(candidate: &Candidate) {
         return;
     }
     let fetch = |stream: &mut TcpStream| {
-        let mut answer = [0u8; 4096];
-        let asked = stream.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n");
-        let read = asked.and_then(|()| stream.read(&mut answer));
-        assert!(read.is_ok_and(|bytes| answer[..bytes].starts_with(b"HTTP/1.1 200")));
+        let mut response = [0u8; 4096];
+        let sent = stream.write_all(b"GET /small HTTP/1.1\r\nHost: h\r\n\r\n");
+        let read = sent.and_then(|()| stream.read(&mut response));
+        assert!(read.is_ok_and(|bytes| response[..bytes].starts_with(b"HTTP/1.1 200")));
     };
     let connect = || TcpStream::connect(candidate.listen).expect("connect");
     // The first clients cause one-time allocations that are not counted.

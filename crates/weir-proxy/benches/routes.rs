@@ -1,7 +1,7 @@
 //! Measures CPU time per request with 1 000 routes, 1 000 regex routes, and a map of 100 000 entries, compared with
 //! HAProxy and nginx. Each proxy has one worker on CPU 0; load and origin run on CPU 1.
 //!
-//! The request matches the last route, and the last entry.
+//! The request matches the last route, or the last entry.
 
 mod rig;
 
@@ -24,7 +24,7 @@ const ROUTES: usize = 1_000;
 const ENTRIES: usize = 100_000;
 const POOL: &str = "origin";
 
-/// What selects the pool of a request.
+/// The way in which the pool of a request is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -50,7 +50,7 @@ impl Kind {
 
     /// Returns the paths in the map; the last one is requested.
     fn keys() -> impl Iterator<Item = String> {
-        let others = (1..ENTRIES).map(|at| format!("/entry/{at}"));
+        let others = (1..ENTRIES).map(|index| format!("/entry/{index}"));
         others.chain(["/small".to_owned()])
     }
 }
@@ -59,16 +59,16 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
-        println!("routes compared with peers: skipped, {why}");
+    if let Some(reason) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
+        println!("routes compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
     let _origin = origin(&directory);
-    for below in [format!("r{}", ROUTES - 1), format!("x/r{}", ROUTES - 1)] {
-        let below = directory.join("root").join(below);
-        fs::create_dir_all(&below).expect("create directory");
-        fs::write(below.join("small"), "xxxx").expect("write file");
+    for subdirectory in [format!("r{}", ROUTES - 1), format!("x/r{}", ROUTES - 1)] {
+        let subdirectory = directory.join("root").join(subdirectory);
+        fs::create_dir_all(&subdirectory).expect("create directory");
+        fs::write(subdirectory.join("small"), "xxxx").expect("write file");
     }
     for (kind, text, name) in Kind::ALL {
         let candidates = [
@@ -94,16 +94,16 @@ fn serve(listen: SocketAddr) {
     let (kind, ..) = found.expect("kind is known");
     let mut service = Proxy::new("bench", ProxyProtocol::Http, POOL);
     service.listen.push(listen);
-    let pool = || Route::new(RouteAction::Pool(POOL.to_owned()));
+    let route_to_pool = || Route::new(RouteAction::Pool(POOL.to_owned()));
     match kind {
-        Kind::Plain => service.routes.extend((0..ROUTES).map(|at| {
-            let mut route = pool();
-            route.when.paths.push(format!("/r{at}/*"));
+        Kind::Plain => service.routes.extend((0..ROUTES).map(|index| {
+            let mut route = route_to_pool();
+            route.when.paths.push(format!("/r{index}/*"));
             route
         })),
-        Kind::Regex => service.routes.extend((0..ROUTES).map(|at| {
-            let mut route = pool();
-            let regex = TextRegex::new(&format!("/r{at}/[a-z]+$")).expect("parse regex");
+        Kind::Regex => service.routes.extend((0..ROUTES).map(|index| {
+            let mut route = route_to_pool();
+            let regex = TextRegex::new(&format!("/r{index}/[a-z]+$")).expect("parse regex");
             route.when.path_regexes.push(regex);
             route
         })),
@@ -134,10 +134,10 @@ fn weir(directory: &Path, kind: &str) -> Candidate {
 fn haproxy(directory: &Path, kind: Kind) -> Candidate {
     let rules: String = match kind {
         Kind::Plain => (0..ROUTES)
-            .map(|at| format!(" use_backend b if {{ path_beg /r{at}/ }}\n"))
+            .map(|index| format!(" use_backend b if {{ path_beg /r{index}/ }}\n"))
             .collect(),
         Kind::Regex => (0..ROUTES)
-            .map(|at| format!(" use_backend b if {{ path_reg /r{at}/[a-z]+$ }}\n"))
+            .map(|index| format!(" use_backend b if {{ path_reg /r{index}/[a-z]+$ }}\n"))
             .collect(),
         Kind::Map => {
             let file = directory.join("haproxy.map");
@@ -158,15 +158,16 @@ fn haproxy(directory: &Path, kind: Kind) -> Candidate {
 fn nginx(directory: &Path, kind: Kind) -> Candidate {
     let pass = "proxy_http_version 1.1; proxy_set_header Connection \"\"; \
                 proxy_set_header X-Forwarded-For $remote_addr;";
-    let (before, locations) = match kind {
+    let (map_block, locations) = match kind {
         Kind::Plain => {
-            let all =
-                (0..ROUTES).map(|at| format!("location /r{at}/ {{ proxy_pass http://u; }}\n"));
+            let all = (0..ROUTES)
+                .map(|index| format!("location /r{index}/ {{ proxy_pass http://u; }}\n"));
             (String::new(), all.collect::<String>())
         }
         Kind::Regex => {
-            let all = (0..ROUTES)
-                .map(|at| format!("location ~ \"/r{at}/[a-z]+$\" {{ proxy_pass http://u; }}\n"));
+            let all = (0..ROUTES).map(|index| {
+                format!("location ~ \"/r{index}/[a-z]+$\" {{ proxy_pass http://u; }}\n")
+            });
             (String::new(), all.collect::<String>())
         }
         Kind::Map => {
@@ -181,7 +182,7 @@ fn nginx(directory: &Path, kind: Kind) -> Candidate {
         }
     };
     let server = format!(
-        "{before} upstream u {{ server {ORIGIN}; keepalive 256; }} \
+        "{map_block} upstream u {{ server {ORIGIN}; keepalive 256; }} \
          server {{ listen 127.0.0.1:17086; {} {pass}\n{locations} }}",
         nginx_log(directory)
     );

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rig::{
-    Candidate, ORIGIN, compare, haproxy_command, nginx_command, nginx_log, on, origin, setting,
-    spawn, weir_command, wrk,
+    Candidate, ORIGIN, command_on, compare, haproxy_command, nginx_command, nginx_log, origin,
+    setting, spawn, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol, ServiceTls, Source, TlsVersion};
 
@@ -21,8 +21,8 @@ fn main() {
         return serve(&certificate);
     }
     let programs = ["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset"];
-    if let Some(why) = rig::missing(&programs) {
-        println!("TLS and HTTP/2 compared with their peers: skipped, {why}");
+    if let Some(reason) = rig::missing(&programs) {
+        println!("TLS and HTTP/2 compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
@@ -36,29 +36,29 @@ fn main() {
     compare(
         "TLS 1.3, small, keep-alive, 64 connections",
         &candidates,
-        |it| wrk(&https(it, "/small"), 64, true),
+        |candidate| wrk(&https(candidate, "/small"), 64, true),
     );
     compare(
         "TLS 1.3, 16 KB, keep-alive, 64 connections",
         &candidates,
-        |it| wrk(&https(it, "/16k"), 64, true),
+        |candidate| wrk(&https(candidate, "/16k"), 64, true),
     );
     compare(
         "TLS 1.3, small, a handshake each, 64 connections",
         &candidates,
-        |it| wrk(&https(it, "/small"), 64, false),
+        |candidate| wrk(&https(candidate, "/small"), 64, false),
     );
     let [_, weir] = candidates;
     let candidates = [nginx(&directory, &certificate), weir];
     compare(
         "HTTP/2 over TLS, small, 1 connection, 100 streams",
         &candidates,
-        |it| h2load(&https(it, "/small"), 1),
+        |candidate| h2load(&https(candidate, "/small"), 1),
     );
     compare(
         "HTTP/2 over TLS, small, 8 connections, 100 streams each",
         &candidates,
-        |it| h2load(&https(it, "/small"), 8),
+        |candidate| h2load(&https(candidate, "/small"), 8),
     );
     let _ = fs::remove_dir_all(&directory);
 }
@@ -67,19 +67,22 @@ fn main() {
 fn certificate(directory: &Path) -> String {
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN=bench \
                   -keyout key -out chain 2>/dev/null && cat chain key > bench.pem";
-    let made = Command::new("sh")
+    let status = Command::new("sh")
         .args(["-c", script])
         .current_dir(directory)
         .status();
-    assert!(made.is_ok_and(|status| status.success()), "a certificate");
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "openssl failed to create a certificate"
+    );
     directory.join("bench.pem").display().to_string()
 }
 
 /// Runs h2load, and returns the number of successful requests. Panics if a request failed.
 fn h2load(url: &str, connections: u32) -> u64 {
-    // A number of requests instead of a time: h2load with `-D` has been seen to hang.
+    // Limits the requests instead of the time, because h2load with `-D` sometimes hangs.
     let requests = 20_000 * setting("WEIR_BENCH_SECONDS", 2);
-    let mut command = on("1", "h2load");
+    let mut command = command_on("1", "h2load");
     command.args([
         "-t1",
         "-m100",
@@ -95,9 +98,9 @@ fn h2load(url: &str, connections: u32) -> u64 {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("status codes: "));
-    let good = line.and_then(|line| line.split(' ').next()?.parse().ok());
+    let succeeded = line.and_then(|line| line.split(' ').next()?.parse().ok());
     assert!(text.contains(" 0 4xx, 0 5xx"), "{url}: {text}");
-    good.unwrap_or(0)
+    succeeded.unwrap_or(0)
 }
 
 /// Runs the proxy in the re-executed program.

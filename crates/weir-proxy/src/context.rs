@@ -43,9 +43,9 @@ const LARGE_MAX: usize = 8;
 pub(crate) struct Ready {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The peer sends nothing after the bytes that can be read.
+    /// Whether the peer sends nothing after the bytes that can be read.
     pub(crate) ended: bool,
-    /// Both directions are closed.
+    /// Whether both directions are closed.
     pub(crate) broken: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Context {
     pub(crate) worker: usize,
     pub(crate) epoll: OwnedFd,
     pub(crate) upstreams: Slab<Upstream>,
-    /// Idle connections by target, the last used one on top.
+    /// Idle connections by target, the most recently used one last.
     idle: Vec<Vec<Key>>,
     /// Receives unused connections for other workers; `None` = there are no other workers.
     idle_pool: Option<Arc<IdlePool>>,
@@ -125,8 +125,8 @@ pub(crate) struct Context {
     pub(crate) fields: Vec<Field>,
     /// Buffer for a normalized path.
     pub(crate) path: Vec<u8>,
-    spare: Vec<Vec<u8>>,
-    large: Vec<Vec<u8>>,
+    spare_buffers: Vec<Vec<u8>>,
+    large_buffers: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
     pub(crate) random: SplitMix64,
     /// Whether no further requests are accepted.
@@ -143,7 +143,8 @@ pub(crate) struct Context {
     /// Verdicts for other sessions.
     pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
     /// Ticket of the last job.
-    tickets: u64,
+    last_ticket: u64,
+    /// When the `unwatched` sessions are registered, in milliseconds of the workers' clock.
     watch_at: u64,
     /// Spare log records.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
@@ -161,7 +162,7 @@ pub(crate) mod token {
     pub(crate) const H2_SERVER: u64 = 4;
     pub(crate) const H2_CLIENT: u64 = 5;
 
-    pub(crate) const fn of(kind: u64, key: Key) -> u64 {
+    pub(crate) const fn pack(kind: u64, key: Key) -> u64 {
         kind << 60 | (key.generation as u64) << 32 | key.index as u64
     }
 
@@ -205,8 +206,8 @@ impl Context {
             out: Vec::with_capacity(HEAD_BUFFER_BYTES),
             fields: Vec::with_capacity(64),
             path: Vec::new(),
-            spare: Vec::new(),
-            large: Vec::new(),
+            spare_buffers: Vec::new(),
+            large_buffers: Vec::new(),
             pipes: Pipes::default(),
             random: SplitMix64::new(seed),
             draining: false,
@@ -216,7 +217,7 @@ impl Context {
             unwatched: Vec::new(),
             copies: Vec::new(),
             verdicts: Vec::new(),
-            tickets: 0,
+            last_ticket: 0,
             watch_at: 0,
             spare_log_records: Vec::new(),
         }
@@ -230,9 +231,9 @@ impl Context {
     }
 
     /// Returns a new ticket for a job.
-    pub(crate) const fn ticket(&mut self) -> u64 {
-        self.tickets += 1;
-        self.tickets
+    pub(crate) const fn next_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
     }
 
     /// Schedules a session to be registered with epoll at the next tick.
@@ -243,7 +244,7 @@ impl Context {
         self.unwatched.push(key);
     }
 
-    /// Takes the sessions that are to be registered with epoll now.
+    /// Takes the sessions that are due for registration with epoll.
     pub(crate) fn take_unwatched(&mut self) -> Vec<Key> {
         if self.unwatched.is_empty() || self.now < self.watch_at {
             return Vec::new();
@@ -251,19 +252,19 @@ impl Context {
         std::mem::take(&mut self.unwatched)
     }
 
-    /// Makes room for `count` targets.
-    pub(crate) fn targets(&mut self, count: usize) {
+    /// Makes room for the idle connections of `count` targets.
+    pub(crate) fn reserve_targets(&mut self, count: usize) {
         self.idle.resize_with(count.max(self.idle.len()), Vec::new);
     }
 
     /// Returns an empty buffer. [`recycle`](Self::recycle) takes it back.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+        self.spare_buffers.pop().unwrap_or_default()
     }
 
     /// Returns an empty buffer for data that a slow client has not received yet.
-    pub(crate) fn large(&mut self) -> Vec<u8> {
-        self.large.pop().unwrap_or_default()
+    pub(crate) fn large_buffer(&mut self) -> Vec<u8> {
+        self.large_buffers.pop().unwrap_or_default()
     }
 
     /// Returns a log record for an exchange that begins now.
@@ -282,25 +283,25 @@ impl Context {
 
     /// Takes back a buffer.
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        let (kept, max) = match buffer.capacity() {
+        let (spares, max) = match buffer.capacity() {
             0 => return,
-            size if size <= SPARE_BYTES_MAX => (&mut self.spare, SPARE_MAX),
-            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large, LARGE_MAX),
+            size if size <= SPARE_BYTES_MAX => (&mut self.spare_buffers, SPARE_MAX),
+            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large_buffers, LARGE_MAX),
             _ => return,
         };
-        if kept.len() < max {
+        if spares.len() < max {
             buffer.clear();
-            kept.push(buffer);
+            spares.push(buffer);
         }
     }
 
     /// Returns whether to log a failure that may occur with every request: at most once per second.
     pub(crate) const fn may_warn(&mut self) -> bool {
-        let due = self.now >= self.warned_at + 1_000;
-        if due {
+        let is_due = self.now >= self.warned_at + 1_000;
+        if is_due {
             self.warned_at = self.now;
         }
-        due
+        is_due
     }
 }
 

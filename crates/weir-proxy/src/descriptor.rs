@@ -17,7 +17,7 @@ const RESERVE: (usize, usize) = (32, 1024);
 const RESERVE_SHARE: usize = 8;
 /// Assumed number of descriptors of a process without clients, if they cannot be counted.
 const OTHERS_DEFAULT: usize = 64;
-/// How long workers close idle clients for a worker that has none itself, in milliseconds.
+/// How long workers close idle clients for a worker that has no idle clients itself, in milliseconds.
 const IDLE_CLOSE_MS: u64 = 500;
 
 /// The process's descriptors.
@@ -116,7 +116,7 @@ impl Table {
     }
 
     /// Returns whether `clients` more clients, each with a connection to a server, and `others` more descriptors fit.
-    fn fits(&self, clients: usize, others: usize) -> bool {
+    fn has_room_for(&self, clients: usize, others: usize) -> bool {
         let [present, servers, pipes] = self.used();
         let clients = present + clients;
         clients + servers.max(clients) + pipes + others <= self.usable.load(Relaxed)
@@ -124,12 +124,12 @@ impl Table {
 
     /// Returns whether one more client fits.
     pub(crate) fn admits(&self) -> bool {
-        self.fits(1, 0)
+        self.has_room_for(1, 0)
     }
 
     /// Returns whether a pipe fits. Pipes are only an optimization, so they do not use the reserve.
     pub(crate) fn has_room_for_pipe(&self) -> bool {
-        self.fits(0, 2)
+        self.has_room_for(0, 2)
     }
 
     /// Returns whether a connection to a server fits. Several workers may accept a client for the last free descriptor
@@ -206,25 +206,25 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Returns the services whose configured `limits.connections` exceeds the available descriptors. The default limit may
-/// exceed them without a warning.
+/// Returns a problem for each service whose configured `limits.connections` exceeds the available descriptors. The
+/// default limit may exceed them without a warning.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let fit = limit.saturating_sub(OTHERS_DEFAULT + reserve(limit)) / 2;
-    exceeding(desired, limit, fit)
+    let clients_max = limit.saturating_sub(OTHERS_DEFAULT + reserve(limit)) / 2;
+    exceeding(desired, limit, clients_max)
 }
 
-/// Returns the same problems for the running process, whose limit and other descriptors are known.
+/// Returns the same problems as [`problems`], for the known limit and descriptors of the running process.
 pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Problem> {
     let usable = TABLE.usable.load(Relaxed);
     exceeding(desired, TABLE.limit.load(Relaxed), usable / 2)
 }
 
-fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
-    let configured = |proxy: &weir_model::Proxy| {
+fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem> {
+    let configured_limit = |proxy: &weir_model::Proxy| {
         let connections = proxy.limits.connections;
         (connections != ProxyLimits::default().connections).then_some(connections as usize)
     };
@@ -233,8 +233,8 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
         fatal: false,
         message,
         cause: format!(
-            "{limit} open files (RLIMIT_NOFILE) are enough for {fit} clients at once, each with a connection \
-             to a server; more wait to be accepted"
+            "{limit} open files (RLIMIT_NOFILE) are enough for {clients_max} clients at once, each with a connection \
+             to a server; further clients wait to be accepted"
         ),
         fix: "raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`), or lower `limits.connections`"
             .to_owned(),
@@ -244,25 +244,25 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
     let mut problems = Vec::new();
     let (mut sum, mut configured_count, mut last) = (0_usize, 0, weir_model::Source::default());
     for proxy in &desired.proxies {
-        let Some(wanted) = configured(proxy) else {
+        let Some(connections) = configured_limit(proxy) else {
             continue;
         };
-        if wanted > fit {
+        if connections > clients_max {
             problems.push(problem(
                 proxy.source,
                 format!(
-                    "service {}: limits.connections = {wanted} is more than the open files allow",
+                    "service {}: limits.connections = {connections} is more than the open files allow",
                     proxy.name
                 ),
             ));
         }
         (sum, configured_count, last) = (
-            sum.saturating_add(wanted),
+            sum.saturating_add(connections),
             configured_count + 1,
             proxy.source,
         );
     }
-    if problems.is_empty() && configured_count > 1 && sum > fit {
+    if problems.is_empty() && configured_count > 1 && sum > clients_max {
         problems.push(problem(
             last,
             format!(
@@ -333,13 +333,16 @@ mod tests {
         };
         let messages = |connections: &[u32]| {
             let desired = Desired {
-                proxies: connections.iter().map(|it| service("s", *it)).collect(),
+                proxies: connections
+                    .iter()
+                    .map(|limit| service("s", *limit))
+                    .collect(),
                 ..Desired::default()
             };
             let problems = exceeding(&desired, 1024, 400);
             problems
                 .into_iter()
-                .map(|it| it.message)
+                .map(|problem| problem.message)
                 .collect::<Vec<_>>()
         };
         let default = ProxyLimits::default().connections;

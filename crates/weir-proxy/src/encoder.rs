@@ -53,18 +53,18 @@ impl Encoder {
         })
     }
 
-    /// Compresses `content`. If `flushed` is true, the client can decode all of it without further input.
+    /// Compresses `content`. If `flush` is true, the client can decode all of it without further input.
     ///
     /// # Errors
     /// The encoder failed, and its output is unusable.
-    pub(crate) fn write(&mut self, content: &[u8], flushed: bool) -> io::Result<()> {
+    pub(crate) fn write(&mut self, content: &[u8], flush: bool) -> io::Result<()> {
         let writer: &mut dyn Write = match self {
             Self::Gzip(encoder) => encoder,
             Self::Brotli(encoder) => encoder,
             Self::Zstd(encoder) => encoder,
         };
         writer.write_all(content)?;
-        if flushed { writer.flush() } else { Ok(()) }
+        if flush { writer.flush() } else { Ok(()) }
     }
 
     /// Appends the output so far to `out`, as a chunk.
@@ -74,21 +74,21 @@ impl Encoder {
             Self::Brotli(encoder) => encoder.get_mut(),
             Self::Zstd(encoder) => encoder.get_mut(),
         };
-        chunk(output, out);
+        write_chunk(output, out);
         output.clear();
     }
 
-    /// Appends the rest of the output and the end of the chunked body to `out`.
+    /// Appends the remaining output and the end of the chunked body to `out`.
     ///
     /// # Errors
     /// The encoder failed, and its output is unusable.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
-        let rest = match self {
+        let remaining = match self {
             Self::Gzip(encoder) => encoder.finish()?,
             Self::Brotli(encoder) => encoder.into_inner(),
             Self::Zstd(encoder) => encoder.finish()?,
         };
-        chunk(&rest, out);
+        write_chunk(&remaining, out);
         out.extend_from_slice(b"0\r\n\r\n");
         Ok(())
     }
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Encoder {
     }
 }
 
-fn chunk(data: &[u8], out: &mut Vec<u8>) {
+fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
     // An empty chunk would end the body.
     if !data.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
@@ -143,13 +143,15 @@ mod tests {
 
     #[test]
     fn decoded_output_equals_input_for_any_chunk_size() {
-        let content: Vec<u8> = (0..60_000u32).map(|at| (at / 7 % 251) as u8).collect();
+        let content: Vec<u8> = (0..60_000u32)
+            .map(|index| (index / 7 % 251) as u8)
+            .collect();
         for coding in Coding::ALL {
-            for (step, flushed) in [(1 << 20, false), (1_000, true), (7_001, false)] {
+            for (chunk_size, flush) in [(1 << 20, false), (1_000, true), (7_001, false)] {
                 let mut encoder = Encoder::new(coding).unwrap();
                 let mut out = Vec::new();
-                for piece in content.chunks(step) {
-                    encoder.write(piece, flushed).unwrap();
+                for piece in content.chunks(chunk_size) {
+                    encoder.write(piece, flush).unwrap();
                     encoder.take(&mut out);
                 }
                 encoder.finish(&mut out).unwrap();
@@ -159,7 +161,7 @@ mod tests {
                     "{coding:?}: {}",
                     output.len()
                 );
-                assert_eq!(decoded(coding, &output), content, "{coding:?} {step}");
+                assert_eq!(decoded(coding, &output), content, "{coding:?} {chunk_size}");
             }
             let mut out = Vec::new();
             Encoder::new(coding).unwrap().finish(&mut out).unwrap();

@@ -16,7 +16,7 @@ pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
     format!("`ss -ltnp 'sport = :{port}'` shows which program listens there")
 }
 
-/// Why the proxy cannot be prepared or started.
+/// A reason why the proxy cannot be prepared or started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listener cannot be opened.
@@ -70,7 +70,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No proxy service uses the server.
-    #[error("there is no server {pool}/{server} in a proxy service")]
+    #[error("no proxy service uses server {pool}/{server}")]
     NoServer {
         /// Name of the pool.
         pool: String,

@@ -1,4 +1,4 @@
-//! Describes client connections that another process takes over, and gives received ones to workers.
+//! Describes client connections that another process takes over, and passes received ones to workers.
 //!
 //! HTTP/1 clients that are idle between requests can be handed over, and tunnels with their buffered bytes. TLS and
 //! HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
@@ -17,7 +17,7 @@ pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
 
 /// A client connection that is handed over from one process to another.
 #[derive(Debug)]
-pub struct Handed {
+pub struct HandedOverConnection {
     /// Name of its service.
     pub service: String,
     /// The client's socket.
@@ -52,56 +52,59 @@ pub struct Tunnel {
     /// Bytes to send to the client.
     pub to_client: Vec<u8>,
     /// Whether the client has ended its direction.
-    pub client_ended: bool,
+    pub client_eof: bool,
     /// Whether the client's end was forwarded to the server.
-    pub end_sent_to_server: bool,
+    pub eof_sent_to_server: bool,
     /// Whether the server has ended its direction.
-    pub server_ended: bool,
+    pub server_eof: bool,
     /// Whether the server's end was forwarded to the client.
-    pub end_sent_to_client: bool,
+    pub eof_sent_to_client: bool,
 }
 
 /// Connections that no worker has taken yet, each with the index of its worker.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(Mutex<Vec<(usize, Handed)>>);
+pub(crate) struct Inbox(Mutex<Vec<(usize, HandedOverConnection)>>);
 
 impl Inbox {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<(usize, Handed)>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<(usize, HandedOverConnection)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the connections for one worker.
-    pub(crate) fn take(&self, worker: usize) -> Vec<Handed> {
+    pub(crate) fn take(&self, worker: usize) -> Vec<HandedOverConnection> {
         let mut all = self.lock();
-        let (taken, others) = std::mem::take(&mut *all)
+        let (of_worker, others) = std::mem::take(&mut *all)
             .into_iter()
-            .partition(|(to, _)| *to == worker);
+            .partition(|(index, _)| *index == worker);
         *all = others;
-        let taken: Vec<(usize, Handed)> = taken;
-        taken.into_iter().map(|(_, handed)| handed).collect()
+        let of_worker: Vec<(usize, HandedOverConnection)> = of_worker;
+        of_worker
+            .into_iter()
+            .map(|(_, connection)| connection)
+            .collect()
     }
 }
 
-/// Receives connections from another process and distributes them to the workers.
+/// The receiver of connections from another process, which distributes them to the workers.
 #[derive(Debug)]
 pub struct Inlet {
     /// While it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
-    pub(crate) next: usize,
+    pub(crate) next_worker: usize,
 }
 
 impl Inlet {
     /// Adds the other process's counters to the active services. Must not run concurrently with itself or with
     /// [`Proxy::count_from`](crate::Proxy::count_from).
-    pub fn count(&mut self, more: &[ServiceStatus]) {
-        status::add(&self.shared.plan().services, more);
+    pub fn add_counts(&mut self, counts: &[ServiceStatus]) {
+        status::add_counts(&self.shared.plan().services, counts);
     }
 
     /// Passes a connection to a worker. If the workers are handing over their clients, passes it to the next process. A
     /// connection of an unknown service is closed.
-    pub fn give(&mut self, handed: Handed) {
+    pub fn accept(&mut self, connection: HandedOverConnection) {
         if self.wake_fds.is_empty() {
             return;
         }
@@ -112,13 +115,13 @@ impl Inlet {
             drop(inbox);
             if let Some(outlet) = self.shared.outlet() {
                 // Fails if the other process has ended; the connection is then closed.
-                let _ = outlet.send(handed);
+                let _ = outlet.send(connection);
             }
             return;
         }
-        let worker = self.next % self.wake_fds.len();
-        self.next = worker + 1;
-        inbox.push((worker, handed));
+        let worker = self.next_worker % self.wake_fds.len();
+        self.next_worker = worker + 1;
+        inbox.push((worker, connection));
         drop(inbox);
         // Incremented after the push, so that a worker that sees the new value finds the connection.
         self.shared.arrivals.fetch_add(1, Ordering::Release);

@@ -44,8 +44,8 @@ pub(crate) struct IdlePool {
     stacks: Mutex<Stacks>,
     /// Number of connections, so that an empty pool is not locked.
     count: AtomicUsize,
-    /// Time of the last sweep.
-    swept: AtomicU64,
+    /// Time of the last sweep, in milliseconds of the workers' clock.
+    swept_at_ms: AtomicU64,
 }
 
 impl IdlePool {
@@ -57,7 +57,7 @@ impl IdlePool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds a connection. Returns it if there are already `max` connections to its target.
+    /// Adds a connection. Returns the connection if there are already `max` connections to its target.
     pub(crate) fn put(&self, parked: Parked, max: usize) -> Option<Parked> {
         let mut stacks = self.stacks();
         let stack = stacks.entry((parked.target.id, parked.port)).or_default();
@@ -69,12 +69,12 @@ impl IdlePool {
         None
     }
 
-    /// Takes a connection to the target. Passes closed connections that it finds to `ended`.
+    /// Takes a connection to the target. Passes closed connections that it finds to `on_removed`.
     pub(crate) fn take(
         &self,
         target: u32,
         port: u16,
-        mut ended: impl FnMut(Parked),
+        mut on_removed: impl FnMut(Parked),
     ) -> Option<Parked> {
         if self.is_empty() {
             return None;
@@ -86,13 +86,13 @@ impl IdlePool {
             if socket::is_silent(&parked.socket) {
                 return Some(parked);
             }
-            ended(parked);
+            on_removed(parked);
         }
         None
     }
 
-    /// Removes any connection, and passes it to `ended`. Returns false if the pool is empty.
-    pub(crate) fn drop_one(&self, ended: impl FnOnce(Parked)) -> bool {
+    /// Removes any connection, and passes it to `on_removed`. Returns false if the pool is empty.
+    pub(crate) fn drop_one(&self, on_removed: impl FnOnce(Parked)) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -100,36 +100,36 @@ impl IdlePool {
         if parked.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        parked.map(ended).is_some()
+        parked.map(on_removed).is_some()
     }
 
-    /// Removes the connections for which `stays` returns false, and passes them to `ended`.
-    pub(crate) fn retain(&self, stays: impl Fn(&Parked) -> bool, ended: impl FnMut(Parked)) {
+    /// Removes the connections for which `stays` returns false, and passes them to `on_removed`.
+    pub(crate) fn retain(&self, is_kept: impl Fn(&Parked) -> bool, on_removed: impl FnMut(Parked)) {
         if self.is_empty() {
             return;
         }
         let mut stacks = self.stacks();
-        let out: Vec<Parked> = stacks
+        let removed: Vec<Parked> = stacks
             .values_mut()
-            .flat_map(|stack| stack.extract_if(.., |parked| !stays(parked)))
+            .flat_map(|stack| stack.extract_if(.., |parked| !is_kept(parked)))
             .collect();
         stacks.retain(|_, stack| !stack.is_empty());
-        self.count.fetch_sub(out.len(), Ordering::Relaxed);
+        self.count.fetch_sub(removed.len(), Ordering::Relaxed);
         drop(stacks);
-        out.into_iter().for_each(ended);
+        removed.into_iter().for_each(on_removed);
     }
 
     /// Removes connections that have expired or that the server has closed, at most once per [`SWEEP_MS`].
-    pub(crate) fn sweep(&self, now: u64, ended: impl FnMut(Parked)) {
-        let swept = self.swept.load(Ordering::Relaxed);
-        let is_due = now >= swept + SWEEP_MS
+    pub(crate) fn sweep(&self, now: u64, on_removed: impl FnMut(Parked)) {
+        let swept_at_ms = self.swept_at_ms.load(Ordering::Relaxed);
+        let is_due = now >= swept_at_ms + SWEEP_MS
             && self
-                .swept
-                .compare_exchange(swept, now, Ordering::Relaxed, Ordering::Relaxed)
+                .swept_at_ms
+                .compare_exchange(swept_at_ms, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if is_due {
-            let stays = |parked: &Parked| parked.until > now && socket::is_silent(&parked.socket);
-            self.retain(stays, ended);
+            let is_kept = |parked: &Parked| parked.until > now && socket::is_silent(&parked.socket);
+            self.retain(is_kept, on_removed);
         }
     }
 }

@@ -30,25 +30,25 @@ struct Job {
 pub(crate) struct Jobs {
     name: &'static str,
     threads: usize,
-    waiting_max: usize,
+    queue_max: usize,
     state: Mutex<State>,
     ready: Condvar,
 }
 
 struct State {
-    waiting: VecDeque<Job>,
+    queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
 }
 
 impl Jobs {
-    const fn new(name: &'static str, threads: usize, waiting_max: usize) -> Self {
+    const fn new(name: &'static str, threads: usize, queue_max: usize) -> Self {
         Self {
             name,
             threads,
-            waiting_max,
+            queue_max,
             state: Mutex::new(State {
-                waiting: VecDeque::new(),
+                queue: VecDeque::new(),
                 threads: 0,
                 idle: 0,
             }),
@@ -65,10 +65,10 @@ impl Jobs {
         work: impl FnOnce() -> JobResult + Send + 'static,
     ) -> bool {
         let mut state = lock(&self.state);
-        if state.waiting.len() >= self.waiting_max {
+        if state.queue.len() >= self.queue_max {
             return false;
         }
-        if state.idle <= state.waiting.len() && state.threads < self.threads {
+        if state.idle <= state.queue.len() && state.threads < self.threads {
             let started = thread::Builder::new()
                 .name(self.name.to_owned())
                 .spawn(move || self.run());
@@ -82,7 +82,7 @@ impl Jobs {
                 }
             }
         }
-        state.waiting.push_back(Job {
+        state.queue.push_back(Job {
             key,
             ticket,
             inbox: Arc::clone(inbox),
@@ -95,20 +95,20 @@ impl Jobs {
 
     fn run(&self) {
         loop {
-            let job = self.next();
-            let done = catch_unwind(AssertUnwindSafe(job.work));
-            let done = done.unwrap_or_else(|_| {
+            let job = self.next_job();
+            let result = catch_unwind(AssertUnwindSafe(job.work));
+            let result = result.unwrap_or_else(|_| {
                 tracing::error!("a job panicked in a thread of {}", self.name);
                 JobResult::Failed
             });
-            job.inbox.put(job.key, Call::Done(job.ticket, done));
+            job.inbox.put(job.key, Call::Done(job.ticket, result));
         }
     }
 
-    fn next(&self) -> Job {
+    fn next_job(&self) -> Job {
         let mut state = lock(&self.state);
         loop {
-            if let Some(job) = state.waiting.pop_front() {
+            if let Some(job) = state.queue.pop_front() {
                 return job;
             }
             state.idle += 1;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::static_file::Found;
+use crate::static_file::QueryResult;
 
 /// The result of a job.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ pub(crate) enum JobResult {
     /// Whether the password is valid.
     Verified(bool),
     /// The response for a file request.
-    Found(Found),
+    Lookup(QueryResult),
     /// Bytes read from an open file.
     Read(io::Result<Vec<u8>>),
     /// The job panicked.
     Failed,
 }
 
-/// Identifies a job of a session, because its result may arrive after the session has stopped waiting for it.
+/// The number of a job of a session: its result may arrive after the session has stopped waiting for it.
 pub(crate) type Ticket = u64;

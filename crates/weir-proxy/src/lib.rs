@@ -50,7 +50,7 @@ use rustix::io::Errno;
 
 pub use descriptor::Descriptors;
 pub use error::{Error, Result};
-pub use handover::{HANDOVER_BUFFER_MAX, Handed, Inlet, Tunnel};
+pub use handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Inlet, Tunnel};
 pub use log::{reopen_logs, tap};
 pub use plan::Detail;
 pub use proxy::{Prepared, Proxy};
@@ -71,9 +71,8 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Returns the listen addresses of `desired`, including the API's, that cannot be bound. Addresses in `held` are
-/// skipped.
-/// The sockets do not listen. If `privileged` is false, a lack of permission is not reported.
+/// Returns a problem for each listen address of `desired`, including the API's, that cannot be bound. Skips addresses
+/// in `held`. The sockets do not listen. If `privileged` is false, a lack of permission is not reported.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,

@@ -44,9 +44,9 @@ pub(crate) struct LogRecord {
     ends: [usize; 5],
     version: &'static str,
     /// When the exchange began, in nanoseconds of the monotonic clock.
-    pub(crate) began: u64,
+    pub(crate) began_ns: u64,
     /// When the current timer was started, in nanoseconds of the monotonic clock.
-    pub(crate) timer_started: u64,
+    pub(crate) timer_started_ns: u64,
     /// Values of the timers, in microseconds; the last one is the total.
     pub(crate) spent_us: [u64; 5],
     pub(crate) bytes_in: u64,
@@ -63,8 +63,8 @@ impl LogRecord {
         text.clear();
         *self = Self {
             text,
-            began: now,
-            timer_started: now,
+            began_ns: now,
+            timer_started_ns: now,
             ..Self::default()
         };
     }
@@ -78,9 +78,9 @@ impl LogRecord {
         self.version = version;
     }
 
-    fn text(&self, at: usize) -> &[u8] {
-        let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        &self.text[start..self.ends[at]]
+    fn text(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.text[start..self.ends[index]]
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) route: u32,
 }
 
-/// Returns the access logs that cannot be written.
+/// Returns a problem for each access log that cannot be written.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
@@ -135,7 +135,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
 struct Buffer {
     bytes: Vec<u8>,
     /// Number of exchanges that were considered for sampling.
-    seen: u32,
+    considered: u32,
 }
 
 /// The access log of one service.
@@ -200,18 +200,18 @@ impl Log {
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
         let is_failure = record.status >= 500 || outcome.end != *b"--";
         if self.kind.sample > 1 && !is_failure {
-            let turn = buffer.seen % self.kind.sample;
-            buffer.seen = buffer.seen.wrapping_add(1);
+            let turn = buffer.considered % self.kind.sample;
+            buffer.considered = buffer.considered.wrapping_add(1);
             if turn != 0 {
                 return;
             }
         }
-        let into = &mut buffer.bytes;
-        if into.len() > BUFFER_MAX_BYTES {
+        let out = &mut buffer.bytes;
+        if out.len() > BUFFER_MAX_BYTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let mut number = |value: u64| into.extend_from_slice(&value.to_le_bytes());
+        let mut number = |value: u64| out.extend_from_slice(&value.to_le_bytes());
         number(time_ms);
         number(record.bytes_in);
         number(record.bytes_out);
@@ -222,40 +222,40 @@ impl Log {
             std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             std::net::IpAddr::V6(v6) => v6,
         };
-        into.extend_from_slice(&address.octets());
+        out.extend_from_slice(&address.octets());
         let names = [
             outcome.pool.as_bytes(),
             outcome.server.as_bytes(),
             record.version.as_bytes(),
         ];
-        let texts = (0..5).map(|at| record.text(at));
+        let texts = (0..5).map(|index| record.text(index));
         for part in names.into_iter().chain(texts) {
             // All texts are shorter: a head has at most 64 KiB.
             let len = u32::try_from(part.len()).unwrap_or(0);
-            into.extend_from_slice(&len.to_le_bytes());
-            into.extend_from_slice(part);
+            out.extend_from_slice(&len.to_le_bytes());
+            out.extend_from_slice(part);
         }
         let route = match outcome.route {
             0 => String::new(),
             line => line.to_string(),
         };
-        for (at, name) in self.variables.iter().enumerate() {
+        for (index, name) in self.variables.iter().enumerate() {
             let value = match name.as_str() {
                 "route" => route.as_bytes(),
-                _ => record.values.get(at).map_or(&b""[..], Vec::as_slice),
+                _ => record.values.get(index).map_or(&b""[..], Vec::as_slice),
             };
             let len = u32::try_from(value.len()).unwrap_or(0);
-            into.extend_from_slice(&len.to_le_bytes());
-            into.extend_from_slice(value);
+            out.extend_from_slice(&len.to_le_bytes());
+            out.extend_from_slice(value);
         }
     }
 
-    /// Takes the buffered records, and formats those for which `wanted` returns true. Returns their number.
-    pub(crate) fn lines(
+    /// Takes the buffered records, and formats those for which `is_selected` returns true. Returns their number.
+    pub(crate) fn format_lines(
         &self,
         spare: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        wanted: impl Fn(&Record<'_>) -> bool,
+        is_selected: impl Fn(&Record<'_>) -> bool,
     ) -> u64 {
         let mut count = 0;
         for buffer in &self.buffers {
@@ -265,8 +265,8 @@ impl Log {
                 &mut buffer.lock().unwrap_or_else(PoisonError::into_inner).bytes,
             );
             let mut rest = spare.as_slice();
-            while let Some(line) = read(&mut rest, &self.service, &self.variables) {
-                if !wanted(&line) {
+            while let Some(line) = read_record(&mut rest, &self.service, &self.variables) {
+                if !is_selected(&line) {
                     continue;
                 }
                 match (&self.kind.format, self.protocol) {
@@ -280,42 +280,47 @@ impl Log {
     }
 }
 
-fn read<'a>(rest: &mut &'a [u8], service: &'a str, variables: &'a [String]) -> Option<Record<'a>> {
-    fn number(rest: &mut &[u8]) -> Option<u64> {
+fn read_record<'a>(
+    rest: &mut &'a [u8],
+    service: &'a str,
+    variables: &'a [String],
+) -> Option<Record<'a>> {
+    fn read_number(rest: &mut &[u8]) -> Option<u64> {
         let (bytes, after) = rest.split_first_chunk::<8>()?;
         *rest = after;
         Some(u64::from_le_bytes(*bytes))
     }
-    fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    fn read_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
         let (bytes, after) = rest.split_first_chunk::<4>()?;
         let (part, after) = after.split_at_checked(u32::from_le_bytes(*bytes) as usize)?;
         *rest = after;
         Some(part)
     }
-    let (time_ms, bytes_in, bytes_out) = (number(rest)?, number(rest)?, number(rest)?);
+    let (time_ms, bytes_in, bytes_out) =
+        (read_number(rest)?, read_number(rest)?, read_number(rest)?);
     let mut spent_us = [0; 5];
     for us in &mut spent_us {
-        *us = number(rest)?;
+        *us = read_number(rest)?;
     }
-    let (status, end) = (number(rest)?, number(rest)?);
+    let (status, end) = (read_number(rest)?, read_number(rest)?);
     let (address, after) = rest.split_first_chunk::<16>()?;
     *rest = after;
     let address = std::net::Ipv6Addr::from(*address).to_canonical();
     let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).unwrap_or_default();
-    let (pool, server) = (text(part(rest)?), text(part(rest)?));
-    let version = text(part(rest)?);
+    let (pool, server) = (text(read_part(rest)?), text(read_part(rest)?));
+    let version = text(read_part(rest)?);
     let mut record = Record {
         time_ms,
         client: SocketAddr::new(address, end as u16),
         service,
         pool,
         server,
-        method: part(rest)?,
-        target: part(rest)?,
+        method: read_part(rest)?,
+        target: read_part(rest)?,
         version,
-        host: part(rest)?,
-        referer: part(rest)?,
-        agent: part(rest)?,
+        host: read_part(rest)?,
+        referer: read_part(rest)?,
+        agent: read_part(rest)?,
         status: (status >> 32) as u16,
         bytes_in,
         bytes_out,
@@ -325,7 +330,7 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str, variables: &'a [String]) -> O
         more: Vec::with_capacity(variables.len()),
     };
     for name in variables {
-        record.more.push((name.as_str(), part(rest)?));
+        record.more.push((name.as_str(), read_part(rest)?));
     }
     Some(record)
 }
@@ -339,7 +344,7 @@ pub(crate) struct Writer {
 }
 
 /// A log and its open file.
-struct Open {
+struct OpenLog {
     log: Arc<Log>,
     file: Option<Sink>,
     reopened: u32,
@@ -355,7 +360,7 @@ struct Outage {
     /// When a warning was last logged, the number of lines lost since then, and in total.
     logged: Instant,
     lost: u64,
-    lost_in_all: u64,
+    lost_total: u64,
 }
 
 impl Writer {
@@ -395,17 +400,17 @@ impl Writer {
 }
 
 fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenLog> = Vec::new();
     let (mut spare, mut out) = (Vec::new(), Vec::new());
     loop {
-        let last = stop.load(Ordering::Acquire);
+        let is_last_round = stop.load(Ordering::Acquire);
         let present: Vec<Arc<Log>> = {
             let logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
             logs.iter().filter_map(Weak::upgrade).collect()
         };
         for log in present {
             if !open.iter().any(|known| Arc::ptr_eq(&known.log, &log)) {
-                open.push(Open {
+                open.push(OpenLog {
                     log,
                     file: None,
                     reopened: REOPEN.load(Ordering::Relaxed),
@@ -416,21 +421,21 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
         }
         for entry in &mut open {
             out.clear();
-            let count = entry.log.lines(&mut spare, &mut out, |_| true);
+            let count = entry.log.format_lines(&mut spare, &mut out, |_| true);
             if count > 0 {
                 entry.write(&out, count, Instant::now());
             }
         }
         // Without other references the service was removed, and everything is written.
         open.retain(|entry| Arc::strong_count(&entry.log) > 1);
-        if last {
+        if is_last_round {
             return;
         }
         std::thread::park_timeout(WRITE_INTERVAL);
     }
 }
 
-impl Open {
+impl OpenLog {
     fn write(&mut self, out: &[u8], count: u64, now: Instant) {
         let reopened = REOPEN.load(Ordering::Relaxed);
         let is_due = self.log.reopen.swap(false, Ordering::Relaxed) || reopened != self.reopened;
@@ -451,8 +456,10 @@ impl Open {
         }
     }
 
+    /// Writes to the file, which is opened first if necessary.
+    ///
     /// # Errors
-    /// What could not be done (`opened` or `written`), and the error.
+    /// Returns what could not be done (`opened` or `written`), and the error.
     fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -461,7 +468,7 @@ impl Open {
                 none.insert(opened.map_err(|error| ("opened", error))?)
             }
         };
-        let file = &mut file.to;
+        let file = &mut file.writer;
         let started = if self.ends_within_line {
             file.write_all(b"\n")
         } else {
@@ -481,10 +488,10 @@ impl Open {
             since: now,
             logged: now,
             lost: 0,
-            lost_in_all: 0,
+            lost_total: 0,
         });
         outage.lost += count;
-        outage.lost_in_all += count;
+        outage.lost_total += count;
         if !first && now < outage.logged + WARNING_INTERVAL {
             return;
         }
@@ -496,7 +503,7 @@ impl Open {
     /// Logs once that writing works again.
     fn recover(&mut self, now: Instant) {
         if let Some(outage) = self.outage.take() {
-            let (path, lost) = (&self.log.kind.path, outage.lost_in_all);
+            let (path, lost) = (&self.log.kind.path, outage.lost_total);
             let seconds = now.saturating_duration_since(outage.since).as_secs();
             tracing::warn!(path, lost, seconds, "writing the access log works again");
         }
@@ -536,24 +543,24 @@ mod tests {
         log.put(0, 0, &record, &outcome());
         log.put(0, 0, &record, &outcome());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
-        assert_eq!(log.lines(&mut spare, &mut out, |_| true), 2);
+        assert_eq!(log.format_lines(&mut spare, &mut out, |_| true), 2);
         let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
     }
 
     /// A disk with limited space.
-    struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
+    struct LimitedDisk(Arc<Mutex<(Vec<u8>, usize)>>);
 
-    impl Write for Full {
+    impl Write for LimitedDisk {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let mut inner = self.0.lock().unwrap();
-            let taken = bytes.len().min(inner.1);
-            if taken == 0 {
+            let written = bytes.len().min(inner.1);
+            if written == 0 {
                 return Err(std::io::ErrorKind::StorageFull.into());
             }
-            inner.0.extend_from_slice(&bytes[..taken]);
-            inner.1 -= taken;
-            Ok(taken)
+            inner.0.extend_from_slice(&bytes[..written]);
+            inner.1 -= written;
+            Ok(written)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -561,15 +568,15 @@ mod tests {
         }
     }
 
-    fn full(disk: &Arc<Mutex<(Vec<u8>, usize)>>) -> Sink {
+    fn limited_sink(disk: &Arc<Mutex<(Vec<u8>, usize)>>) -> Sink {
         Sink {
-            to: Box::new(Full(Arc::clone(disk))),
+            writer: Box::new(LimitedDisk(Arc::clone(disk))),
             identity: None,
         }
     }
 
     #[test]
-    fn sampling_keeps_all_failures_and_a_share_of_the_rest() {
+    fn sampling_keeps_all_failures_and_a_share_of_successes() {
         let mut log = log();
         log.kind.sample = 10;
         let mut record = LogRecord::default();
@@ -583,7 +590,7 @@ mod tests {
         (0..5).for_each(|_| log.put(0, 0, &record, &outcome()));
         record.status = 503;
         log.put(0, 0, &record, &normal);
-        let count = log.lines(&mut Vec::new(), &mut Vec::new(), |_| true);
+        let count = log.format_lines(&mut Vec::new(), &mut Vec::new(), |_| true);
         assert_eq!(count, 3 + 5 + 1);
         assert_eq!(
             log.dropped(),
@@ -606,7 +613,7 @@ mod tests {
         };
         log.put(0, 0, &record, &outcome);
         let mut out = Vec::new();
-        log.lines(&mut Vec::new(), &mut out, |_| true);
+        log.format_lines(&mut Vec::new(), &mut out, |_| true);
         assert_eq!(String::from_utf8(out).unwrap(), "r1 a b 12 .\n");
     }
 
@@ -618,7 +625,7 @@ mod tests {
         let mut kind = AccessLog::new(text, LogFormat::Combined);
         kind.sample = 1;
         let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
-        let mut open = Open {
+        let mut open = OpenLog {
             log: Arc::new(log),
             file: None,
             reopened: REOPEN.load(Ordering::Relaxed),
@@ -640,9 +647,9 @@ mod tests {
     #[test]
     fn line_after_partial_write_starts_on_new_line() {
         let disk = Arc::new(Mutex::new((Vec::new(), 6)));
-        let mut open = Open {
+        let mut open = OpenLog {
             log: Arc::new(log()),
-            file: Some(full(&disk)),
+            file: Some(limited_sink(&disk)),
             reopened: REOPEN.load(Ordering::Relaxed),
             ends_within_line: false,
             outage: None,
@@ -651,7 +658,7 @@ mod tests {
         open.write(b"one\ntwo\n", 2, now);
         assert_eq!(open.log.dropped(), 2);
         disk.lock().unwrap().1 = 100;
-        open.file = Some(full(&disk));
+        open.file = Some(limited_sink(&disk));
         open.write(b"three\n", 1, now);
         open.write(b"four\n", 1, now);
         assert_eq!(disk.lock().unwrap().0, b"one\ntw\nthree\nfour\n");

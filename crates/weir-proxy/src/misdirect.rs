@@ -37,7 +37,7 @@ impl Names {
         for name in names {
             let name = name.to_ascii_lowercase();
             match name.strip_prefix('*') {
-                Some(rest) => all.wildcard_suffixes.insert(rest.as_bytes().into()),
+                Some(suffix) => all.wildcard_suffixes.insert(suffix.as_bytes().into()),
                 None => all.exact.insert(name.as_bytes().into()),
             };
         }
@@ -79,14 +79,14 @@ impl Misdirect {
         if tls.sni_host == SniHost::Ignore {
             return None;
         }
-        let guards = |other: &ServiceTls| {
+        let is_guarded = |other: &ServiceTls| {
             let equivalent = tls.client_auth == ClientAuth::Required
                 && tls.client_ca == other.client_ca
                 && (other.client_crl.is_none() || tls.client_crl == other.client_crl);
             other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !equivalent
         };
         let guarded: Vec<_> = others
-            .filter(|(other, _)| guards(other))
+            .filter(|(other, _)| is_guarded(other))
             .map(|(_, names)| Arc::clone(names))
             .collect();
         let only_sni = tls.sni_host == SniHost::Same;
@@ -104,9 +104,9 @@ impl Misdirect {
         if host.is_empty() {
             return false;
         }
-        let named = sni.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
+        let is_sni = sni.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
         // The SNI never contains an address (RFC 6066 section 3).
-        if self.only_sni && !named && (sni.is_some() || !is_address(host)) {
+        if self.only_sni && !is_sni && (sni.is_some() || !is_address(host)) {
             return true;
         }
         let mut buffer = [0; NAME_MAX];
@@ -118,7 +118,7 @@ impl Misdirect {
         let own_cover = self.own_names.cover(lower);
         // The client has verified this service's certificate for the name, even if a name of another service matches
         // better.
-        if own_cover == Cover::Exact || (named && own_cover != Cover::None) {
+        if own_cover == Cover::Exact || (is_sni && own_cover != Cover::None) {
             return false;
         }
         self.guarded
@@ -129,10 +129,12 @@ impl Misdirect {
 
 fn is_address(host: &[u8]) -> bool {
     let text = std::str::from_utf8(host).unwrap_or_default();
-    let inside = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    inside.map_or_else(
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'));
+    inner.map_or_else(
         || text.parse::<std::net::Ipv4Addr>().is_ok(),
-        |inside| inside.parse::<Ipv6Addr>().is_ok(),
+        |inner| inner.parse::<Ipv6Addr>().is_ok(),
     )
 }
 

@@ -19,7 +19,7 @@ const SIZE_MAX: u64 = 64 << 10;
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
     /// Media type.
-    pub(crate) kind: String,
+    pub(crate) media_type: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -30,14 +30,14 @@ impl Page {
     /// A file cannot be read, is too large, or is not a valid response.
     pub(crate) fn read_all(proxy: &Proxy) -> Result<Vec<Self>> {
         let pages = proxy.error_pages.iter().map(|page| {
-            let (kind, body) = read(page).map_err(|source| Error::Page {
+            let (media_type, body) = read_page(page).map_err(|source| Error::Page {
                 service: proxy.name.clone(),
                 file: page.file.clone(),
                 source,
             })?;
             Ok(Self {
                 status: page.status.clone(),
-                kind,
+                media_type,
                 body,
             })
         });
@@ -45,16 +45,16 @@ impl Page {
     }
 
     /// Returns the first page for a status.
-    pub(crate) fn of(pages: &[Self], status: u16) -> Option<&Self> {
+    pub(crate) fn find(pages: &[Self], status: u16) -> Option<&Self> {
         pages.iter().find(|page| {
             let mut ranges = page.status.iter();
-            ranges.any(|(from, to)| (*from..=*to).contains(&status))
+            ranges.any(|(first, last)| (*first..=*last).contains(&status))
         })
     }
 }
 
 /// Reads a page's media type and body.
-fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
+fn read_page(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
     let mut body = Vec::new();
     weir_sys::privileged::open(Path::new(&page.file))?
         .take(SIZE_MAX + 1)
@@ -63,20 +63,22 @@ fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
         return Err(io::Error::other("the file is larger than 64 KiB"));
     }
     if !body.starts_with(b"HTTP/1.") {
-        return Ok((kind(&page.file).to_owned(), body));
+        return Ok((media_type(&page.file).to_owned(), body));
     }
-    response(&body)
+    parse_response(&body)
         .ok_or_else(|| io::Error::other("starts like an HTTP response, but is not valid"))
 }
 
 /// Parses a whole response, whose lines may end in LF or CR LF. Returns the media type and the body.
-fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
+fn parse_response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     const TYPE: &str = "content-type:";
-    let (mut kind, mut at) = (None, 0);
+    let (mut media_type, mut offset) = (None, 0);
     loop {
-        let len = text[at..].iter().position(|byte| *byte == b'\n')?;
-        let line = std::str::from_utf8(&text[at..at + len]).ok()?.trim_end();
-        at += len + 1;
+        let len = text[offset..].iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(&text[offset..offset + len])
+            .ok()?
+            .trim_end();
+        offset += len + 1;
         if line.is_empty() {
             break;
         }
@@ -86,15 +88,15 @@ fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
         if let Some(name) = line.get(..TYPE.len())
             && name.eq_ignore_ascii_case(TYPE)
         {
-            kind = Some(line[TYPE.len()..].trim().to_owned());
+            media_type = Some(line[TYPE.len()..].trim().to_owned());
         }
     }
-    let kind = kind.filter(|kind| !kind.is_empty())?;
-    Some((kind, text[at..].to_vec()))
+    let media_type = media_type.filter(|media_type| !media_type.is_empty())?;
+    Some((media_type, text[offset..].to_vec()))
 }
 
 /// Returns the media type for the file's extension.
-fn kind(file: &str) -> &'static str {
+fn media_type(file: &str) -> &'static str {
     match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html" | "htm") => "text/html; charset=utf-8",
         Some("json") => "application/json",
@@ -103,12 +105,12 @@ fn kind(file: &str) -> &'static str {
     }
 }
 
-/// Returns the pages because of which a start or reload would fail.
+/// Returns a problem for each page because of which a start or reload would fail.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));
     let problems = pages.filter_map(|(proxy, page)| {
-        let error = read(page).err()?;
+        let error = read_page(page).err()?;
         Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
@@ -127,20 +129,20 @@ mod tests {
     #[test]
     fn whole_response_is_split_into_type_and_body() {
         let file = b"HTTP/1.0 503 Service Unavailable\r\nCache-Control: no-cache\r\ncontent-TYPE:  text/html\r\n\r\n<p>\r\n\r\nlater";
-        let (kind, body) = response(file).unwrap();
+        let (media_type, body) = parse_response(file).unwrap();
         assert_eq!(
-            (kind.as_str(), body.as_slice()),
+            (media_type.as_str(), body.as_slice()),
             ("text/html", &b"<p>\r\n\r\nlater"[..])
         );
         let unix = b"HTTP/1.0 503 No\nContent-Type: text/plain\n\nlater";
-        assert_eq!(response(unix).unwrap().1, b"later");
-        for none in [
+        assert_eq!(parse_response(unix).unwrap().1, b"later");
+        for invalid in [
             &b"HTTP/1.0 503 No\r\nContent-Type: text/html"[..],
             b"HTTP/1.0 503 No\r\n\r\nno type",
             b"HTTP/1.0 503 No\r\nContent-Type: a\rX: y\r\n\r\n",
             b"HTTP/1.\xff\n\n",
         ] {
-            assert_eq!(response(none), None);
+            assert_eq!(parse_response(invalid), None);
         }
     }
 }

@@ -126,10 +126,10 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     context.update(password);
     context.update(MAGIC);
     context.update(salt);
-    let mut left = password.len();
-    while left > 0 {
-        context.update(&once[..left.min(16)]);
-        left = left.saturating_sub(16);
+    let mut remaining = password.len();
+    while remaining > 0 {
+        context.update(&once[..remaining.min(16)]);
+        remaining = remaining.saturating_sub(16);
     }
     let mut bits = password.len();
     while bits > 0 {
@@ -169,7 +169,7 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
         }
     };
     for [high, middle, low] in groups {
-        let byte = |at: usize| u32::from(sum[at]);
+        let byte = |index: usize| u32::from(sum[index]);
         push(byte(high) << 16 | byte(middle) << 8 | byte(low), 4);
     }
     push(u32::from(sum[11]), 2);
@@ -177,13 +177,13 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
 }
 
 /// Parses user and password in the value of `Authorization` (RFC 7617 section 2).
-pub(crate) fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
+pub(crate) fn parse_credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
     const SCHEME: &[u8] = b"basic ";
-    let (scheme, rest) = value.split_at_checked(SCHEME.len())?;
+    let (scheme, encoded) = value.split_at_checked(SCHEME.len())?;
     if !scheme.eq_ignore_ascii_case(SCHEME) {
         return None;
     }
-    let decoded = STANDARD.decode(rest.trim_ascii()).ok()?;
+    let decoded = STANDARD.decode(encoded.trim_ascii()).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     let user = String::from_utf8(decoded[..colon].to_vec()).ok()?;
     Some((user, decoded[colon + 1..].to_vec()))
@@ -225,13 +225,14 @@ mod tests {
 
     #[test]
     fn credentials_are_split_at_first_colon() {
-        let of = |text: &str| credentials(format!("Basic {}", STANDARD.encode(text)).as_bytes());
-        assert_eq!(of("a:b:c"), Some(("a".to_owned(), b"b:c".to_vec())));
-        assert_eq!(of(":"), Some((String::new(), Vec::new())));
-        assert_eq!(of("a"), None);
-        assert_eq!(credentials(b"Bearer x"), None);
-        assert_eq!(credentials(b"Basic ?"), None);
-        assert_eq!(credentials(b"Basic"), None);
+        let parse =
+            |text: &str| parse_credentials(format!("Basic {}", STANDARD.encode(text)).as_bytes());
+        assert_eq!(parse("a:b:c"), Some(("a".to_owned(), b"b:c".to_vec())));
+        assert_eq!(parse(":"), Some((String::new(), Vec::new())));
+        assert_eq!(parse("a"), None);
+        assert_eq!(parse_credentials(b"Bearer x"), None);
+        assert_eq!(parse_credentials(b"Basic ?"), None);
+        assert_eq!(parse_credentials(b"Basic"), None);
     }
 
     #[test]

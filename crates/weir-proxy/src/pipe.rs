@@ -18,45 +18,45 @@ const SPARE_MAX: usize = 16;
 /// A pipe, and the number of bytes in it.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    into: OwnedFd,
-    out: OwnedFd,
-    held: usize,
+    write_end: OwnedFd,
+    read_end: OwnedFd,
+    length: usize,
     _counts: DescriptorGuard,
 }
 
 impl Pipe {
     fn new() -> rustix::io::Result<Self> {
-        let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Fails if the user's limit for all pipes is exhausted; a smaller pipe works too.
-        let _ = fcntl_setpipe_size(&into, PIPE_BYTES);
+        let _ = fcntl_setpipe_size(&write_end, PIPE_BYTES);
         Ok(Self {
-            into,
-            out,
-            held: 0,
+            write_end,
+            read_end,
+            length: 0,
             _counts: DescriptorGuard::new(Use::Pipe),
         })
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.held == 0
+        self.length == 0
     }
 
     /// Splices at most `max` bytes from a socket into the pipe.
-    pub(crate) fn fill(&mut self, from: &OwnedFd, max: u64) -> Read {
+    pub(crate) fn fill(&mut self, source: &OwnedFd, max: u64) -> Read {
         let max = usize::try_from(max).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
-        let read = socket::splice(from, &self.into, max);
+        let read = socket::splice(source, &self.write_end, max);
         if let Read::Some(bytes) = read {
-            self.held += bytes;
+            self.length += bytes;
         }
         read
     }
 
     /// Splices the pipe's content to a socket. If fewer bytes are returned than the pipe contains, an event follows
     /// when there is room.
-    pub(crate) fn drain(&mut self, to: &OwnedFd) -> Written {
-        match socket::splice(&self.out, to, self.held) {
+    pub(crate) fn drain(&mut self, destination: &OwnedFd) -> Written {
+        match socket::splice(&self.read_end, destination, self.length) {
             Read::Some(bytes) => {
-                self.held -= bytes.min(self.held);
+                self.length -= bytes.min(self.length);
                 Written::Some(bytes)
             }
             Read::Blocked => Written::Some(0),
@@ -73,8 +73,8 @@ impl Pipes {
     /// Returns an empty pipe, or `None` if descriptors are scarce: the data can be copied instead.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
         self.0.pop().or_else(|| {
-            let fits = TABLE.has_room_for_pipe();
-            fits.then(|| Pipe::new().ok()).flatten()
+            let has_room = TABLE.has_room_for_pipe();
+            has_room.then(|| Pipe::new().ok()).flatten()
         })
     }
 
@@ -84,7 +84,7 @@ impl Pipes {
     }
 
     /// Takes back a pipe. A pipe that still contains bytes is closed, because they must never reach another client.
-    pub(crate) fn give(&mut self, pipe: Option<Pipe>) {
+    pub(crate) fn put_back(&mut self, pipe: Option<Pipe>) {
         if let Some(pipe) = pipe
             && pipe.is_empty()
             && self.0.len() < SPARE_MAX
@@ -111,10 +111,10 @@ mod tests {
         .expect("create socket pair");
         assert_eq!(socket::write(&from, b"hello"), Written::Some(5));
         assert_eq!(pipe.fill(&to, 100), Read::Some(5));
-        pipes.give(Some(pipe));
+        pipes.put_back(Some(pipe));
         assert!(pipes.0.is_empty());
         let empty = pipes.take();
-        pipes.give(empty);
+        pipes.put_back(empty);
         assert_eq!(pipes.0.len(), 1);
     }
 }

@@ -91,7 +91,7 @@ impl Target {
     pub(crate) fn record_result(&self, worker: usize, fault: Option<Fault>) {
         let counters = self.counters.of(worker);
         match fault {
-            None => counters.well.add(1),
+            None => counters.successes.add(1),
             Some(fault) => counters.faults[fault as usize].add(1),
         }
     }
@@ -264,7 +264,7 @@ impl Service {
     /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
     pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
-        let route_users = route.and_then(|at| auth.routes.get(at)?.as_ref());
+        let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
         match route_users {
             Some(route_users) => route_users.as_ref(),
             None => auth.service.as_ref(),

@@ -23,7 +23,7 @@ use weir_select::limit::{Concurrent, Rate};
 
 use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
-use crate::handover::{Handed, Inlet};
+use crate::handover::{HandedOverConnection, Inlet};
 use crate::log::{Log, Writer};
 use crate::plan::Details;
 use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, Sharded, Shared, Target};
@@ -62,7 +62,7 @@ struct Known {
     all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
     /// Counters of copies in progress, by service, route and limit.
     mirrors: HashMap<(String, String, u32), Arc<Concurrent>>,
-    /// Signs the cookies of pools for which no secret is configured.
+    /// The key that signs the cookies of pools without a configured secret.
     cookie_key: Option<Secret>,
     next_target: u32,
 }
@@ -120,7 +120,7 @@ pub struct Proxy {
     effective: HashMap<ServerName, u32>,
     /// The thread that writes access logs; `None` until a service has a log.
     writer: Option<Writer>,
-    /// Alive as long as another process may hand over clients; see [`Inlet`].
+    /// Can be upgraded as long as another process may hand over clients; see [`Inlet`].
     inlet_open: Weak<()>,
     traces: Arc<TraceQueue>,
 }
@@ -156,8 +156,8 @@ impl Proxy {
         }
     }
 
-    /// Takes over listening sockets, with the clients in their backlogs, for the next configuration. Sockets that it
-    /// does not need are closed.
+    /// Takes over listening sockets, with the clients in their backlogs, for the next configuration. Sockets that the
+    /// configuration does not need are closed.
     pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (address, socket) in sockets {
             self.inherited.entry(address).or_default().push(socket);
@@ -213,16 +213,17 @@ impl Proxy {
     /// A file, socket or thread cannot be used; the active configuration is unchanged.
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
-        let (mut built, mut from, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut built, mut listeners_of_services, mut parts) =
+            (Vec::new(), Vec::new(), Vec::new());
         let tracer = desired.tracing.as_ref();
-        let tracer = tracer.map(|it| Arc::new(Tracer::new(it, &self.traces)));
+        let tracer = tracer.map(|settings| Arc::new(Tracer::new(settings, &self.traces)));
         for proxy in &desired.proxies {
             let pools = proxy.pools().into_iter().map(|name| desired.pool(name));
             let Some(pools) = pools.collect::<Option<Vec<&Pool>>>() else {
                 continue;
             };
             let workers = self.cpus.len();
-            let (service, names, listeners) = service::service(
+            let (service, names, listeners) = service::build_service(
                 &mut known,
                 &mut self.inherited,
                 workers,
@@ -232,16 +233,16 @@ impl Proxy {
             )?;
             parts.push((proxy, names));
             built.push(service);
-            from.push(listeners);
+            listeners_of_services.push(listeners);
         }
-        service::misdirect(&mut built, parts);
+        service::set_misdirect(&mut built, parts);
         let (mut services, mut listen) = (Vec::new(), Vec::new());
-        for (service, listeners) in built.into_iter().zip(from) {
+        for (service, listeners) in built.into_iter().zip(listeners_of_services) {
             let service = Arc::new(service);
             listen.extend(
                 listeners
                     .into_iter()
-                    .map(|from| (from, Arc::clone(&service))),
+                    .map(|listeners| (listeners, Arc::clone(&service))),
             );
             services.push(service);
         }
@@ -281,11 +282,11 @@ impl Proxy {
     /// Activates a configuration. Connected clients are not affected.
     pub fn commit(&mut self, prepared: Prepared) {
         let former = std::mem::replace(&mut self.known, prepared.known);
-        let mut any_ends = false;
+        let mut has_ending = false;
         for (name, load) in &former.loads {
             if prepared.reset_pools.contains(&name.0) && !self.known.loads.contains_key(name) {
                 load.ends.store(true, Ordering::Relaxed);
-                any_ends = true;
+                has_ending = true;
             }
         }
         self.inherited.clear();
@@ -316,7 +317,7 @@ impl Proxy {
             former,
             targets: self.known.next_target as usize,
         });
-        if any_ends {
+        if has_ending {
             self.shared.withdrawals.fetch_add(1, Ordering::Release);
         }
         self.wake();
@@ -397,10 +398,10 @@ impl Proxy {
                 server: name.1,
             });
         };
-        let before = load.is_withdrawn();
+        let was_withdrawn = load.is_withdrawn();
         load.weight
             .store(weight.unwrap_or(*configured), Ordering::Relaxed);
-        let withdrawn = !before && load.is_withdrawn();
+        let withdrawn = !was_withdrawn && load.is_withdrawn();
         match weight {
             Some(weight) => self.effective.insert(name, weight),
             None => self.effective.remove(&name),
@@ -427,9 +428,9 @@ impl Proxy {
     /// false for one that is down or drained.
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
-            let before = load.is_withdrawn();
+            let was_withdrawn = load.is_withdrawn();
             load.keeps_sticky.store(keeps, Ordering::Relaxed);
-            if !before && load.is_withdrawn() {
+            if !was_withdrawn && load.is_withdrawn() {
                 self.close_unused();
             }
         }
@@ -487,13 +488,13 @@ impl Proxy {
                 .iter()
                 .map(|thread| Arc::clone(&thread.wake))
                 .collect(),
-            next: 0,
+            next_worker: 0,
         }
     }
 
     /// Stops accepting clients, and sends each client that another process can serve to `outlet` as soon as possible.
     /// Other clients finish in this process. The outlet stays open until [`end_hand_over`](Self::end_hand_over).
-    pub fn hand_over(&mut self, outlet: Sender<Handed>) {
+    pub fn hand_over(&mut self, outlet: Sender<HandedOverConnection>) {
         self.shared.hand_over(outlet);
         self.wake();
     }
@@ -513,7 +514,7 @@ impl Proxy {
 
     /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
     pub fn count_from(&self, prepared: &Prepared, former: &[ServiceStatus]) {
-        status::add(&prepared.services, former);
+        status::add_counts(&prepared.services, former);
     }
 
     /// Returns a function that returns [`status`](Self::status) at any time, from any thread.

@@ -14,7 +14,7 @@ use crate::slab::Key;
 /// Calls to a worker from other threads.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    any: AtomicBool,
+    has_calls: AtomicBool,
     calls: Mutex<Vec<(Key, Call)>>,
     wake: Arc<OwnedFd>,
 }
@@ -31,7 +31,7 @@ pub(crate) enum Call {
 impl Inbox {
     pub(crate) const fn new(wake: Arc<OwnedFd>) -> Self {
         Self {
-            any: AtomicBool::new(false),
+            has_calls: AtomicBool::new(false),
             calls: Mutex::new(Vec::new()),
             wake,
         }
@@ -40,7 +40,7 @@ impl Inbox {
     /// Takes the calls.
     pub(crate) fn take(&self) -> Vec<(Key, Call)> {
         // The flag is cleared first: a call after the swap sets it again.
-        if self.any.swap(false, Ordering::Acquire) {
+        if self.has_calls.swap(false, Ordering::Acquire) {
             std::mem::take(&mut *lock(&self.calls))
         } else {
             Vec::new()
@@ -49,7 +49,7 @@ impl Inbox {
 
     pub(crate) fn put(&self, key: Key, call: Call) {
         lock(&self.calls).push((key, call));
-        self.any.store(true, Ordering::Release);
+        self.has_calls.store(true, Ordering::Release);
         // A full counter wakes the worker as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
@@ -67,7 +67,7 @@ struct Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// Number of entries. Written under the lock, read without it.
-    waiting: AtomicU32,
+    length: AtomicU32,
     /// Peak number of entries. Written under the lock.
     peak: AtomicU32,
     next: AtomicU64,
@@ -77,7 +77,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> u32 {
-        self.waiting.load(Ordering::Acquire)
+        self.length.load(Ordering::Acquire)
     }
 
     /// Returns the peak number of entries.
@@ -89,9 +89,9 @@ impl Queue {
     pub(crate) fn enter(&self, number: Option<u64>, key: Key, inbox: &Arc<Inbox>) -> u64 {
         let mut waiters = lock(&self.waiters);
         let number = number.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
-        let at = waiters.partition_point(|waiter| waiter.number < number);
+        let index = waiters.partition_point(|waiter| waiter.number < number);
         waiters.insert(
-            at,
+            index,
             Waiter {
                 number,
                 key,
@@ -106,8 +106,8 @@ impl Queue {
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
         // Numbers are ascending. Binary search, because thousands may leave at the same time.
-        if let Ok(at) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
-            waiters.remove(at);
+        if let Ok(index) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
+            waiters.remove(index);
         }
         self.count(&waiters);
     }
@@ -129,7 +129,7 @@ impl Queue {
 
     fn count(&self, waiters: &VecDeque<Waiter>) {
         let count = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
-        self.waiting.store(count, Ordering::Release);
+        self.length.store(count, Ordering::Release);
         self.peak.fetch_max(count, Ordering::Relaxed);
     }
 }

@@ -43,7 +43,7 @@ fn flags() -> SocketFlags {
     SocketFlags::NONBLOCK | SocketFlags::CLOEXEC
 }
 
-fn stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn open_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -69,7 +69,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, S
     loop {
         match rustix::net::acceptfrom_with(listener, flags()) {
             Ok((client, address)) => {
-                let address = address.and_then(|any| SocketAddr::try_from(any).ok());
+                let address = address.and_then(|address| SocketAddr::try_from(address).ok());
                 return address
                     .map(|address| (client, address))
                     .ok_or(Errno::AFNOSUPPORT);
@@ -83,7 +83,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, S
 
 /// Starts to connect to a TCP server.
 pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let socket = stream(address)?;
+    let socket = open_stream(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
@@ -116,22 +116,22 @@ pub(crate) fn is_connected(socket: impl AsFd) -> bool {
     matches!(sockopt::socket_error(socket), Ok(Ok(())))
 }
 
-pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
-    take(socket, into)
+pub(crate) fn read(socket: &OwnedFd, buffer: &mut [u8]) -> Read {
+    take(socket, buffer)
 }
 
 /// Reads without consuming the bytes.
-pub(crate) fn peek(socket: impl AsFd, into: &mut [u8]) -> Read {
-    received(rustix::net::recv(socket, into, RecvFlags::PEEK))
+pub(crate) fn peek(socket: impl AsFd, buffer: &mut [u8]) -> Read {
+    convert_read(rustix::net::recv(socket, buffer, RecvFlags::PEEK))
 }
 
 /// Reads and consumes bytes.
-pub(crate) fn take(socket: impl AsFd, into: &mut [u8]) -> Read {
-    received(rustix::net::recv(socket, into, RecvFlags::empty()))
+pub(crate) fn take(socket: impl AsFd, buffer: &mut [u8]) -> Read {
+    convert_read(rustix::net::recv(socket, buffer, RecvFlags::empty()))
 }
 
-fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
-    match found {
+fn convert_read(result: rustix::io::Result<(usize, usize)>) -> Read {
+    match result {
         Ok((0, _)) => Read::End,
         Ok((bytes, _)) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
@@ -143,24 +143,24 @@ fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
 pub(crate) fn local_address(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket)
         .ok()
-        .and_then(|any| SocketAddr::try_from(any).ok())
+        .and_then(|address| SocketAddr::try_from(address).ok())
 }
 
 /// Returns whether an idle connection is open and has no input.
 pub(crate) fn is_silent(socket: impl AsFd) -> bool {
     let mut byte = [0u8; 1];
-    let found = rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    matches!(found, Err(Errno::AGAIN))
+    let result = rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    matches!(result, Err(Errno::AGAIN))
 }
 
 pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
-    written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
+    convert_written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
 /// Splices bytes between a socket and a pipe.
-pub(crate) fn splice(from: impl AsFd, to: impl AsFd, max: usize) -> Read {
-    let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-    match rustix::pipe::splice(from, None, to, None, max, how) {
+pub(crate) fn splice(source: impl AsFd, destination: impl AsFd, max: usize) -> Read {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    match rustix::pipe::splice(source, None, destination, None, max, flags) {
         Ok(0) => Read::End,
         Ok(bytes) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
@@ -171,16 +171,16 @@ pub(crate) fn splice(from: impl AsFd, to: impl AsFd, max: usize) -> Read {
 /// Writes two slices with one call.
 pub(crate) fn write_both(socket: &OwnedFd, first: &[u8], second: &[u8]) -> Written {
     let parts = [IoSlice::new(first), IoSlice::new(second)];
-    let mut nothing = SendAncillaryBuffer::default();
-    written(rustix::net::sendmsg(
+    let mut control = SendAncillaryBuffer::default();
+    convert_written(rustix::net::sendmsg(
         socket,
         &parts,
-        &mut nothing,
+        &mut control,
         SendFlags::NOSIGNAL,
     ))
 }
 
-fn written(result: rustix::io::Result<usize>) -> Written {
+fn convert_written(result: rustix::io::Result<usize>) -> Written {
     match result {
         Ok(bytes) => Written::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Written::Some(0),

@@ -24,7 +24,7 @@ pub(crate) struct Query {
     pub(crate) files: Arc<StaticFiles>,
     /// Path without query, still percent-encoded.
     pub(crate) path: Vec<u8>,
-    /// Whether it is a HEAD request, whose response has no content.
+    /// Whether the request is a HEAD request, whose response has no content.
     pub(crate) to_head: bool,
     pub(crate) if_match: Option<String>,
     pub(crate) if_none_match: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Query {
 
 /// The result of a query.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum QueryResult {
     /// A response: status, fields and content.
     Response(Response),
     /// The request is for a directory, but its path has no trailing `/`.
@@ -58,28 +58,28 @@ pub(crate) struct Response {
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) file: Arc<File>,
     /// Offset in the file after `first`.
-    pub(crate) next: u64,
-    /// Number of bytes to send from `next` on.
-    pub(crate) left: u64,
+    pub(crate) next_offset: u64,
+    /// Number of bytes to send from `next_offset` on.
+    pub(crate) remaining: u64,
     /// The first bytes of the content.
     pub(crate) first: Vec<u8>,
 }
 
 /// Looks for the file of a query, and prepares the response.
-pub(crate) fn find(query: &Query) -> Found {
+pub(crate) fn find(query: &Query) -> QueryResult {
     search(query).unwrap_or_else(|error| match error {
-        Errno::ACCESS | Errno::PERM => Found::Forbidden,
-        error => Found::Error(error.into()),
+        Errno::ACCESS | Errno::PERM => QueryResult::Forbidden,
+        error => QueryResult::Error(error.into()),
     })
 }
 
-fn search(query: &Query) -> Result<Found, Errno> {
+fn search(query: &Query) -> Result<QueryResult, Errno> {
     let files = &query.files;
     let Some(path) = strip_prefix_decoded(&query.path, &files.strip) else {
-        return Ok(Found::Missing);
+        return Ok(QueryResult::Missing);
     };
     let root = open_root(&files.root)?;
-    let mut result = Found::Missing;
+    let mut result = QueryResult::Missing;
     for attempt in &files.attempts {
         let uses_path = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
@@ -100,7 +100,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
             continue;
         }
         if uses_path && !path.ends_with('/') {
-            return Ok(Found::Directory);
+            return Ok(QueryResult::Directory);
         }
         for index in &files.index {
             let name = [relative.as_str(), index].join("/");
@@ -108,7 +108,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
                 return respond(query, file, index);
             }
         }
-        result = Found::Unlisted;
+        result = QueryResult::Unlisted;
     }
     Ok(result)
 }
@@ -125,7 +125,7 @@ pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
 /// Decodes the path and removes the prefix `strip`. Returns an empty path, or one that starts with `/`. Returns `None`
 /// if the path is malformed or has another prefix.
 fn strip_prefix_decoded(path: &[u8], strip: &str) -> Option<String> {
-    let decoded = String::from_utf8(decoded(path)?).ok()?;
+    let decoded = String::from_utf8(percent_decode(path)?).ok()?;
     let rest = decoded.strip_prefix(strip)?;
     match rest {
         "" => Some(String::new()),
@@ -134,13 +134,15 @@ fn strip_prefix_decoded(path: &[u8], strip: &str) -> Option<String> {
     }
 }
 
-fn decoded(path: &[u8]) -> Option<Vec<u8>> {
+fn percent_decode(path: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((byte, tail)) = rest.split_first() {
+        rest = tail;
         if *byte == b'%' {
-            let digits = rest.get(..2).and_then(|it| std::str::from_utf8(it).ok())?;
+            let digits = rest
+                .get(..2)
+                .and_then(|digits| std::str::from_utf8(digits).ok())?;
             if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return None;
             }
@@ -157,8 +159,9 @@ fn decoded(path: &[u8]) -> Option<Vec<u8>> {
 fn visible_path(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut hidden = parts.iter().enumerate();
-    let is_hidden =
-        |(at, part): (usize, &&str)| part.starts_with('.') && !(at == 0 && *part == ".well-known");
+    let is_hidden = |(index, part): (usize, &&str)| {
+        part.starts_with('.') && !(index == 0 && *part == ".well-known")
+    };
     match hidden.any(is_hidden) {
         true => None,
         false if parts.is_empty() => Some(".".to_owned()),
@@ -166,10 +169,10 @@ fn visible_path(path: &str) -> Option<String> {
     }
 }
 
-fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedFd>, Errno> {
+fn open_beneath(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedFd>, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-        Ok(opened) => Ok(Some(opened)),
+        Ok(fd) => Ok(Some(fd)),
         // XDEV and LOOP: a link leads out of the directory, or links form a loop.
         Err(
             Errno::NOENT
@@ -189,26 +192,26 @@ fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedF
 fn open(root: &OwnedFd, path: &str) -> Result<Option<File>, Errno> {
     // NONBLOCK: opening a named pipe would block until there is a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let Some(opened) = open_below(root, path, flags)? else {
+    let Some(fd) = open_beneath(root, path, flags)? else {
         return Ok(None);
     };
-    let file = File::from(opened);
-    let is_file = file.metadata().is_ok_and(|known| known.is_file());
+    let file = File::from(fd);
+    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     Ok(is_file.then_some(file))
 }
 
 fn is_directory(root: &OwnedFd, path: &str) -> Result<bool, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
-    Ok(open_below(root, path, flags)?.is_some())
+    Ok(open_beneath(root, path, flags)?.is_some())
 }
 
-fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
-    let known = file
+fn respond(query: &Query, file: File, name: &str) -> Result<QueryResult, Errno> {
+    let metadata = file
         .metadata()
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let modified = known.modified().unwrap_or(UNIX_EPOCH);
+    let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let size = known.len();
+    let size = metadata.len();
     let tag = format!("\"{:x}-{size:x}\"", since.as_nanos());
     // Dates in header fields have a resolution of one second.
     let modified = UNIX_EPOCH + Duration::from_secs(since.as_secs());
@@ -244,26 +247,28 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
         416 => fields.push(("Content-Range", format!("bytes */{size}"))),
         _ => {}
     }
-    let sent = if query.to_head { 0 } else { length };
-    let first = usize::try_from(sent).unwrap_or(PART_MAX).min(PART_MAX);
+    let content_length = if query.to_head { 0 } else { length };
+    let first = usize::try_from(content_length)
+        .unwrap_or(PART_MAX)
+        .min(PART_MAX);
     let first = read_at(&file, start, first)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    Ok(Found::Response(Response {
+    Ok(QueryResult::Response(Response {
         status,
         fields,
-        next: start + first.len() as u64,
-        left: sent - first.len() as u64,
+        next_offset: start + first.len() as u64,
+        remaining: content_length - first.len() as u64,
         first,
         file: Arc::new(file),
     }))
 }
 
-/// Reads `size` bytes of a file. Returns fewer if the file is shorter.
-pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
+/// Reads `size` bytes of a file from `offset` on. Returns fewer if the file is shorter.
+pub(crate) fn read_at(file: &File, offset: u64, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     let mut filled = 0;
     while filled < size {
-        match file.read_at(&mut bytes[filled..], at + filled as u64) {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -281,12 +286,12 @@ fn condition(query: &Query, tag: &str, modified: SystemTime) -> Option<u16> {
         if !contains_tag(tags, tag, false) {
             return Some(412);
         }
-    } else if date(&query.if_unmodified_since).is_some_and(|at| modified > at) {
+    } else if date(&query.if_unmodified_since).is_some_and(|date| modified > date) {
         return Some(412);
     }
     let is_same = match &query.if_none_match {
         Some(tags) => contains_tag(tags, tag, true),
-        None => date(&query.if_modified_since).is_some_and(|at| modified <= at),
+        None => date(&query.if_modified_since).is_some_and(|date| modified <= date),
     };
     is_same.then_some(304)
 }
@@ -312,37 +317,37 @@ enum ByteRange {
 /// Returns the requested range (RFC 9110 section 14.2); `None` = the whole file. Multiple ranges, other units and
 /// invalid ranges are ignored, as the RFC allows.
 fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<ByteRange> {
-    let wanted = query.range.as_deref()?;
+    let requested = query.range.as_deref()?;
     let is_current = query
         .if_range
         .as_deref()
         .is_none_or(|value| match value.trim() {
             value if value.starts_with(['"', 'W']) => value == tag,
-            date => httpdate::parse_http_date(date).is_ok_and(|at| at == modified),
+            date => httpdate::parse_http_date(date).is_ok_and(|date| date == modified),
         });
     if !is_current {
         return None;
     }
-    let (unit, range) = wanted.split_once('=')?;
+    let (unit, range) = requested.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") || range.contains(',') {
         return None;
     }
     let (first, last) = range.trim().split_once('-')?;
-    let number = |text: &str| -> Option<u64> {
+    let parse_number = |text: &str| -> Option<u64> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().unwrap_or(u64::MAX))
     };
     if first.is_empty() {
-        let length = number(last)?.min(size);
+        let length = parse_number(last)?.min(size);
         return Some(match length {
             0 => ByteRange::Unsatisfiable,
             length => ByteRange::Range(size - length, length),
         });
     }
-    let first = number(first)?;
+    let first = parse_number(first)?;
     let last = match last {
         "" => u64::MAX,
-        last => number(last)?,
+        last => parse_number(last)?,
     };
     if last < first {
         return None;
@@ -373,22 +378,22 @@ mod tests {
 
     #[test]
     fn ranges_follow_rfc_9110() {
-        let of = |text: &str, size| {
+        let range_of = |text: &str, size| {
             let mut query = query("/");
             query.range = Some(text.to_owned());
             range(&query, "\"t\"", UNIX_EPOCH, size)
         };
-        assert_eq!(of("bytes=0-0", 10), Some(ByteRange::Range(0, 1)));
-        assert_eq!(of("bytes=2-", 10), Some(ByteRange::Range(2, 8)));
+        assert_eq!(range_of("bytes=0-0", 10), Some(ByteRange::Range(0, 1)));
+        assert_eq!(range_of("bytes=2-", 10), Some(ByteRange::Range(2, 8)));
         assert_eq!(
-            of("bytes=2-99999999999999999999999", 10),
+            range_of("bytes=2-99999999999999999999999", 10),
             Some(ByteRange::Range(2, 8))
         );
-        assert_eq!(of("bytes=-3", 10), Some(ByteRange::Range(7, 3)));
-        assert_eq!(of("bytes=-30", 10), Some(ByteRange::Range(0, 10)));
-        assert_eq!(of("bytes=10-", 10), Some(ByteRange::Unsatisfiable));
-        assert_eq!(of("bytes=-0", 10), Some(ByteRange::Unsatisfiable));
-        assert_eq!(of("bytes=0-", 0), Some(ByteRange::Unsatisfiable));
+        assert_eq!(range_of("bytes=-3", 10), Some(ByteRange::Range(7, 3)));
+        assert_eq!(range_of("bytes=-30", 10), Some(ByteRange::Range(0, 10)));
+        assert_eq!(range_of("bytes=10-", 10), Some(ByteRange::Unsatisfiable));
+        assert_eq!(range_of("bytes=-0", 10), Some(ByteRange::Unsatisfiable));
+        assert_eq!(range_of("bytes=0-", 0), Some(ByteRange::Unsatisfiable));
         for ignored in [
             "bytes=5-2",
             "bytes=0-1,3-4",
@@ -398,13 +403,13 @@ mod tests {
             "bytes",
             "bytes=+1-2",
         ] {
-            assert_eq!(of(ignored, 10), None, "{ignored}");
+            assert_eq!(range_of(ignored, 10), None, "{ignored}");
         }
     }
 
     #[test]
     fn entity_tags_take_precedence_over_dates() {
-        let at = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let modified = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let date = |seconds: u64| {
             Some(httpdate::fmt_http_date(
                 UNIX_EPOCH + Duration::from_secs(seconds),
@@ -412,27 +417,27 @@ mod tests {
         };
         let mut query = query("/");
         query.if_modified_since = date(1_000_000);
-        assert_eq!(condition(&query, "\"t\"", at), Some(304));
+        assert_eq!(condition(&query, "\"t\"", modified), Some(304));
         query.if_modified_since = date(999_999);
-        assert_eq!(condition(&query, "\"t\"", at), None);
+        assert_eq!(condition(&query, "\"t\"", modified), None);
         query.if_none_match = Some("\"x\", W/\"t\"".to_owned());
-        assert_eq!(condition(&query, "\"t\"", at), Some(304));
+        assert_eq!(condition(&query, "\"t\"", modified), Some(304));
         query.if_match = Some("W/\"t\"".to_owned());
-        assert_eq!(condition(&query, "\"t\"", at), Some(412));
+        assert_eq!(condition(&query, "\"t\"", modified), Some(412));
         query.if_match = Some("*".to_owned());
         query.if_none_match = Some("\"x\"".to_owned());
         query.if_modified_since = date(1_000_000);
-        assert_eq!(condition(&query, "\"t\"", at), None);
+        assert_eq!(condition(&query, "\"t\"", modified), None);
     }
 
     #[test]
     fn paths_are_decoded_and_hidden_names_rejected() {
-        let below = |path: &str, strip: &str| strip_prefix_decoded(path.as_bytes(), strip);
-        assert_eq!(below("/a%20b", "").as_deref(), Some("/a b"));
-        assert_eq!(below("/s/a", "/s").as_deref(), Some("/a"));
-        assert_eq!(below("/s", "/s").as_deref(), Some(""));
-        for none in ["/sx", "/x", "/s/%zz", "/s/%", "/s/%00", "/s/%ff"] {
-            assert_eq!(below(none, "/s"), None, "{none}");
+        let stripped = |path: &str, strip: &str| strip_prefix_decoded(path.as_bytes(), strip);
+        assert_eq!(stripped("/a%20b", "").as_deref(), Some("/a b"));
+        assert_eq!(stripped("/s/a", "/s").as_deref(), Some("/a"));
+        assert_eq!(stripped("/s", "/s").as_deref(), Some(""));
+        for malformed in ["/sx", "/x", "/s/%zz", "/s/%", "/s/%00", "/s/%ff"] {
+            assert_eq!(stripped(malformed, "/s"), None, "{malformed}");
         }
         assert_eq!(visible_path("/").as_deref(), Some("."));
         assert_eq!(visible_path("//a///b/").as_deref(), Some("a/b"));

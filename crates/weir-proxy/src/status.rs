@@ -122,7 +122,7 @@ pub struct ServerStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conduct {
     /// Complete responses with a status below 500; for a TCP service, established connections.
-    pub well: u64,
+    pub successes: u64,
     /// Failed connection attempts, including TLS handshakes.
     pub unreached: u64,
     /// Exchanges that ended early, timed out, or had a malformed response.
@@ -165,33 +165,33 @@ pub(crate) fn service_statuses(plan: &Plan) -> Vec<ServiceStatus> {
 }
 
 /// Adds another process's counters to those of the services with the same names.
-pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
+pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
     for service in services {
-        let Some(more) = more.iter().find(|more| more.name == service.name) else {
+        let Some(other) = other.iter().find(|other| other.name == service.name) else {
             continue;
         };
         let counters = service.counters.former();
-        counters.connections.add(more.connections);
-        counters.requests.add(more.requests);
-        counters.bytes_in.add(more.bytes_in);
-        counters.bytes_out.add(more.bytes_out);
-        counters.errors.add(more.errors);
-        counters.retries.add(more.retries);
-        counters.shed.add(more.shed);
-        counters.pauses.add(more.accept_pauses);
-        for (count, more) in counters.responses.iter().zip(more.responses) {
-            count.add(more);
+        counters.connections.add(other.connections);
+        counters.requests.add(other.requests);
+        counters.bytes_in.add(other.bytes_in);
+        counters.bytes_out.add(other.bytes_out);
+        counters.errors.add(other.errors);
+        counters.retries.add(other.retries);
+        counters.shed.add(other.shed);
+        counters.pauses.add(other.accept_pauses);
+        for (count, other) in counters.responses.iter().zip(other.responses) {
+            count.add(other);
         }
         for pool in &service.pools {
             for target in &pool.list {
-                let same =
+                let is_same_server =
                     |server: &&ServerStatus| server.pool == pool.pool && server.name == target.name;
-                if let Some(more) = more.servers.iter().find(same) {
+                if let Some(other) = other.servers.iter().find(is_same_server) {
                     let counters = target.counters.former();
-                    counters.connections.add(more.connections);
-                    counters.requests.add(more.requests);
-                    counters.bytes_in.add(more.bytes_in);
-                    counters.bytes_out.add(more.bytes_out);
+                    counters.connections.add(other.connections);
+                    counters.requests.add(other.requests);
+                    counters.bytes_in.add(other.bytes_in);
+                    counters.bytes_out.add(other.bytes_out);
                 }
             }
         }
@@ -200,11 +200,11 @@ pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
 
 /// Returns the results of each route. Routes with the same conditions and action share one entry.
 fn routes(service: &Service) -> Vec<(String, Results)> {
-    let mut known = HashSet::new();
+    let mut seen = HashSet::new();
     let routes = service.route_exchanges.iter();
-    let routes = routes.filter(|(label, _)| known.insert(label.as_str()));
+    let routes = routes.filter(|(label, _)| seen.insert(label.as_str()));
     routes
-        .map(|(label, numbers)| (label.clone(), numbers.results()))
+        .map(|(label, exchanges)| (label.clone(), exchanges.results()))
         .collect()
 }
 
@@ -254,7 +254,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         rate_max: service.exchanges.rates.get(),
         clients_limit: service.connections.into(),
         rate_limit_per_minute: service.rate_per_minute.into(),
-        details: Detail::ALL.map(|detail| service.details.sum(|it| it.of(detail))),
+        details: Detail::ALL.map(|detail| service.details.sum(|details| details.of(detail))),
         h2_upstream: h2_upstream(service),
         results: service.exchanges.results(),
         pools: service
@@ -316,7 +316,7 @@ fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
         bytes_in: counters.sum(|c| &c.bytes_in),
         bytes_out: counters.sum(|c| &c.bytes_out),
         conduct: Conduct {
-            well: counters.sum(|c| &c.well),
+            successes: counters.sum(|c| &c.successes),
             unreached: counters.sum(|c| &c.faults[Fault::Unreachable as usize]),
             broken: counters.sum(|c| &c.faults[Fault::Broken as usize]),
             status: counters.sum(|c| &c.faults[Fault::Status as usize]),
@@ -324,7 +324,7 @@ fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
         rate_max: target.exchanges.rates.get(),
         unused_ms: match results.last_us {
             0 => None,
-            at => Some(now_us.saturating_sub(at) / 1_000),
+            last_us => Some(now_us.saturating_sub(last_us) / 1_000),
         },
         results,
         recent: target.recent.quantiles(now_us),

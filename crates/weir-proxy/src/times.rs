@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// Why an exchange failed.
+/// The reason why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The client closed its connection.
@@ -188,7 +188,7 @@ impl Recent {
     }
 
     /// Returns the lower bound of a bucket, in microseconds.
-    const fn lower(bucket: usize) -> u64 {
+    const fn lower_bound_us(bucket: usize) -> u64 {
         if bucket == 0 {
             return 0;
         }
@@ -203,7 +203,7 @@ impl Recent {
             return None;
         }
         let sum: f64 = (0..Self::BUCKETS)
-            .map(|at| self.counts[at] as f64 * Self::middle(at))
+            .map(|index| self.counts[index] as f64 * Self::middle_us(index))
             .sum();
         let quantile = |share: f64| self.quantile((share * samples as f64).max(1.0)) as u64;
         Some(Quantiles {
@@ -215,24 +215,24 @@ impl Recent {
         })
     }
 
-    fn middle(bucket: usize) -> f64 {
-        let upper = Self::lower((bucket + 1).min(Self::BUCKETS - 1));
-        (Self::lower(bucket) + upper) as f64 / 2.0
+    fn middle_us(bucket: usize) -> f64 {
+        let upper = Self::lower_bound_us((bucket + 1).min(Self::BUCKETS - 1));
+        (Self::lower_bound_us(bucket) + upper) as f64 / 2.0
     }
 
     /// Returns the duration at a rank in microseconds, interpolated in its bucket.
     fn quantile(&self, rank: f64) -> f64 {
-        let mut before = 0.0;
-        for (at, count) in self.counts.iter().enumerate() {
+        let mut cumulative = 0.0;
+        for (index, count) in self.counts.iter().enumerate() {
             let count = *count as f64;
-            if before + count >= rank {
-                let lower = Self::lower(at) as f64;
-                let upper = Self::lower((at + 1).min(Self::BUCKETS - 1)) as f64;
-                return lower + (upper - lower) * (rank - before) / count;
+            if cumulative + count >= rank {
+                let lower = Self::lower_bound_us(index) as f64;
+                let upper = Self::lower_bound_us((index + 1).min(Self::BUCKETS - 1)) as f64;
+                return lower + (upper - lower) * (rank - cumulative) / count;
             }
-            before += count;
+            cumulative += count;
         }
-        Self::lower(Self::BUCKETS - 1) as f64
+        Self::lower_bound_us(Self::BUCKETS - 1) as f64
     }
 }
 
@@ -243,9 +243,12 @@ mod tests {
     #[test]
     fn buckets_are_contiguous() {
         for bucket in 0..Recent::BUCKETS {
-            assert_eq!(Recent::bucket(Recent::lower(bucket)), bucket);
+            assert_eq!(Recent::bucket(Recent::lower_bound_us(bucket)), bucket);
             if bucket > 0 {
-                assert_eq!(Recent::bucket(Recent::lower(bucket) - 1), bucket - 1);
+                assert_eq!(
+                    Recent::bucket(Recent::lower_bound_us(bucket) - 1),
+                    bucket - 1
+                );
             }
         }
         assert_eq!(Recent::bucket(u64::MAX), Recent::BUCKETS - 1);

@@ -131,9 +131,9 @@ impl TraceQueue {
         let mut all = Vec::new();
         for buffer in &self.buffers {
             let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-            let taken = std::mem::take(&mut *buffer);
+            let finished = std::mem::take(&mut *buffer);
             drop(buffer);
-            all.extend(taken);
+            all.extend(finished);
         }
         all
     }
@@ -147,7 +147,7 @@ impl TraceQueue {
     }
 }
 
-/// What happens with a request's trace.
+/// The decision about a request's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The client does not record the trace: its fields are forwarded unchanged.
@@ -160,7 +160,7 @@ pub(crate) enum Decision {
     },
 }
 
-/// Decides which requests are recorded.
+/// The rules that decide which requests are recorded.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sample: u32,
@@ -177,7 +177,7 @@ impl Tracer {
         }
     }
 
-    /// Decides what happens with a request that was received with this context. `random` is the identifier of a new
+    /// Decides how a request that was received with this context is traced. `random` is the identifier of a new
     /// trace.
     pub(crate) fn decide(&self, received: Option<TraceContext>, random: u128) -> Decision {
         let received = received.filter(|_| self.parent == ParentTrace::Continue);
@@ -232,21 +232,21 @@ mod tests {
 
     #[test]
     fn decision_of_the_client_is_respected_unless_ignored() {
-        let follows = tracer(1_000_000, ParentTrace::Continue);
-        assert_eq!(follows.decide(received(false), 0), Decision::Forward);
+        let continuing = tracer(1_000_000, ParentTrace::Continue);
+        assert_eq!(continuing.decide(received(false), 0), Decision::Forward);
         let continued = Decision::Trace {
             trace_id: 7,
             parent_id: Some(8),
             is_sampled: true,
         };
-        assert_eq!(follows.decide(received(true), u128::MAX), continued);
-        let ignores = tracer(1_000_000, ParentTrace::Ignore);
+        assert_eq!(continuing.decide(received(true), u128::MAX), continued);
+        let ignoring = tracer(1_000_000, ParentTrace::Ignore);
         for sampled in [false, true] {
             let Decision::Trace {
                 trace_id,
                 parent_id,
                 is_sampled,
-            } = ignores.decide(received(sampled), u128::MAX)
+            } = ignoring.decide(received(sampled), u128::MAX)
             else {
                 panic!("forwarded");
             };

@@ -19,7 +19,7 @@ use crate::tls::{Channel, Handshake, TlsDetails};
 pub(crate) struct Transport {
     kind: Kind,
     /// Counts the socket's descriptor.
-    held: Option<DescriptorGuard>,
+    descriptor_guard: Option<DescriptorGuard>,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,10 @@ enum Kind {
 
 impl Transport {
     const fn new(kind: Kind) -> Self {
-        Self { kind, held: None }
+        Self {
+            kind,
+            descriptor_guard: None,
+        }
     }
 
     /// Creates a transport without TLS.
@@ -48,7 +51,7 @@ impl Transport {
 
     /// Counts the descriptor as a client's or a server's until the transport is dropped.
     pub(crate) fn counted(mut self, kind: Use) -> Self {
-        self.held = Some(DescriptorGuard::new(kind));
+        self.descriptor_guard = Some(DescriptorGuard::new(kind));
         self
     }
 
@@ -198,24 +201,24 @@ impl Transport {
         self.channel()?.error.as_ref()
     }
 
-    /// Reads, and updates `ready`. `into` must have at least 64 KiB.
-    pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
+    /// Reads, and updates `ready`. `buffer` must have at least 64 KiB.
+    pub(crate) fn read(&mut self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
-            Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
-            Kind::Stream(end) => return end.read(ready, into),
+            Kind::Secure(socket, channel) => return channel.read(socket, ready, buffer),
+            Kind::Stream(end) => return end.read(ready, buffer),
             Kind::Null => {
                 ready.readable = false;
                 return Read::Blocked;
             }
         };
-        let found = socket::read(socket, into);
-        match found {
-            Read::Some(bytes) => ready.after_read(bytes, into.len()),
+        let result = socket::read(socket, buffer);
+        match result {
+            Read::Some(bytes) => ready.after_read(bytes, buffer.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
-        found
+        result
     }
 
     /// Returns whether the peer has sent close_notify, which may precede the end of the TCP stream.
@@ -227,20 +230,20 @@ impl Transport {
     }
 
     /// Reads input and discards it, even after a TLS error.
-    pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
+    pub(crate) fn discard(&mut self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
         let Kind::Secure(socket, channel) = &mut self.kind else {
-            return self.read(ready, into);
+            return self.read(ready, buffer);
         };
         if channel.error.is_none() {
-            return channel.read(socket, ready, into);
+            return channel.read(socket, ready, buffer);
         }
-        let found = socket::read(socket, into);
-        match found {
-            Read::Some(bytes) => ready.after_read(bytes, into.len()),
+        let result = socket::read(socket, buffer);
+        match result {
+            Read::Some(bytes) => ready.after_read(bytes, buffer.len()),
             Read::Blocked => ready.readable = false,
             Read::End | Read::Broken => {}
         }
-        found
+        result
     }
 
     /// Writes as much as possible.
@@ -329,27 +332,30 @@ mod tests {
     #[test]
     fn plain_transport_reads_and_writes_socket() {
         let (mut transport, theirs) = plain();
-        let (mut ready, mut into) = (Ready::default(), [0; 16]);
+        let (mut ready, mut buffer) = (Ready::default(), [0; 16]);
         ready.readable = true;
-        assert_eq!(transport.read(&mut ready, &mut into), Read::Blocked);
+        assert_eq!(transport.read(&mut ready, &mut buffer), Read::Blocked);
         assert!(!ready.readable);
         rustix::io::write(&theirs, b"in").expect("write");
         ready.readable = true;
-        assert_eq!(transport.read(&mut ready, &mut into), Read::Some(2));
-        assert_eq!(&into[..2], b"in");
-        assert!(!ready.readable, "fewer bytes than room: nothing more now");
+        assert_eq!(transport.read(&mut ready, &mut buffer), Read::Some(2));
+        assert_eq!(&buffer[..2], b"in");
+        assert!(
+            !ready.readable,
+            "a short read means that nothing more is available"
+        );
         assert_eq!(transport.write(b"a"), Written::Some(1));
         assert_eq!(transport.write_both(b"b", b"c"), Written::Some(2));
-        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(3));
-        assert_eq!(&into[..3], b"abc");
+        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(3));
+        assert_eq!(&buffer[..3], b"abc");
         transport.notify_close();
         assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
         transport.finish();
-        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(1));
-        assert_eq!(rustix::io::read(&theirs, &mut into), Ok(0));
+        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(1));
+        assert_eq!(rustix::io::read(&theirs, &mut buffer), Ok(0));
         drop(theirs);
         ready.readable = true;
-        assert_eq!(transport.read(&mut ready, &mut into), Read::End);
+        assert_eq!(transport.read(&mut ready, &mut buffer), Read::End);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use crate::slab::Key;
 /// The decision of the `forward_auth` server about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The request is allowed; these header lines are added to it for its server.
-    Admitted(Vec<u8>),
+    /// The request is allowed; these header lines, each with CRLF, are added before it is forwarded.
+    Allowed(Vec<u8>),
     /// The client receives this response instead.
-    Refused {
+    Denied {
         /// 401, 403, or a redirect status.
         status: u16,
         /// Complete header lines.
@@ -22,7 +22,7 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-/// An authorization request: the session that waits for the verdict, and the rules.
+/// An authorization request: the session that waits for the verdict, the ticket of its wait, and the rules.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthRequest {
     pub(crate) session: Key,

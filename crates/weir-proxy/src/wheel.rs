@@ -53,8 +53,8 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Advances to `now_ms`, and calls `due` with each due entry and its slot.
-    pub(crate) fn advance(&mut self, now_ms: u64, mut due: impl FnMut(&mut Self, Key, u64)) {
+    /// Advances to `now_ms`, and calls `on_due` with each due entry and its slot.
+    pub(crate) fn advance(&mut self, now_ms: u64, mut on_due: impl FnMut(&mut Self, Key, u64)) {
         let now = now_ms / SLOT_MS;
         while self.next <= now {
             let slot = self.next;
@@ -62,7 +62,7 @@ impl Wheel {
             self.next += 1;
             self.entries -= entries.len();
             for key in entries.drain(..) {
-                due(self, key, slot);
+                on_due(self, key, slot);
             }
             let bucket = &mut self.slots[(slot % SLOTS) as usize];
             if bucket.is_empty() {
@@ -87,8 +87,8 @@ impl Wheel {
         if deadline.at_ms <= now_ms {
             return true;
         }
-        let at = deadline.at_ms;
-        self.set(deadline, key, at);
+        let at_ms = deadline.at_ms;
+        self.set(deadline, key, at_ms);
         false
     }
 
@@ -115,11 +115,11 @@ mod tests {
 
     /// Advances the wheel to `now` with one deadline. Returns whether the deadline has passed.
     fn run(wheel: &mut Wheel, deadline: &mut Deadline, now: u64) -> bool {
-        let mut over = false;
+        let mut has_expired = false;
         wheel.advance(now, |wheel, key, slot| {
-            over |= wheel.is_over(deadline, key, slot, now)
+            has_expired |= wheel.is_over(deadline, key, slot, now)
         });
-        over
+        has_expired
     }
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
     fn later_deadline_adds_no_entry() {
         let mut wheel = Wheel::new(0);
         let mut deadline = Deadline::default();
-        for at in 0..1_000 {
-            wheel.set(&mut deadline, key(1), 10_000 + at);
+        for offset_ms in 0..1_000 {
+            wheel.set(&mut deadline, key(1), 10_000 + offset_ms);
         }
         assert_eq!(wheel.entries, 1);
         assert!(!run(&mut wheel, &mut deadline, 10_900));

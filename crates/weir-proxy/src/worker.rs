@@ -23,11 +23,11 @@ use rustix::io::Errno;
 use weir_model::GOLDEN_64;
 use weir_sys::{Clock, now_ns};
 
-use self::listen::Listening;
+use self::listen::Listener;
 use self::shed::Idle;
 use crate::context::{Context, Ready, token};
 use crate::h2::{Actions, H2ClientConn, H2ServerConn};
-use crate::handover::Handed;
+use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Detail;
 use crate::plan::Shared;
@@ -47,17 +47,17 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
     generation: u64,
-    listening: Slab<Listening>,
+    listening: Slab<Listener>,
     sessions: Slab<Session>,
     /// HTTP/2 connections from clients, and their pending actions.
     h2_servers: Slab<H2ServerConn>,
     actions: Actions,
     /// Sessions that can continue without an event.
-    again: Vec<Key>,
+    runnable: Vec<Key>,
     /// Whether a listener is paused.
-    any_paused: bool,
+    has_paused_listener: bool,
     /// Listeners are not resumed before this time, because descriptors were exhausted.
-    accepts_from: u64,
+    resume_accept_at: u64,
     /// Idle clients that can be closed to make room for others.
     idle: Idle,
     /// When exhausted descriptors were last logged; 0 = never.
@@ -65,7 +65,7 @@ pub(crate) struct Worker {
     /// The last seen value of [`Shared::withdrawals`].
     withdrawals: u64,
     /// The channel to the process that takes over the clients.
-    outlet: Option<Sender<Handed>>,
+    outlet: Option<Sender<HandedOverConnection>>,
     /// The last seen value of [`Shared::arrivals`].
     arrivals: u64,
     cx: Context,
@@ -100,7 +100,7 @@ impl WorkerConfig {
         has_other_workers: bool,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        socket::watch_level(&epoll, &*wake, token::of(token::WAKE, Key::NONE))?;
+        socket::watch_level(&epoll, &*wake, token::pack(token::WAKE, Key::NONE))?;
         Ok(Self {
             number,
             shared,
@@ -125,9 +125,9 @@ impl WorkerConfig {
             sessions: Slab::new(),
             h2_servers: Slab::new(),
             actions: Actions::new(),
-            again: Vec::new(),
-            any_paused: false,
-            accepts_from: 0,
+            runnable: Vec::new(),
+            has_paused_listener: false,
+            resume_accept_at: 0,
             idle: Idle::default(),
             warned_at: 0,
             withdrawals: 0,
@@ -163,7 +163,7 @@ impl Worker {
             for (key, call) in self.cx.inbox.take() {
                 self.handle_call(key, call);
             }
-            for key in std::mem::take(&mut self.again) {
+            for key in std::mem::take(&mut self.runnable) {
                 self.turn(key, Session::drive);
             }
             self.run_wakeups();
@@ -188,7 +188,7 @@ impl Worker {
     /// Starts the sessions that send copies of requests, including authorization requests.
     fn send_copies(&mut self) {
         for copy in std::mem::take(&mut self.cx.copies) {
-            let key = self.sessions.insert(Session::of_copy(copy));
+            let key = self.sessions.insert(Session::from_copy(copy));
             self.turn(key, Session::begin_as_copy);
         }
     }
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn sleep(&self, events: &mut Vec<Event>) {
-        let ms = if self.again.is_empty() && self.cx.wakeups.borrow().is_empty() {
+        let ms = if self.runnable.is_empty() && self.cx.wakeups.borrow().is_empty() {
             let cx = &self.cx;
             let wheels = [
                 &cx.wheel,
@@ -224,7 +224,7 @@ impl Worker {
                 &cx.pace_wheel,
                 &cx.h2_client_wheel,
             ];
-            let paused = self.any_paused.then_some(PAUSE_MS);
+            let paused = self.has_paused_listener.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
             let sweep = cx.has_parked().then_some(SWEEP_MS);
             [soonest.or(paused), sweep].into_iter().flatten().min()
@@ -280,16 +280,16 @@ impl Worker {
                 }
             }
             token::H2_SERVER => {
-                if let Some(front) = self.h2_servers.get_mut(key) {
-                    update_ready(front.ready(), flags);
-                    if !front.ignores_events(self.cx.now) {
+                if let Some(server_conn) = self.h2_servers.get_mut(key) {
+                    update_ready(server_conn.ready(), flags);
+                    if !server_conn.ignores_events(self.cx.now) {
                         self.drive_h2_server(key, H2ServerConn::drive);
                     }
                 }
             }
             token::H2_CLIENT => {
-                if let Some(Some(back)) = self.cx.h2_clients.get_mut(key) {
-                    update_ready(back.ready(), flags);
+                if let Some(Some(client_conn)) = self.cx.h2_clients.get_mut(key) {
+                    update_ready(client_conn.ready(), flags);
                     self.drive_h2_client(key, H2ClientConn::drive);
                 }
             }
@@ -314,20 +314,20 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self, key: Key, work: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome) {
+    fn turn(&mut self, key: Key, handle: impl FnOnce(&mut Session, Key, &mut Context) -> Outcome) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
         // A panic closes only the connection that caused it.
         let cx = &mut self.cx;
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| handle(session, key, cx)));
         match outcome {
             Ok(Outcome::Waits) => {
                 if self.cx.handing_over {
                     self.hand_over(key);
                 }
             }
-            Ok(Outcome::Again) => self.again.push(key),
+            Ok(Outcome::Again) => self.runnable.push(key),
             Ok(Outcome::Ends) => self.close(key),
             Ok(Outcome::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
@@ -362,39 +362,39 @@ impl Worker {
 
     fn expire(&mut self) {
         let now = self.cx.now;
-        let mut over = Vec::new();
+        let mut expired = Vec::new();
         let sessions = &mut self.sessions;
         self.cx.wheel.advance(now, |wheel, key, slot| {
             if let Some(session) = sessions.get_mut(key)
                 && wheel.is_over(&mut session.deadline, key, slot, now)
             {
-                over.push(key);
+                expired.push(key);
             }
         });
-        for key in over.drain(..) {
+        for key in expired.drain(..) {
             self.turn(key, Session::expire);
         }
         let h2_servers = &mut self.h2_servers;
         self.cx.h2_server_wheel.advance(now, |wheel, key, slot| {
-            if let Some(front) = h2_servers.get_mut(key)
-                && wheel.is_over(&mut front.deadline, key, slot, now)
+            if let Some(server_conn) = h2_servers.get_mut(key)
+                && wheel.is_over(&mut server_conn.deadline, key, slot, now)
             {
-                over.push(key);
+                expired.push(key);
             }
         });
-        for key in over.drain(..) {
+        for key in expired.drain(..) {
             self.drive_h2_server(key, H2ServerConn::expire);
         }
         self.resume_h2_servers();
         let h2_clients = &mut self.cx.h2_clients;
         self.cx.h2_client_wheel.advance(now, |wheel, key, slot| {
-            if let Some(Some(back)) = h2_clients.get_mut(key)
-                && wheel.is_over(&mut back.deadline, key, slot, now)
+            if let Some(Some(client_conn)) = h2_clients.get_mut(key)
+                && wheel.is_over(&mut client_conn.deadline, key, slot, now)
             {
-                over.push(key);
+                expired.push(key);
             }
         });
-        for key in over.drain(..) {
+        for key in expired.drain(..) {
             self.drive_h2_client(key, H2ClientConn::expire);
         }
         let upstreams = &mut self.cx.upstreams;
@@ -402,10 +402,12 @@ impl Worker {
             if let Some(upstream) = upstreams.get_mut(key)
                 && wheel.is_over(&mut upstream.deadline, key, slot, now)
             {
-                over.push(key);
+                expired.push(key);
             }
         });
-        over.into_iter().for_each(|key| self.cx.park_or_close(key));
+        expired
+            .into_iter()
+            .for_each(|key| self.cx.park_or_close(key));
         for key in self.cx.take_unwatched() {
             if let Some(session) = self.sessions.get_mut(key) {
                 session.watch_now(key, &self.cx);
@@ -413,16 +415,16 @@ impl Worker {
         }
         self.cx.sweep();
         self.shed_for_others();
-        if self.any_paused {
+        if self.has_paused_listener {
             self.resume_paused();
         }
     }
 }
 
 fn update_ready(ready: &mut Ready, flags: EventFlags) {
-    let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-    ready.broken |= over;
-    ready.ended |= over || flags.contains(EventFlags::RDHUP);
+    let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+    ready.broken |= is_closed;
+    ready.ended |= is_closed || flags.contains(EventFlags::RDHUP);
     ready.readable |= ready.ended || flags.contains(EventFlags::IN);
-    ready.writable |= over || flags.contains(EventFlags::OUT);
+    ready.writable |= is_closed || flags.contains(EventFlags::OUT);
 }

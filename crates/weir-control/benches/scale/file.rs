@@ -1,4 +1,4 @@
-//! Generates the configuration that is measured: each service has its own address and pool.
+//! Generates the configuration that the benchmark loads: each service has its own address and pool.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,18 +14,18 @@ pub(crate) struct Size {
 }
 
 /// Returns the name of a pool.
-pub(crate) fn pool(at: usize) -> String {
-    format!("p{at}")
+pub(crate) fn pool(index: usize) -> String {
+    format!("p{index}")
 }
 
 /// Returns the name of a server in a pool, as in the file.
-pub(crate) fn server(pool: usize, at: usize) -> String {
-    address(10, pool * 64 + at).to_string()
+pub(crate) fn server(pool: usize, index: usize) -> String {
+    address(10, pool * 64 + index).to_string()
 }
 
-/// Returns a server that is in no pool.
-pub(crate) fn another_server(at: usize) -> Server {
-    let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, at as u8));
+/// Returns a server that is in no pool. `index` must be below 256.
+pub(crate) fn unused_server(index: usize) -> Server {
+    let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, index as u8));
     Server::new(address.to_string(), address, None)
 }
 
@@ -35,20 +35,20 @@ fn address(first: u8, number: usize) -> Ipv4Addr {
 
 impl Size {
     /// Returns the text of the configuration file.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_toml(&self) -> String {
         let mut text = "[node]\nmax_servers = 131072\n".to_owned();
-        for at in 0..self.services {
+        for index in 0..self.services {
             let servers: Vec<String> = (0..self.servers)
-                .map(|number| format!("\"{}\"", server(at, number)))
+                .map(|number| format!("\"{}\"", server(index, number)))
                 .collect();
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "\n[pool.{pool}]\nscheduler = \"wlc\"\nservers = [{servers}]\n\n[service.s{at}]\n\
+                "\n[pool.{pool}]\nscheduler = \"wlc\"\nservers = [{servers}]\n\n[service.s{index}]\n\
                  listen = [\"{vip}:80\"]\nforward = \"tunnel\"\npool = \"{pool}\"\n",
-                pool = pool(at),
+                pool = pool(index),
                 servers = servers.join(", "),
-                vip = address(100, at),
+                vip = address(100, index),
             );
         }
         text

@@ -5,13 +5,13 @@ use weir_model::Desired;
 
 use crate::Outcome;
 use crate::director::Director;
-use crate::ground::Testbed;
 use crate::report::{Stopwatch, Table};
+use crate::testbed::Testbed;
 
 const SLOTS: u32 = 10_000_000;
 
 /// Returns the available memory in bytes.
-fn available() -> Outcome<u64> {
+fn available_memory() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
@@ -27,13 +27,13 @@ pub(crate) fn run(testbed: &Testbed, table: &mut Table) -> Outcome<()> {
     desired.node.max_flows = SLOTS;
     desired.node.interfaces = Some(vec!["d0".to_owned()]);
     let paths = testbed.paths("flows");
-    let before = available()?;
-    let started = Stopwatch::now();
+    let before = available_memory()?;
+    let stopwatch = Stopwatch::now();
     let bytes = testbed.run(async || {
         let engine = Director::open(&paths, &desired).await?;
-        table.row("start with 10 M flows", vec![started.elapsed()], None);
+        table.row("start with 10 M flows", vec![stopwatch.elapsed()], None);
         drop(engine);
-        let bytes = before.saturating_sub(available()?);
+        let bytes = before.saturating_sub(available_memory()?);
         clean(&paths).await?;
         Ok(bytes)
     })?;

@@ -9,8 +9,8 @@
 mod director;
 mod file;
 mod flows;
-mod ground;
 mod report;
+mod testbed;
 
 use std::error::Error;
 use std::time::Duration;
@@ -27,15 +27,15 @@ use weir_sys::{Capabilities, Capability};
 
 use director::Director;
 use file::Size;
-use ground::Testbed;
 use report::{Durations, Stopwatch, Table};
+use testbed::Testbed;
 
 /// Every error ends the benchmark with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn number(name: &str, default: usize) -> Outcome<usize> {
+fn parse_setting(name: &str, default: usize) -> Outcome<usize> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
@@ -44,34 +44,37 @@ fn number(name: &str, default: usize) -> Outcome<usize> {
     }
 }
 
-/// Runs `work` this many times and returns the durations.
-fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Durations>> {
+/// Runs `operation` this many times and returns the durations.
+fn rounds<T>(
+    rounds: usize,
+    mut operation: impl FnMut(usize) -> Outcome<T>,
+) -> Outcome<Vec<Durations>> {
     (0..rounds)
         .map(|round| {
-            let started = Stopwatch::now();
-            let result = work(round)?;
-            let elapsed = started.elapsed();
+            let stopwatch = Stopwatch::now();
+            let result = operation(round)?;
+            let elapsed = stopwatch.elapsed();
             drop(result);
             Ok(elapsed)
         })
         .collect()
 }
 
-fn parsing(
+fn measure_parsing(
     testbed: &Testbed,
     size: &Size,
     round_count: usize,
     table: &mut Table,
 ) -> Outcome<Desired> {
     let path = testbed.file("weir.toml");
-    std::fs::write(&path, size.text())?;
+    std::fs::write(&path, size.to_toml())?;
     let load = || configuration::load(&path, false).map_err(|rejected| rejected.diagnostics);
     let elapsed = rounds(round_count, |_| Ok(load()?))?;
     table.row("parse and check the file", elapsed, Some(500 * MILLISECOND));
     Ok(load()?.desired)
 }
 
-async fn starting(
+async fn measure_starts(
     paths: &Paths,
     desired: &Desired,
     round_count: usize,
@@ -79,13 +82,13 @@ async fn starting(
 ) -> Outcome<Director> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
     for round in 0..round_count {
-        let started = Stopwatch::now();
+        let stopwatch = Stopwatch::now();
         let engine = Director::open(paths, desired).await?;
-        fresh.push(started.elapsed());
+        fresh.push(stopwatch.elapsed());
         drop(engine);
-        let started = Stopwatch::now();
+        let stopwatch = Stopwatch::now();
         let engine = Director::open(paths, desired).await?;
-        adopted.push(started.elapsed());
+        adopted.push(stopwatch.elapsed());
         if round + 1 == round_count {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
             table.row(
@@ -102,7 +105,7 @@ async fn starting(
 }
 
 /// Measures reloads that each change one server, from the parsed file to the effect.
-async fn reloading(
+async fn measure_reloads(
     engine: &mut Director,
     desired: &Desired,
     round_count: usize,
@@ -119,48 +122,52 @@ async fn reloading(
         ("reload: a server added", |desired, round| {
             desired.pools[round + 200]
                 .servers
-                .push(file::another_server(round));
+                .push(file::unused_server(round));
         }),
         ("reload: nothing changed", |_, _| {}),
     ];
-    let mut before = desired.clone();
+    let mut current = desired.clone();
     for (name, change) in kinds {
         let mut elapsed = Vec::new();
         for round in 0..round_count {
-            let mut wanted = before.clone();
-            change(&mut wanted, round);
-            let started = Stopwatch::now();
-            let _changes = diff(&before, &wanted);
-            engine.apply(&wanted).await?;
-            elapsed.push(started.elapsed());
+            let mut changed = current.clone();
+            change(&mut changed, round);
+            let stopwatch = Stopwatch::now();
+            let _changes = diff(&current, &changed);
+            engine.apply(&changed).await?;
+            elapsed.push(stopwatch.elapsed());
             engine.tick().await?;
-            before = wanted;
+            current = changed;
         }
         table.row(name, elapsed, Some(100 * MILLISECOND));
     }
     Ok(())
 }
 
-async fn ordering(engine: &mut Director, round_count: usize, table: &mut Table) -> Outcome<()> {
+async fn measure_overrides(
+    engine: &mut Director,
+    round_count: usize,
+    table: &mut Table,
+) -> Outcome<()> {
     let mut elapsed = Vec::new();
     for round in 0..round_count * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
-        let started = Stopwatch::now();
+        let stopwatch = Stopwatch::now();
         engine.set_override(&pool, &server, Override::Weight(3))?;
-        elapsed.push(started.elapsed());
+        elapsed.push(stopwatch.elapsed());
     }
     table.row("a weight by the API", elapsed, Some(10 * MILLISECOND));
     let mut elapsed = Vec::new();
     for _ in 0..round_count {
-        let started = Stopwatch::now();
+        let stopwatch = Stopwatch::now();
         engine.tick().await?;
-        elapsed.push(started.elapsed());
+        elapsed.push(stopwatch.elapsed());
     }
     table.row("the upkeep of a second", elapsed, None);
     Ok(())
 }
 
-fn showing(
+fn measure_reports(
     engine: &Director,
     desired: &Desired,
     round_count: usize,
@@ -181,37 +188,37 @@ fn showing(
         ))
     })?;
     table.row("metrics", elapsed, second);
-    let mut wanted = desired.clone();
-    wanted.pools[0].servers.remove(1);
+    let mut changed = desired.clone();
+    changed.pools[0].servers.remove(1);
     let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
-    let elapsed = rounds(round_count, |_| Ok(plan(desired, &wanted, &live, &[])))?;
+    let elapsed = rounds(round_count, |_| Ok(plan(desired, &changed, &live, &[])))?;
     table.row("plan", elapsed, second);
     Ok(())
 }
 
 fn run() -> Outcome<()> {
-    let only = std::env::args()
+    let filter = std::env::args()
         .skip(1)
         .find(|argument| argument != "--bench")
         .unwrap_or_default();
-    let round_count = number("WEIR_BENCH_ROUNDS", 5)?;
+    let round_count = parse_setting("WEIR_BENCH_ROUNDS", 5)?;
     let size = Size {
-        services: number("WEIR_BENCH_SERVICES", 10_000)?.max(500),
-        servers: number("WEIR_BENCH_SERVERS", 10)?.max(2),
+        services: parse_setting("WEIR_BENCH_SERVICES", 10_000)?.max(500),
+        servers: parse_setting("WEIR_BENCH_SERVERS", 10)?.max(2),
     };
     let testbed = Testbed::new()?;
     println!(
         "{} services of {} servers, wlc\n",
         size.services, size.servers
     );
-    let mut table = Table::new(only.clone());
-    let desired = parsing(&testbed, &size, round_count, &mut table)?;
+    let mut table = Table::new(filter.clone());
+    let desired = measure_parsing(&testbed, &size, round_count, &mut table)?;
     let paths = testbed.paths("services");
     testbed.run(async || {
-        let mut engine = starting(&paths, &desired, round_count, &mut table).await?;
-        reloading(&mut engine, &desired, round_count, &mut table).await?;
-        ordering(&mut engine, round_count, &mut table).await?;
-        showing(&engine, &desired, round_count, &mut table)?;
+        let mut engine = measure_starts(&paths, &desired, round_count, &mut table).await?;
+        measure_reloads(&mut engine, &desired, round_count, &mut table).await?;
+        measure_overrides(&mut engine, round_count, &mut table).await?;
+        measure_reports(&engine, &desired, round_count, &mut table)?;
         drop(engine);
         clean(&paths).await?;
         Ok(())

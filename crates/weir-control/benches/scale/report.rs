@@ -7,7 +7,7 @@ use weir_sys::{Clock, now_ns};
 /// The start of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
-    at: Instant,
+    started_at: Instant,
     cpu_ns: u64,
 }
 
@@ -21,14 +21,14 @@ pub(crate) struct Durations {
 impl Stopwatch {
     pub(crate) fn now() -> Self {
         Self {
-            at: Instant::now(),
+            started_at: Instant::now(),
             cpu_ns: now_ns(Clock::Process),
         }
     }
 
     pub(crate) fn elapsed(self) -> Durations {
         Durations {
-            time: self.at.elapsed(),
+            time: self.started_at.elapsed(),
             cpu: Duration::from_nanos(now_ns(Clock::Process) - self.cpu_ns),
         }
     }
@@ -36,11 +36,11 @@ impl Stopwatch {
 
 /// A table that is printed row by row; the head is printed before the first row.
 pub(crate) struct Table {
-    only: String,
-    started: bool,
+    filter: String,
+    has_head: bool,
 }
 
-fn shown(time: Duration) -> String {
+fn format_ms(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     if ms < 10.0 {
         format!("{ms:.2}")
@@ -50,33 +50,36 @@ fn shown(time: Duration) -> String {
 }
 
 impl Table {
-    /// Creates a table that shows only the rows whose name contains `only`.
-    pub(crate) fn new(only: String) -> Self {
+    /// Creates a table that shows only the rows whose name contains `filter`.
+    pub(crate) fn new(filter: String) -> Self {
         Self {
-            only,
-            started: false,
+            filter,
+            has_head: false,
         }
     }
 
     /// Prints the median, minimum and maximum of the measured durations.
     pub(crate) fn row(&mut self, name: &str, mut rounds: Vec<Durations>, goal: Option<Duration>) {
-        if !name.contains(&self.only) || rounds.is_empty() {
+        if !name.contains(&self.filter) || rounds.is_empty() {
             return;
         }
-        if !self.started {
+        if !self.has_head {
             println!("| what | ms | least…most | of it on the CPU | goal | |");
             println!("| --- | --- | --- | --- | --- | --- |");
-            self.started = true;
+            self.has_head = true;
         }
         rounds.sort();
         let median = rounds[rounds.len() / 2];
-        let (min, max) = (shown(rounds[0].time), shown(rounds[rounds.len() - 1].time));
+        let (min, max) = (
+            format_ms(rounds[0].time),
+            format_ms(rounds[rounds.len() - 1].time),
+        );
         let (goal, met) = match goal {
             Some(goal) if median.time < goal => (format!("< {}", goal.as_millis()), "met"),
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),
             None => ("–".to_owned(), ""),
         };
-        let (time, cpu) = (shown(median.time), shown(median.cpu));
+        let (time, cpu) = (format_ms(median.time), format_ms(median.cpu));
         println!("| {name} | {time} | {min}…{max} | {cpu} | {goal} | {met} |");
     }
 }

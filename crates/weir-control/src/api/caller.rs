@@ -48,8 +48,8 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, UnknownRole> {
         let roles = [Self::Read, Self::Operate, Self::Write];
-        let named = roles.into_iter().find(|role| role.name() == text);
-        named.ok_or(UnknownRole)
+        let role = roles.into_iter().find(|role| role.name() == text);
+        role.ok_or(UnknownRole)
     }
 }
 
@@ -84,8 +84,8 @@ impl Caller {
         }
     }
 
-    /// Whether the caller is root or the daemon's user, on the unix socket. Only such an owner may specify files and
-    /// programs, change privileged keys, and see quoted lines of files.
+    /// Returns whether the caller is root or the daemon's user, on the unix socket. Only such an owner may specify
+    /// files and programs, change privileged keys, and see quoted lines of files.
     pub fn is_owner(&self) -> bool {
         match self {
             Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),
@@ -122,15 +122,15 @@ mod tests {
 
     #[test]
     fn only_root_and_the_daemons_user_are_owners() {
-        let own = rustix::process::geteuid().as_raw();
+        let daemon_uid = rustix::process::geteuid().as_raw();
         let unix = |uid| Caller::Unix {
             uid,
             gid: 0,
             pid: Some(1),
         };
         assert!(Caller::this_process().is_owner());
-        assert!(unix(0).is_owner() && unix(own).is_owner());
-        assert!(!unix(own + 1).is_owner());
+        assert!(unix(0).is_owner() && unix(daemon_uid).is_owner());
+        assert!(!unix(daemon_uid + 1).is_owner());
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let role = Role::Write;
         assert!(!Caller::Tcp { peer, role }.is_owner());

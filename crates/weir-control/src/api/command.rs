@@ -82,7 +82,7 @@ pub enum Command {
     ExplainRequest(Request, Reply<Answer>),
 }
 
-/// Sends commands to the queue.
+/// The sending end of the command queue.
 #[derive(Clone, Debug)]
 pub struct CommandSender {
     queue: mpsc::Sender<Command>,

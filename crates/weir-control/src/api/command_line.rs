@@ -25,8 +25,8 @@ use crate::status::Report;
 const REST_BYTES_MAX: u64 = 64 << 10;
 const REST_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Whether the first byte, which must arrive within `deadline`, starts a command and not an HTTP request. Leaves the
-/// byte unread.
+/// Returns whether the first byte, which must arrive within `deadline`, starts a command and not an HTTP request.
+/// Leaves the byte unread.
 pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration) -> Result<bool> {
     let mut first = [0_u8; 1];
     let peek = async {
@@ -69,10 +69,10 @@ pub(super) async fn serve(
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
     // If a connection is closed with unread input, the kernel resets it, and the response would be lost.
-    let mut rest = stream.take(REST_BYTES_MAX);
+    let mut unread = stream.take(REST_BYTES_MAX);
     let _ = timeout(
         REST_DEADLINE,
-        tokio::io::copy(&mut rest, &mut tokio::io::sink()),
+        tokio::io::copy(&mut unread, &mut tokio::io::sink()),
     )
     .await;
     Ok(())

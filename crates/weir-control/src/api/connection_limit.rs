@@ -17,21 +17,21 @@ use super::Caller;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// In total.
-    pub(super) all: usize,
+    pub(super) total: usize,
     /// Per client: a user on the unix socket, an IPv4 address or an IPv6 /64 over TCP.
-    pub(super) client: usize,
+    pub(super) per_client: usize,
 }
 
 impl Limits {
     /// Limits of the unix socket, whose mode already restricts clients.
     pub(super) const UNIX: Self = Self {
-        all: 64,
-        client: 48,
+        total: 64,
+        per_client: 48,
     };
     /// Limits of a TCP listener.
     pub(super) const TCP: Self = Self {
-        all: 128,
-        client: 16,
+        total: 128,
+        per_client: 16,
     };
 }
 
@@ -42,7 +42,7 @@ enum Client {
 }
 
 impl Client {
-    fn of(caller: &Caller) -> Self {
+    fn from_caller(caller: &Caller) -> Self {
         match caller {
             Caller::Unix { uid, .. } => Self::User(*uid),
             Caller::Tcp { peer, .. } => Self::Network(match peer.ip().to_canonical() {
@@ -121,9 +121,9 @@ impl Table {
             *counts.entry(entry.client).or_default() += 1;
         }
         let client_count = counts.get(&client).copied().unwrap_or(0);
-        let only = match (
-            client_count >= limits.client,
-            self.connections.len() >= limits.all,
+        let required_client = match (
+            client_count >= limits.per_client,
+            self.connections.len() >= limits.total,
         ) {
             (true, _) => Some(client),
             (false, true) => None,
@@ -133,17 +133,17 @@ impl Table {
             .connections
             .iter()
             .enumerate()
-            .filter_map(|(at, entry)| {
-                let fits = only.is_none_or(|only| entry.client == only);
-                let since = entry.progress.waiting_since().filter(|_| fits)?;
+            .filter_map(|(index, entry)| {
+                let is_candidate = required_client.is_none_or(|client| entry.client == client);
+                let since = entry.progress.waiting_since().filter(|_| is_candidate)?;
                 let count = counts.get(&entry.client).copied().unwrap_or(0);
-                Some((std::cmp::Reverse(count), since, at))
+                Some((std::cmp::Reverse(count), since, index))
             });
-        let Some((_, _, at)) = waiting.min() else {
+        let Some((_, _, index)) = waiting.min() else {
             return false;
         };
         self.connections
-            .swap_remove(at)
+            .swap_remove(index)
             .progress
             .closed
             .notify_one();
@@ -171,8 +171,8 @@ impl ConnectionLimit {
     }
 
     /// Returns a slot for a connection of `caller`, valid until dropped; `None` = no connection can be closed.
-    pub(super) fn take(&self, caller: &Caller) -> Option<Slot> {
-        let client = Client::of(caller);
+    pub(super) fn acquire(&self, caller: &Caller) -> Option<Slot> {
+        let client = Client::from_caller(caller);
         let mut table = self.table();
         if !table.make_room(client, self.limits) {
             return None;
@@ -220,7 +220,10 @@ mod tests {
     use super::*;
     use crate::api::Role;
 
-    const LIMITS: Limits = Limits { all: 6, client: 3 };
+    const LIMITS: Limits = Limits {
+        total: 6,
+        per_client: 3,
+    };
 
     fn tcp(address: &str) -> Caller {
         Caller::Tcp {
@@ -240,13 +243,13 @@ mod tests {
     #[test]
     fn oldest_idle_connection_of_the_same_client_is_closed() {
         let limit = ConnectionLimit::new(LIMITS);
-        let held: Vec<Slot> = (0..3)
-            .map(|_| limit.take(&tcp("10.0.0.1")).unwrap())
+        let slots: Vec<Slot> = (0..3)
+            .map(|_| limit.acquire(&tcp("10.0.0.1")).unwrap())
             .collect();
-        held[0].progress.set_executing();
-        let other = limit.take(&tcp("10.0.0.2")).unwrap();
-        let _new = limit.take(&tcp("10.0.0.1")).unwrap();
-        let closed: Vec<bool> = held.iter().map(is_closed).collect();
+        slots[0].progress.set_executing();
+        let other = limit.acquire(&tcp("10.0.0.2")).unwrap();
+        let _new = limit.acquire(&tcp("10.0.0.1")).unwrap();
+        let closed: Vec<bool> = slots.iter().map(is_closed).collect();
         assert_eq!(closed, [false, true, false]);
         assert!(!is_closed(&other));
     }
@@ -254,27 +257,32 @@ mod tests {
     #[test]
     fn connection_of_largest_client_is_closed_and_requests_are_not_aborted() {
         let limit = ConnectionLimit::new(LIMITS);
-        let single = limit.take(&tcp("10.0.0.9")).unwrap();
+        let single = limit.acquire(&tcp("10.0.0.9")).unwrap();
         let many: Vec<Slot> = (0..5)
-            .map(|n| limit.take(&tcp(&format!("10.0.0.{}", 1 + n % 2))).unwrap())
+            .map(|n| {
+                limit
+                    .acquire(&tcp(&format!("10.0.0.{}", 1 + n % 2)))
+                    .unwrap()
+            })
             .collect();
-        let new = limit.take(&tcp("10.0.0.3")).unwrap();
+        let new = limit.acquire(&tcp("10.0.0.3")).unwrap();
         assert!(is_closed(&many[0]), "10.0.0.1 has three");
         assert!(!is_closed(&single));
         for slot in many.iter().chain([&single, &new]) {
             slot.progress.set_executing();
         }
-        assert!(limit.take(&tcp("10.0.0.4")).is_none());
+        assert!(limit.acquire(&tcp("10.0.0.4")).is_none());
         drop(single);
-        assert!(limit.take(&tcp("10.0.0.4")).is_some());
+        assert!(limit.acquire(&tcp("10.0.0.4")).is_some());
     }
 
     #[test]
     fn ipv6_clients_are_counted_by_prefix() {
-        let same = |a: &str, b: &str| Client::of(&tcp(a)) == Client::of(&tcp(b));
-        assert!(same("2001:db8::1", "2001:db8::2:3"));
-        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(!same("10.0.0.1", "10.0.0.2"));
-        assert!(same("10.0.0.1", "::ffff:10.0.0.1"));
+        let are_same =
+            |a: &str, b: &str| Client::from_caller(&tcp(a)) == Client::from_caller(&tcp(b));
+        assert!(are_same("2001:db8::1", "2001:db8::2:3"));
+        assert!(!are_same("2001:db8::1", "2001:db8:0:1::1"));
+        assert!(!are_same("10.0.0.1", "10.0.0.2"));
+        assert!(are_same("10.0.0.1", "::ffff:10.0.0.1"));
     }
 }

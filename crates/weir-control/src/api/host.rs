@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 
-/// Why a request is rejected because of its host or origin.
+/// The reason why a request's host or origin is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongHost {
     /// `Host` is missing, repeated or invalid.
@@ -45,7 +45,7 @@ pub(super) fn check(
             return Err(WrongHost::Host);
         }
     }
-    let same = |origin: &[u8]| {
+    let is_same_origin = |origin: &[u8]| {
         let rest = origin.split_once_scheme()?;
         let host = host.as_ref()?;
         rest.eq_ignore_ascii_case(host.as_str().as_bytes())
@@ -54,7 +54,7 @@ pub(super) fn check(
     let origins = headers.get_all(header::ORIGIN);
     if origins
         .iter()
-        .all(|origin| same(origin.as_bytes()).is_some())
+        .all(|origin| is_same_origin(origin.as_bytes()).is_some())
     {
         Ok(())
     } else {
@@ -81,13 +81,13 @@ pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
     }
     let host = host.as_ref().map(Authority::as_str);
     let mut origins = headers.get_all(header::ORIGIN).iter();
-    let same = |origin: &[u8]| {
+    let is_same_origin = |origin: &[u8]| {
         origin
             .split_once_scheme()
             .zip(host)
             .is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host.as_bytes()))
     };
-    if origins.all(|origin| same(origin.as_bytes())) {
+    if origins.all(|origin| is_same_origin(origin.as_bytes())) {
         Ok(())
     } else {
         Err(WrongHost::Origin)
@@ -109,23 +109,24 @@ impl Scheme for [u8] {
 fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
     let name = authority.host().to_ascii_lowercase();
     let port = authority.port_u16();
-    let listed = names
+    let is_listed = names
         .iter()
         .any(|known| *known == name || port.is_some_and(|port| *known == format!("{name}:{port}")));
-    if listed {
+    if is_listed {
         return true;
     }
     // Without a port, the default port of the scheme applies.
-    let port_fits = port.unwrap_or(80) == local.port() || port.is_none() && local.port() == 443;
+    let is_port_accepted =
+        port.unwrap_or(80) == local.port() || port.is_none() && local.port() == 443;
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    let own = local.ip().to_canonical();
-    port_fits
+    let local_ip = local.ip().to_canonical();
+    is_port_accepted
         && match address.parse::<IpAddr>() {
             Ok(address) => {
                 let address = address.to_canonical();
-                address == own || address.is_loopback() && own.is_loopback()
+                address == local_ip || address.is_loopback() && local_ip.is_loopback()
             }
-            Err(_) => name == "localhost" && own.is_loopback(),
+            Err(_) => name == "localhost" && local_ip.is_loopback(),
         }
 }
 
@@ -133,7 +134,7 @@ fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bo
 mod tests {
     use super::*;
 
-    fn checked(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
+    fn check_request(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             let name = header::HeaderName::try_from(*name).unwrap();
@@ -160,7 +161,11 @@ mod tests {
             ("10.0.0.1:9900", "lb1.example:1"),
             ("127.0.0.1:9900", "tunnel:8443"),
         ] {
-            assert_eq!(checked(local, &[("host", host)]), Ok(()), "{local} {host}");
+            assert_eq!(
+                check_request(local, &[("host", host)]),
+                Ok(()),
+                "{local} {host}"
+            );
         }
         for (local, host) in [
             ("127.0.0.1:9900", "evil.example"),
@@ -175,7 +180,7 @@ mod tests {
             ("127.0.0.1:9900", "tunnel:8444"),
             ("127.0.0.1:9900", "tunnel"),
         ] {
-            let found = checked(local, &[("host", host)]);
+            let found = check_request(local, &[("host", host)]);
             assert_eq!(found, Err(WrongHost::Host), "{local} {host}");
         }
     }
@@ -214,11 +219,14 @@ mod tests {
     fn one_host_header_and_same_origin_are_required() {
         let local = "127.0.0.1:9900";
         let host = ("host", "localhost:9900");
-        assert_eq!(checked(local, &[]), Err(WrongHost::Malformed));
-        assert_eq!(checked(local, &[host, host]), Err(WrongHost::Malformed));
+        assert_eq!(check_request(local, &[]), Err(WrongHost::Malformed));
+        assert_eq!(
+            check_request(local, &[host, host]),
+            Err(WrongHost::Malformed)
+        );
         let user = ("host", "evil@localhost:9900");
-        assert_eq!(checked(local, &[user]), Err(WrongHost::Malformed));
-        let origin = |origin| checked(local, &[host, ("origin", origin)]);
+        assert_eq!(check_request(local, &[user]), Err(WrongHost::Malformed));
+        let origin = |origin| check_request(local, &[host, ("origin", origin)]);
         assert_eq!(origin("http://localhost:9900"), Ok(()));
         for other in [
             "http://localhost:9901",

@@ -43,18 +43,18 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
 }
 
 /// Sends the lines of a tap until the client disconnects or the service is removed.
-async fn copy(mut tap: Tap, to: mpsc::Sender<Bytes>) {
+async fn copy(mut tap: Tap, sender: mpsc::Sender<Bytes>) {
     loop {
         let mut lines = Vec::new();
-        let continues = tap.read(&mut lines);
-        if !lines.is_empty() && to.send(lines.into()).await.is_err() {
+        let service_exists = tap.read(&mut lines);
+        if !lines.is_empty() && sender.send(lines.into()).await.is_err() {
             return;
         }
-        if !continues {
+        if !service_exists {
             return;
         }
         tokio::select! {
-            () = to.closed() => return,
+            () = sender.closed() => return,
             () = tokio::time::sleep(TAP_INTERVAL) => {}
         }
     }
@@ -92,7 +92,11 @@ mod tests {
         let (_, matches) = parse("match=host=%zz%4%+1").ok().unwrap();
         assert_eq!(matches, [Match::parse("host=%zz%4%+1").unwrap()]);
         for (query, expected) in [("json=true", true), ("json=", true), ("json=false", false)] {
-            assert_eq!(parse(query).ok().map(|it| it.0), Some(expected), "{query}");
+            assert_eq!(
+                parse(query).ok().map(|(is_json, _)| is_json),
+                Some(expected),
+                "{query}"
+            );
         }
         assert!(parse("json=yes").is_err());
     }

@@ -83,7 +83,7 @@ pub struct ServerNow {
     pub address: String,
     /// The server's state, as in the status document.
     pub state: String,
-    /// Why the server is in this state.
+    /// The reason for the state.
     pub reason: String,
     /// The configured weight.
     pub weight: u32,

@@ -56,7 +56,7 @@ pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerOrder};
 
-/// How the access of a listener's clients is restricted.
+/// The restriction of the access to a listener.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// By the mode of the unix socket.
@@ -149,7 +149,7 @@ async fn status(
     Ok(json(&report))
 }
 
-/// Selects the history to return.
+/// The parameters of `/v1/history`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HistoryQuery {
@@ -417,8 +417,8 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
 }
 
 fn owner_only(what: &str) -> Failure {
-    let by = "only on the unix socket, by root or the daemon's user";
-    Failure::new(StatusCode::FORBIDDEN, format!("{what} {by}"))
+    let condition = "only on the unix socket, by root or the daemon's user";
+    Failure::new(StatusCode::FORBIDDEN, format!("{what} {condition}"))
 }
 
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {

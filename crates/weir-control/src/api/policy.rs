@@ -54,7 +54,7 @@ impl SharedPolicy {
 
 /// Properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Via {
+pub(super) struct ConnectionInfo {
     /// The address to which the client connected.
     pub(super) local: SocketAddr,
     /// Whether the connection uses TLS.
@@ -70,12 +70,12 @@ pub(super) struct Gate {
 
 /// Returns the role that a request requires. Unlisted routes are treated as changes. A tap requires more than the read
 /// role, because paths and queries of clients may contain secrets.
-pub(super) fn required(method: &Method, path: &str) -> Role {
+pub(super) fn required_role(method: &Method, path: &str) -> Role {
     if path.starts_with("/v1/tap/") {
         return Role::Operate;
     }
-    let reads = method == Method::GET || method == Method::HEAD;
-    if reads || (method == Method::POST && path == "/v1/explain") {
+    let is_read = method == Method::GET || method == Method::HEAD;
+    if is_read || (method == Method::POST && path == "/v1/explain") {
         return Role::Read;
     }
     if method == Method::POST && (path.starts_with("/v1/servers/") || path == "/v1/node") {
@@ -87,7 +87,7 @@ pub(super) fn required(method: &Method, path: &str) -> Role {
 /// Accepts requests that are intended for this server and have the required role. Runs before the body is read.
 pub(super) async fn gate(
     State(gate): State<Gate>,
-    Extension(via): Extension<Via>,
+    Extension(info): Extension<ConnectionInfo>,
     Extension(caller): Extension<Caller>,
     mut request: Request,
     next: Next,
@@ -95,13 +95,13 @@ pub(super) async fn gate(
     let Caller::Tcp { peer, .. } = caller else {
         return next.run(request).await;
     };
-    match check(&gate.policy.get(), via, peer, &request) {
+    match check(&gate.policy.get(), info, peer, &request) {
         Ok(role) => {
             request.extensions_mut().insert(Caller::Tcp { peer, role });
             next.run(request).await
         }
         Err((reason, response)) => {
-            gate.refused.note(reason, peer);
+            gate.refused.record(reason, peer);
             *response
         }
     }
@@ -112,14 +112,19 @@ pub(super) async fn gate(
 pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     match host::check_socket(request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(wrong) => *misdirected(wrong).1,
+        Err(error) => *misdirected(error).1,
     }
 }
 
 type Refusal = (Reason, Box<Response>);
 
-fn check(policy: &Policy, via: Via, peer: SocketAddr, request: &Request) -> Result<Role, Refusal> {
-    if policy.tls.is_some() && !via.tls {
+fn check(
+    policy: &Policy,
+    info: ConnectionInfo,
+    peer: SocketAddr,
+    request: &Request,
+) -> Result<Role, Refusal> {
+    if policy.tls.is_some() && !info.tls {
         let error = "this address now requires TLS; connect again";
         return Err(refuse(
             Reason::Handshake,
@@ -128,19 +133,20 @@ fn check(policy: &Policy, via: Via, peer: SocketAddr, request: &Request) -> Resu
         ));
     }
     let parts = (request.version(), request.uri(), request.headers());
-    host::check(parts, &policy.hosts, via.local).map_err(misdirected)?;
+    host::check(parts, &policy.hosts, info.local).map_err(misdirected)?;
     let method = request.method();
-    let required = required(method, request.uri().path());
+    let required = required_role(method, request.uri().path());
     // A browser sends no token when it opens the page, and the page contains no data.
     let is_page = required == Role::Read && request.uri().path() == "/";
-    let Some(shown) = request.headers().get(header::AUTHORIZATION) else {
+    let Some(authorization) = request.headers().get(header::AUTHORIZATION) else {
         if is_page || required == Role::Read && !policy.read_requires_token {
             return Ok(Role::Read);
         }
         return Err(unauthorized(Reason::NoToken, required));
     };
     let loopback = peer.ip().to_canonical().is_loopback();
-    let found = bearer(shown.as_bytes()).and_then(|token| policy.tokens.find(token, loopback));
+    let found =
+        bearer(authorization.as_bytes()).and_then(|token| policy.tokens.find(token, loopback));
     let Some((token, role)) = found else {
         return Err(unauthorized(Reason::BadToken, required));
     };
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn unknown_requests_require_the_write_role() {
-        let role = |method: &str, path| required(&method.parse().unwrap(), path);
+        let role = |method: &str, path| required_role(&method.parse().unwrap(), path);
         for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
             assert_eq!(role("GET", path), Role::Read);
             assert_eq!(role("HEAD", path), Role::Read);

@@ -39,7 +39,7 @@ impl Reason {
         Self::Handshake,
     ];
 
-    /// The label in `/metrics`.
+    /// Returns the label in `/metrics`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoToken => "no_token",
@@ -80,7 +80,7 @@ impl Log {
 
 impl Refused {
     /// Counts and logs a rejection. The request itself is not logged, because it may contain a token.
-    pub fn note(&self, reason: Reason, peer: SocketAddr) {
+    pub fn record(&self, reason: Reason, peer: SocketAddr) {
         // Relaxed: the counters are independent.
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn each_refusal_reason_has_its_own_counter() {
-        for (at, reason) in Reason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, at);
+        for (index, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
         }
     }
 }

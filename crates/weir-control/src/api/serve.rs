@@ -27,7 +27,7 @@ use super::caller::{Caller, Role};
 use super::command_line;
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::failure::Failure;
-use super::policy::{SharedPolicy, Via, required};
+use super::policy::{ConnectionInfo, SharedPolicy, required_role};
 use super::refusal::{Reason, Refused};
 use super::write_timeout::WriteTimeout;
 
@@ -61,9 +61,9 @@ pub enum Listener {
 
 /// An accepted connection.
 #[derive(Debug)]
-enum Accepted {
+enum AcceptedStream {
     Unix(UnixStream),
-    Tcp(TcpStream, Via),
+    Tcp(TcpStream, ConnectionInfo),
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// Accepts the next connection and identifies its peer.
-    async fn next(&self) -> io::Result<(Accepted, Caller)> {
+    async fn next(&self) -> io::Result<(AcceptedStream, Caller)> {
         match self {
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -88,42 +88,48 @@ impl Listener {
                     gid: peer.gid(),
                     pid: peer.pid(),
                 };
-                Ok((Accepted::Unix(stream), caller))
+                Ok((AcceptedStream::Unix(stream), caller))
             }
             Self::Tcp { listener, .. } => {
                 let (stream, peer) = listener.accept().await?;
-                let via = Via {
+                let info = ConnectionInfo {
                     local: stream.local_addr()?,
                     tls: false,
                 };
                 let role = Role::Read;
-                Ok((Accepted::Tcp(stream, via), Caller::Tcp { peer, role }))
+                Ok((
+                    AcceptedStream::Tcp(stream, info),
+                    Caller::Tcp { peer, role },
+                ))
             }
         }
     }
 
     fn refuse(&self, reason: Reason, caller: &Caller) {
         if let (Self::Tcp { refused, .. }, Caller::Tcp { peer, .. }) = (self, caller) {
-            refused.note(reason, *peer);
+            refused.record(reason, *peer);
         }
     }
 
     /// Performs the TLS handshake if the policy requires TLS.
-    async fn open(&self, accepted: Accepted) -> io::Result<(Box<dyn Stream>, Via)> {
+    async fn open(
+        &self,
+        accepted: AcceptedStream,
+    ) -> io::Result<(Box<dyn Stream>, ConnectionInfo)> {
         match (self, accepted) {
-            (_, Accepted::Unix(stream)) => {
+            (_, AcceptedStream::Unix(stream)) => {
                 let local = SocketAddr::from(([0, 0, 0, 0], 0));
-                Ok((Box::new(stream), Via { local, tls: false }))
+                Ok((Box::new(stream), ConnectionInfo { local, tls: false }))
             }
-            (Self::Tcp { policy, .. }, Accepted::Tcp(stream, via)) => {
+            (Self::Tcp { policy, .. }, AcceptedStream::Tcp(stream, info)) => {
                 let Some(tls) = policy.get().tls.clone() else {
-                    return Ok((Box::new(stream), via));
+                    return Ok((Box::new(stream), info));
                 };
                 let handshake = TlsAcceptor::from(tls).accept(stream);
                 let stream = timeout(HEADER_TIMEOUT, handshake).await??;
-                Ok((Box::new(stream), Via { tls: true, ..via }))
+                Ok((Box::new(stream), ConnectionInfo { tls: true, ..info }))
             }
-            (Self::Unix(_), Accepted::Tcp(stream, via)) => Ok((Box::new(stream), via)),
+            (Self::Unix(_), AcceptedStream::Tcp(stream, info)) => Ok((Box::new(stream), info)),
         }
     }
 }
@@ -141,7 +147,7 @@ pub async fn serve(listener: Listener, router: Router) {
                 continue;
             }
         };
-        let Some(slot) = limit.take(&caller) else {
+        let Some(slot) = limit.acquire(&caller) else {
             listener.refuse(Reason::Connections, &caller);
             continue;
         };
@@ -150,23 +156,23 @@ pub async fn serve(listener: Listener, router: Router) {
             let progress = Arc::clone(&slot.progress);
             tokio::select! {
                 () = progress.closed() => listener.refuse(Reason::Connections, &caller),
-                () = connection(&listener, accepted, caller, router, &slot) => {}
+                () = serve_connection(&listener, accepted, caller, router, &slot) => {}
             }
         });
     }
 }
 
-async fn connection(
+async fn serve_connection(
     listener: &Listener,
-    accepted: Accepted,
+    accepted: AcceptedStream,
     caller: Caller,
     router: Router,
     slot: &Slot,
 ) {
     let accepted = match accepted {
-        Accepted::Unix(stream) => {
+        AcceptedStream::Unix(stream) => {
             match command_line::starts_with_command(&stream, HEADER_TIMEOUT).await {
-                Ok(false) => Accepted::Unix(stream),
+                Ok(false) => AcceptedStream::Unix(stream),
                 Ok(true) => {
                     let router = router.layer(Extension(caller));
                     let router = router.layer(Extension(Arc::clone(&slot.progress)));
@@ -182,9 +188,9 @@ async fn connection(
                 }
             }
         }
-        Accepted::Tcp(..) => accepted,
+        AcceptedStream::Tcp(..) => accepted,
     };
-    let (stream, via) = match listener.open(accepted).await {
+    let (stream, info) = match listener.open(accepted).await {
         Ok(opened) => opened,
         Err(error) => {
             tracing::debug!(%error, "a TLS handshake with the API failed");
@@ -194,7 +200,7 @@ async fn connection(
     };
     let router = router
         .layer(Extension(caller))
-        .layer(Extension(via))
+        .layer(Extension(info))
         .layer(Extension(Arc::clone(&slot.progress)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -218,7 +224,7 @@ pub(super) async fn receive_body(
 ) -> Response {
     let path = request.uri().path();
     let contains_text = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
-        && required(request.method(), path) == Role::Write;
+        && required_role(request.method(), path) == Role::Write;
     let max_bytes = if contains_text {
         MAX_TEXT_BODY_BYTES
     } else {

@@ -33,9 +33,9 @@ impl Token {
 
     /// Creates a token; `None` = the text is too short, or not valid in a header.
     pub fn new(text: &str) -> Option<Self> {
-        let fit =
+        let is_valid =
             text.len() >= Self::LENGTH_MIN && text.bytes().all(|byte| byte.is_ascii_graphic());
-        fit.then(|| Self(hash(text.as_bytes())))
+        is_valid.then(|| Self(hash(text.as_bytes())))
     }
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for NamedToken {
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
     /// The token of the runtime directory.
-    pub own: Option<Token>,
+    pub runtime_dir_token: Option<Token>,
     /// The tokens from the token file.
     pub named: Vec<NamedToken>,
 }
@@ -75,20 +75,21 @@ impl Tokens {
     /// Minimum length of a token from the file, in characters: 128 bits in base64.
     pub const LENGTH_MIN: usize = 22;
 
-    /// Returns the name and the role of a client's token; `None` = it is unknown. `own` is valid only on loopback. The
-    /// time depends on the number of tokens and the length of the client's token, but not on its characters.
+    /// Returns the name and the role of a client's token; `None` = the token is unknown. The token of the runtime
+    /// directory is valid only on loopback. The time depends on the number of tokens and the length of the client's
+    /// token, but not on its characters.
     pub fn find(&self, presented: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let presented_hash = hash(presented);
-        let same = |known: &Hash| verify_slices_are_equal(known, &presented_hash).is_ok();
+        let is_presented = |known: &Hash| verify_slices_are_equal(known, &presented_hash).is_ok();
         let mut found = None;
-        if let Some(Token(own)) = &self.own
-            && same(own)
+        if let Some(Token(expected)) = &self.runtime_dir_token
+            && is_presented(expected)
             && loopback
         {
             found = Some(("the runtime directory's", Role::Write));
         }
         for token in &self.named {
-            if same(&token.hash) && presented.len() >= Self::LENGTH_MIN {
+            if is_presented(&token.hash) && presented.len() >= Self::LENGTH_MIN {
                 found = Some((&token.name, token.role));
             }
         }
@@ -109,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_token_is_limited_to_loopback_and_short_tokens_are_rejected() {
+    fn runtime_dir_token_is_limited_to_loopback_and_short_tokens_are_rejected() {
         let named = |name: &str, role, text: &str| NamedToken {
             name: name.to_owned(),
             role,
             hash: hash(text.as_bytes()),
         };
         let tokens = Tokens {
-            own: Token::new("0123456789abcdef"),
+            runtime_dir_token: Token::new("0123456789abcdef"),
             named: vec![
                 named("short", Role::Write, "hunter2"),
                 named("prometheus", Role::Read, "abcdefghijklmnopqrstuv"),

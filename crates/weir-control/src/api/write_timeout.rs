@@ -18,7 +18,7 @@ pub(super) struct WriteTimeout<S> {
 }
 
 impl<S> WriteTimeout<S> {
-    /// `limit` is the maximum time without write progress.
+    /// Wraps a stream. `limit` is the maximum time without write progress.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -27,7 +27,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    fn timed<T>(
+    fn apply_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
@@ -47,9 +47,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
@@ -60,17 +60,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.timed(context, polled)
+        self.apply_timeout(context, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.timed(context, polled)
+        self.apply_timeout(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.timed(context, polled)
+        self.apply_timeout(context, polled)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     async fn stalled_reader_is_disconnected_and_slow_one_is_not() {
         let (mut client, server) = tokio::io::duplex(4);
         let mut server = WriteTimeout::new(server, Duration::from_millis(200));
-        let reads = tokio::spawn(async move {
+        let reader = tokio::spawn(async move {
             let mut bytes = [0; 4];
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -93,7 +93,7 @@ mod tests {
             client
         });
         server.write_all(&[0; 12]).await.unwrap();
-        let _client = reads.await.unwrap();
+        let _client = reader.await.unwrap();
         let error = server.write_all(&[0; 12]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

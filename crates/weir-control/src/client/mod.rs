@@ -32,7 +32,7 @@ use crate::status::{Group, Report};
 /// Maximum size of a response, in bytes; enough for a hundred thousand servers.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon listens on the socket.
@@ -89,7 +89,7 @@ impl Error {
     }
 }
 
-/// Sends requests to the daemon of a runtime directory.
+/// A client of the daemon of a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -247,7 +247,7 @@ impl Client {
         self.send(Method::POST, "/v1/log", filter).await
     }
 
-    /// Sends a request. Repeats it if the daemon did not execute it because its successor has taken over.
+    /// Sends a request. Repeats the request if the daemon did not execute it because its successor has taken over.
     ///
     /// A killed daemon may drop a connection with an unread request. If no daemon is running any more, the error is the
     /// same as for a later request.
@@ -257,11 +257,11 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let work = self.request_with_retry(method, path, body);
+        let request = self.request_with_retry(method, path, body);
         let Some(limit) = self.limit else {
-            return work.await;
+            return request.await;
         };
-        match timeout(limit, work).await {
+        match timeout(limit, request).await {
             Ok(response) => response,
             Err(_) => Err(Error::Silent {
                 stopped: self.stopped_daemon().await,

@@ -12,7 +12,7 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// Returns the problems of the files that `desired` names, and of certificates that will expire soon.
+/// Returns the problems with the files that `desired` names, and with certificates that will expire soon.
 pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
     let mut problems = weir_proxy::inspect(desired, SystemTime::now());
     problems.extend(token_problem(desired));
@@ -46,20 +46,21 @@ pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns an error if other programs use the configuration's addresses. `own` are the daemon's current listeners.
+/// Returns an error if other programs use the configuration's addresses. `own_listeners` are the daemon's current
+/// listeners.
 ///
 /// # Errors
 /// Reports every such address, with the position of its service.
 pub fn with_free_listeners(
     loaded: Loaded,
-    own: &BTreeSet<SocketAddr>,
+    own_listeners: &BTreeSet<SocketAddr>,
     path: &Path,
 ) -> Result<Loaded, Rejected> {
-    let problems = weir_proxy::inspect_listeners(&loaded.desired, own, true);
+    let problems = weir_proxy::inspect_listeners(&loaded.desired, own_listeners, true);
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns the addresses on which other programs currently listen.
+/// Returns a problem for each address on which another program listens.
 pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
     weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
 }
@@ -77,15 +78,18 @@ fn reject_if_fatal(
         return Ok(loaded);
     };
     let name = path.display().to_string();
-    let at = first.source;
+    let source = first.source;
     let desired = &loaded.desired;
-    let of = |problem: &Problem| desired.file_name(problem.source, &name).to_owned();
-    let file = of(first);
-    let summary = format!("{file}:{}:{}: {}", at.line, at.column, first.message);
+    let file_of = |problem: &Problem| desired.file_name(problem.source, &name).to_owned();
+    let file = file_of(first);
+    let summary = format!(
+        "{file}:{}:{}: {}",
+        source.line, source.column, first.message
+    );
     let found = Finding::grouped(
         fatal
             .iter()
-            .map(|problem| Finding::of_doubt(problem, &of(problem))),
+            .map(|problem| Finding::of_doubt(problem, &file_of(problem))),
     );
     let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {

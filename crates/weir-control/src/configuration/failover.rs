@@ -24,8 +24,8 @@ pub struct Failover {
     pub address: IpAddr,
     /// The position of the service in the file.
     pub source: Source,
-    /// Why its connections end.
-    pub why: EndsAtFailover,
+    /// The reason why its connections end.
+    pub reason: EndsAtFailover,
 }
 
 impl Failover {
@@ -57,7 +57,10 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
 pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
-    let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
+    let files = files.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "conf")
+    });
     // Files that this user cannot read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
     let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| keepalived_addresses(&text)).collect();
@@ -74,7 +77,7 @@ fn failovers_of(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
         let mut addresses = service.listen.iter().map(|listener| listener.address);
         Some(Failover {
             address: addresses.find(|address| moving.contains(address))?,
-            why: desired.ends_at_failover(service)?,
+            reason: desired.ends_at_failover(service)?,
             service: service.name.clone(),
             source: service.source,
         })
@@ -118,7 +121,7 @@ mod tests {
         let found = failovers_of(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
             .iter()
-            .map(|it| Finding::of_failover(it, "weir.toml").render())
+            .map(|failover| Finding::of_failover(failover, "weir.toml").render())
             .collect();
         insta::assert_snapshot!(notes);
         let key = "1234567890123456";

@@ -23,11 +23,11 @@ pub struct Location {
 }
 
 impl Location {
-    fn at(file: &str, at: Source, label: &str) -> Self {
+    fn new(file: &str, source: Source, label: &str) -> Self {
         Self {
             file: file.to_owned(),
-            line: Some(at.line),
-            column: Some(at.column),
+            line: Some(source.line),
+            column: Some(source.column),
             label: label.to_owned(),
         }
     }
@@ -58,12 +58,12 @@ pub struct Finding {
     pub count: usize,
     /// The positions after the first one, in file order; incomplete if `count` is above 100 000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<At>,
+    pub further: Vec<FurtherPosition>,
 }
 
 /// A position in the finding's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct At {
+pub struct FurtherPosition {
     /// Line number, from 1.
     pub line: u32,
     /// Column in characters, from 1.
@@ -94,7 +94,7 @@ pub(super) fn locations(found: &[Finding]) -> String {
     text
 }
 
-impl At {
+impl FurtherPosition {
     const fn of(further: &Occurrence) -> Self {
         let Source { line, column, .. } = further.at;
         Self {
@@ -114,14 +114,21 @@ impl Finding {
     pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for finding in found {
-            let same = |group: &&mut Self| {
-                let kind = |it: &Self| (it.code, it.severity, it.cause.clone(), it.fix.clone());
+            let is_same_kind = |group: &&mut Self| {
+                let kind = |finding: &Self| {
+                    (
+                        finding.code,
+                        finding.severity,
+                        finding.cause.clone(),
+                        finding.fix.clone(),
+                    )
+                };
                 kind(group) == kind(&finding)
             };
-            match groups.iter_mut().find(same) {
+            match groups.iter_mut().find(is_same_kind) {
                 Some(group) => {
                     group.count += 1;
-                    group.further.push(At {
+                    group.further.push(FurtherPosition {
                         line: finding.place.line.unwrap_or_default(),
                         column: finding.place.column.unwrap_or_default(),
                         message: Some(finding.message),
@@ -138,7 +145,7 @@ impl Finding {
         let Location {
             file, line, column, ..
         } = &self.place;
-        let number = |it: &Option<u32>| it.unwrap_or_default();
+        let number = |number: &Option<u32>| number.unwrap_or_default();
         let code = self
             .code
             .map_or_else(String::new, |code| format!("[{code}]"));
@@ -149,21 +156,21 @@ impl Finding {
             number(line),
             number(column)
         );
-        for (kind, what) in [("note", &self.cause), ("help", &self.fix)] {
-            if let Some(what) = what {
-                text += &format!("  = {kind}: {what}\n");
+        for (kind, text_of_kind) in [("note", &self.cause), ("help", &self.fix)] {
+            if let Some(line) = text_of_kind {
+                text += &format!("  = {kind}: {line}\n");
             }
         }
         if !self.further.is_empty() {
             text += &format!("  = note: {} more:\n", self.further.len());
         }
-        for at in self.further.iter().take(Self::FURTHER_SHOWN_MAX) {
-            let message = at.message.as_deref().unwrap_or_default();
-            text += &format!("    line {}: {message}\n", at.line);
+        for position in self.further.iter().take(Self::FURTHER_SHOWN_MAX) {
+            let message = position.message.as_deref().unwrap_or_default();
+            text += &format!("    line {}: {message}\n", position.line);
         }
-        let rest = self.further.len().saturating_sub(Self::FURTHER_SHOWN_MAX);
-        if rest > 0 {
-            text += &format!("    and {rest} more\n");
+        let hidden = self.further.len().saturating_sub(Self::FURTHER_SHOWN_MAX);
+        if hidden > 0 {
+            text += &format!("    and {hidden} more\n");
         }
         text + "\n"
     }
@@ -187,14 +194,14 @@ impl Finding {
             code: Some(diagnostic.code.as_str()),
             severity: diagnostic.severity().as_str(),
             message: diagnostic.message.clone(),
-            place: Location::at(name(diagnostic.at), diagnostic.at, &diagnostic.label),
+            place: Location::new(name(diagnostic.at), diagnostic.at, &diagnostic.label),
             related: related
-                .map(|other| Location::at(name(other.at), other.at, &other.label))
+                .map(|other| Location::new(name(other.at), other.at, &other.label))
                 .collect(),
             cause: diagnostic.cause.clone(),
             fix: diagnostic.fix.clone(),
             count: 1 + diagnostic.further_count,
-            further: diagnostic.further.iter().map(At::of).collect(),
+            further: diagnostic.further.iter().map(FurtherPosition::of).collect(),
         }
     }
 
@@ -229,7 +236,7 @@ impl Finding {
             code: None,
             severity: severity.as_str(),
             message: problem.message.clone(),
-            place: Location::at(file, problem.source, ""),
+            place: Location::new(file, problem.source, ""),
             related: Vec::new(),
             cause: Some(problem.cause.clone()),
             fix: Some(problem.fix.clone()),
@@ -244,9 +251,9 @@ impl Finding {
             code: Some(Code::FailoverEndsFlows.as_str()),
             severity: Severity::Note.as_str(),
             message: failover.message(),
-            place: Location::at(file, failover.source, ""),
+            place: Location::new(file, failover.source, ""),
             related: Vec::new(),
-            cause: Some(failover.why.to_string()),
+            cause: Some(failover.reason.to_string()),
             fix: Some(Failover::fix().to_owned()),
             count: 1,
             further: Vec::new(),
@@ -259,7 +266,7 @@ impl Finding {
             code: None,
             severity: Severity::Warning.as_str(),
             message: vip.message(),
-            place: Location::at(file, vip.source, ""),
+            place: Location::new(file, vip.source, ""),
             related: Vec::new(),
             cause: Some(vip.cause().to_owned()),
             fix: Some(vip.fix()),

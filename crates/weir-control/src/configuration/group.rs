@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::group_configuration::GroupConfiguration;
 use weir_config::{Desired, Diagnostic};
 
-/// Why a published text cannot be used.
+/// The reason why a published text cannot be used.
 pub(super) enum Unpublishable {
     ControlCharacters,
     Findings {
@@ -17,25 +17,25 @@ pub(super) enum Unpublishable {
 /// Adds what the group has published to a director's own configuration, if the director belongs to this group. The
 /// published part gains no privileges: it may name only programs and files that the director's own part names.
 pub(super) fn with_published<'t>(
-    own: &'t str,
+    own_text: &'t str,
     published: Option<&GroupConfiguration>,
 ) -> Result<Cow<'t, str>, Unpublishable> {
     let Some(published) = published else {
-        return Ok(own.into());
+        return Ok(own_text.into());
     };
-    let Some((group, files)) = weir_config::group_of(own) else {
-        return Ok(own.into());
+    let Some((group, files)) = weir_config::group_of(own_text) else {
+        return Ok(own_text.into());
     };
     if group != published.group {
-        return Ok(own.into());
+        return Ok(own_text.into());
     }
     // The recorded active configuration already contains a published part.
-    let own = weir_config::without_published(own, &group);
+    let own_text = weir_config::without_published(own_text, &group);
     if !weir_config::is_publishable(&published.text) {
         return Err(Unpublishable::ControlCharacters);
     }
-    let bundle = weir_config::with_published(own, &group, &published.text);
-    let found = weir_config::published_findings(own, &bundle, &files);
+    let bundle = weir_config::with_published(own_text, &group, &published.text);
+    let found = weir_config::published_findings(own_text, &bundle, &files);
     if !found.is_empty() {
         return Err(Unpublishable::Findings { bundle, found });
     }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use weir_config::{FileError, Files, MAX_FILE_BYTES};
 use weir_sys::privileged;
 
-/// Reads files of this machine. Included files are read like the main file.
+/// A reader of this machine's files. Included files are read like the main file.
 pub(super) struct Disk {
     /// Union of the permission bits of all files read so far.
     mode: Cell<u32>,
 }
 
 impl Disk {
-    /// `mode` contains the main file's permission bits.
+    /// Creates a reader. `mode` contains the main file's permission bits.
     pub(super) const fn new(mode: u32) -> Self {
         Self {
             mode: Cell::new(mode),

@@ -30,7 +30,7 @@ pub use certificate::{
     doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
 };
 pub use failover::{Failover, failovers, moving_vips};
-pub use finding::{At, Finding, Location};
+pub use finding::{Finding, FurtherPosition, Location};
 pub(crate) use group::{own_desired, own_part};
 pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
@@ -100,7 +100,7 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
 
-/// Like [`load`], with secrets from another source.
+/// Loads a file like [`load`], with secrets from another source.
 ///
 /// # Errors
 /// As [`load`].
@@ -116,7 +116,8 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
 
-/// Like [`load_with`], with the published configuration of the director's group, if the file belongs to that group.
+/// Loads a file like [`load_with`], with the published configuration of the director's group, if the file belongs to
+/// that group.
 ///
 /// # Errors
 /// Like [`load`]; also if the published part would gain privileges.
@@ -127,18 +128,18 @@ pub(crate) fn load_in_group(
     group: Option<&GroupConfiguration>,
 ) -> Result<Loaded, Rejected> {
     let name = path.display().to_string();
-    let broken = |error: &FileError| Rejected {
+    let file_error = |error: &FileError| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(error, &name, color),
         found: vec![Finding::of_file(error, &name)],
     };
-    let (bytes, mode) = include::read(path).map_err(|error| broken(&error))?;
-    let text = weir_config::load(&bytes).map_err(|error| broken(&error))?;
+    let (bytes, mode) = include::read(path).map_err(|error| file_error(&error))?;
+    let text = weir_config::load(&bytes).map_err(|error| file_error(&error))?;
     let files = include::Disk::new(mode);
     let bundle = weir_config::bundle(text, path, &files);
-    let whole = group::with_published(&bundle.text, group)
+    let with_published = group::with_published(&bundle.text, group)
         .map_err(|reason| unpublishable(reason, &name, color))?;
-    let text: &str = &whole;
+    let text: &str = &with_published;
     if !bundle.errors.is_empty() {
         return Err(rejected(text, &name, &bundle.errors, color));
     }
@@ -147,8 +148,8 @@ pub(crate) fn load_in_group(
         mode: Some(files.mode()),
     };
     let extension = path.extension();
-    let json = extension.is_some_and(|it| it == "json");
-    check_text(text, json, &machine, &name, color)
+    let is_json = extension.is_some_and(|extension| extension == "json");
+    check_text(text, is_json, &machine, &name, color)
 }
 
 /// Checks a configuration that is not a file, with the published configuration of the director's group. Text that
@@ -166,10 +167,16 @@ pub(crate) fn load_text_in_group(
         diagnostics: weir_config::render_file_error(&error, TEXT, color),
         found: vec![Finding::of_file(&error, TEXT)],
     })?;
-    let json = text.trim_start().starts_with('{');
-    let whole =
+    let is_json = text.trim_start().starts_with('{');
+    let with_published =
         group::with_published(text, group).map_err(|reason| unpublishable(reason, TEXT, color))?;
-    check_text(&whole, json, &ThisMachine::default(), TEXT, color)
+    check_text(
+        &with_published,
+        is_json,
+        &ThisMachine::default(),
+        TEXT,
+        color,
+    )
 }
 
 /// Reads the list files of a valid configuration again. Uses the secrets in `remembered`.
@@ -177,12 +184,12 @@ pub(crate) fn load_text_in_group(
 /// # Errors
 /// A list cannot be used.
 pub(crate) fn load_lists_again(text: &str, remembered: &Remembered) -> Result<Loaded, Rejected> {
-    let json = text.trim_start().starts_with('{');
+    let is_json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
         secrets: Secrets::Remembered(remembered),
         mode: None,
     };
-    check_text(text, json, &machine, TEXT, false)
+    check_text(text, is_json, &machine, TEXT, false)
 }
 
 /// Checks whether a caller who is not the owner may apply `text`. `active` is the text of the active configuration.
@@ -205,12 +212,12 @@ pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
 
 fn check_text(
     text: &str,
-    json: bool,
+    is_json: bool,
     machine: &ThisMachine<'_>,
     name: &str,
     color: bool,
 ) -> Result<Loaded, Rejected> {
-    let parsed = if json {
+    let parsed = if is_json {
         weir_config::parse_json(text, machine)
     } else {
         weir_config::parse(text, machine)
@@ -257,7 +264,7 @@ struct ThisMachine<'a> {
     mode: Option<u32>,
 }
 
-/// Where the secrets of a configuration come from.
+/// The source of a configuration's secrets.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Secrets<'a> {
     /// Read them from their sources.
@@ -305,7 +312,8 @@ impl Machine for ThisMachine<'_> {
         Some(names::group_id(name).is_some())
     }
 
-    /// Whether the thread's network namespace has the interface; unknown if the caller only reads the configuration.
+    /// Returns whether the thread's network namespace has the interface; `None` = unknown, if the caller only reads the
+    /// configuration.
     fn has_interface(&self, name: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
@@ -318,7 +326,7 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    /// Whether the file exists and is executable; unknown if this user cannot access the directory.
+    /// Returns whether the file exists and is executable; `None` = unknown, if this user cannot access the directory.
     fn has_program(&self, path: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
@@ -330,7 +338,7 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    /// Whether forwarding is enabled in the thread's network namespace.
+    /// Returns whether forwarding is enabled in the thread's network namespace.
     fn forwards(&self, family: Family) -> Option<bool> {
         let name = match family {
             Family::V4 => "ipv4",
@@ -346,8 +354,8 @@ impl Machine for ThisMachine<'_> {
 }
 
 fn count(found: &[Diagnostic], severity: Severity) -> usize {
-    let same = |diagnostic: &&Diagnostic| diagnostic.severity() == severity;
-    found.iter().filter(same).count()
+    let has_severity = |diagnostic: &&Diagnostic| diagnostic.severity() == severity;
+    found.iter().filter(has_severity).count()
 }
 
 fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
@@ -358,13 +366,15 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
         .find(|diagnostic| diagnostic.severity() == Severity::Error);
     let first = first.map_or_else(String::new, |diagnostic| {
         let code: Code = diagnostic.code;
-        let at = diagnostic.at;
-        let included = files.get(at.file as usize).filter(|name| !name.is_empty());
+        let position = diagnostic.at;
+        let included = files
+            .get(position.file as usize)
+            .filter(|name| !name.is_empty());
         let name = included.map_or(name, String::as_str);
         format!(
             "{name}:{}:{}: {}: {}",
-            at.line,
-            at.column,
+            position.line,
+            position.column,
             code.as_str(),
             diagnostic.message
         )

@@ -21,7 +21,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
     let describe = |error: io::Error| error.to_string();
     let value_read = match source {
         SecretSource::Text => return None,
-        SecretSource::File(path) => file(Path::new(path)).map_err(describe),
+        SecretSource::File(path) => read_secret_file(Path::new(path)).map_err(describe),
         SecretSource::Env(name) => match std::env::var_os(name) {
             Some(value) => Ok(SecretValue {
                 bytes: value.into_vec(),
@@ -30,20 +30,22 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
             None => Err("it is not set".to_owned()),
         },
         SecretSource::Credential(name) => match std::env::var_os(CREDENTIALS) {
-            Some(directory) => file(&Path::new(&directory).join(name)).map_err(describe),
+            Some(directory) => {
+                read_secret_file(&Path::new(&directory).join(name)).map_err(describe)
+            }
             None => Err(format!("{CREDENTIALS} is not set")),
         },
     };
     Some(value_read.and_then(|value| {
         let bytes = value.bytes.len();
-        let most = Secret::MAX_BYTES;
+        let max = Secret::MAX_BYTES;
         if Secret::new(SecretSource::Text, value.bytes.clone())
             .expose()
             .is_empty()
         {
             Err("it is empty".to_owned())
-        } else if bytes > most {
-            Err(format!("it has more than {most} bytes"))
+        } else if bytes > max {
+            Err(format!("it has more than {max} bytes"))
         } else {
             Ok(value)
         }
@@ -53,33 +55,32 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
 /// Opens a regular file for reading.
 fn open(path: &Path) -> io::Result<File> {
     // Opening a pipe without O_NONBLOCK would block until there is a writer.
-    let opened = privileged::open_nonblocking(path)?;
-    if !opened.metadata()?.is_file() {
+    let file = privileged::open_nonblocking(path)?;
+    if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    Ok(opened)
+    Ok(file)
 }
 
 /// Reads a file with one entry per line, or returns the reason why it cannot be read.
 pub(super) fn list_file(path: &Path) -> Result<String, String> {
     let read = || {
         let mut text = String::new();
-        let most = LIST_BYTES_MAX as u64;
-        open(path)?.take(most + 1).read_to_string(&mut text)?;
+        let max = LIST_BYTES_MAX as u64;
+        open(path)?.take(max + 1).read_to_string(&mut text)?;
         match text.len() > LIST_BYTES_MAX {
-            true => Err(io::Error::other(format!("it has more than {most} bytes"))),
+            true => Err(io::Error::other(format!("it has more than {max} bytes"))),
             false => Ok(text),
         }
     };
     read().map_err(|error: io::Error| error.to_string())
 }
 
-fn file(path: &Path) -> io::Result<SecretValue> {
-    let opened = open(path)?;
-    let metadata = opened.metadata()?;
+fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
+    let file = open(path)?;
+    let metadata = file.metadata()?;
     let mut bytes = Vec::new();
-    opened
-        .take(Secret::MAX_BYTES as u64 + 1)
+    file.take(Secret::MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
     let mode = metadata.permissions().mode() & 0o7777;
     Ok(SecretValue {
@@ -102,16 +103,17 @@ impl std::fmt::Debug for Remembered {
 impl Remembered {
     /// Collects the secrets of a configuration.
     pub fn of(desired: &Desired) -> Self {
-        let kept = desired
+        let external = desired
             .secrets()
-            .filter(|it| *it.source() != SecretSource::Text);
+            .filter(|secret| *secret.source() != SecretSource::Text);
         Self(
-            kept.map(|it| (it.source().to_string(), it.expose().to_vec()))
+            external
+                .map(|secret| (secret.source().to_string(), secret.expose().to_vec()))
                 .collect(),
         )
     }
 
-    /// Whether there are no secrets.
+    /// Returns whether there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

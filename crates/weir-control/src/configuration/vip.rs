@@ -92,14 +92,14 @@ fn absent(
     moving: &BTreeSet<IpAddr>,
 ) -> Vec<AbsentVip> {
     let added_to = |address: IpAddr| {
-        let mut on = added.iter().filter(|(_, it)| *it == address);
-        on.next().map(|(interface, _)| interface.clone())
+        let mut matching = added.iter().filter(|(_, vip)| *vip == address);
+        matching.next().map(|(interface, _)| interface.clone())
     };
     let mut seen = present;
     seen.extend(moving);
     seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
-    let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+    let proxied_addresses: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
     // A routed VIP that Weir has added is still reported, because it will be removed.
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
     let is_routed = |address: IpAddr| routed.contains(&address) && added_to(address).is_none();
@@ -119,7 +119,7 @@ fn absent(
     }
     for proxy in &desired.proxies {
         let listeners = proxy.listen.iter().map(SocketAddr::ip);
-        for address in listeners.filter(|ip| needed.contains(ip)) {
+        for address in listeners.filter(|ip| proxied_addresses.contains(ip)) {
             if seen.insert(address) {
                 found.push(AbsentVip {
                     address,
@@ -149,9 +149,9 @@ mod tests {
             listen = [\"192.0.2.3:81\", \"192.0.2.4:80\", \"0.0.0.0:82\", \"127.0.0.1:83\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let vip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let shown = |present: &[&str], added: &[&str]| -> String {
-            let present = present.iter().map(|it| vip(it)).collect();
-            let added = added.iter().map(|it| ("eth0".to_owned(), vip(it)));
+        let render_absent = |present: &[&str], added: &[&str]| -> String {
+            let present = present.iter().map(|text| vip(text)).collect();
+            let added = added.iter().map(|text| ("eth0".to_owned(), vip(text)));
             let found = absent(&desired, present, &added.collect(), &BTreeSet::new());
             let found = found
                 .iter()
@@ -161,13 +161,13 @@ mod tests {
                 .map(Finding::render)
                 .collect()
         };
-        insta::assert_snapshot!(shown(&["192.0.2.1"], &[]));
+        insta::assert_snapshot!(render_absent(&["192.0.2.1"], &[]));
         let all = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
-        insta::assert_snapshot!("added", shown(&all, &["192.0.2.1", "192.0.2.4"]));
-        assert_eq!(shown(&all, &[]), "");
+        insta::assert_snapshot!("added", render_absent(&all, &["192.0.2.1", "192.0.2.4"]));
+        assert_eq!(render_absent(&all, &[]), "");
         let moving = BTreeSet::from(all.map(vip));
-        let none = BTreeSet::new();
-        assert!(absent(&desired, none, &BTreeSet::new(), &moving).is_empty());
+        let empty = BTreeSet::new();
+        assert!(absent(&desired, empty, &BTreeSet::new(), &moving).is_empty());
     }
 
     #[test]
@@ -178,14 +178,17 @@ mod tests {
             [service.b]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.2:80\"]\n\n\
             [service.c]\nforward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\nlisten = [\"192.0.2.3:81\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let none = BTreeSet::new;
-        let found = absent(&desired, none(), &BTreeSet::new(), &none());
+        let empty = BTreeSet::new;
+        let found = absent(&desired, empty(), &BTreeSet::new(), &empty());
         let found: Vec<_> = found
             .iter()
             .map(|vip| (vip.address.to_string(), vip.proxied))
             .collect();
         // A proxy's socket receives only packets to addresses of this machine.
         let expected = [("192.0.2.2", false), ("192.0.2.3", true)];
-        assert_eq!(found, expected.map(|(vip, it)| (vip.to_owned(), it)));
+        assert_eq!(
+            found,
+            expected.map(|(vip, proxied)| (vip.to_owned(), proxied))
+        );
     }
 }

@@ -70,14 +70,14 @@ enum ListenerChange {
 }
 
 impl Admin {
-    /// Starts without a listener.
+    /// Creates the state without a listener.
     pub fn new(
         commands: CommandSender,
         token: Token,
         refused: Arc<Refused>,
         kept: &mut Kept,
     ) -> Self {
-        let nothing = Policy {
+        let closed_policy = Policy {
             tokens: Tokens::default(),
             read_requires_token: true,
             hosts: Vec::new(),
@@ -88,7 +88,7 @@ impl Admin {
             commands,
             token,
             refused,
-            policy: SharedPolicy::new(Arc::new(nothing)),
+            policy: SharedPolicy::new(Arc::new(closed_policy)),
             listening: None,
             keeper: kept.link.clone(),
             inherited: kept.take_sockets(SOCKETS),
@@ -122,7 +122,7 @@ impl Admin {
             .inherited
             .iter()
             .position(|(inherited, _)| *inherited == address);
-        let listener = match inherited.map(|at| self.inherited.swap_remove(at)) {
+        let listener = match inherited.map(|index| self.inherited.swap_remove(index)) {
             Some((_, socket)) => {
                 let socket = std::net::TcpListener::from(socket);
                 socket.set_nonblocking(true).map_err(failed)?;
@@ -145,7 +145,7 @@ impl Admin {
         let named = named.map(|path| named_tokens(Path::new(path)));
         Ok(Policy {
             tokens: Tokens {
-                own: Some(self.token.clone()),
+                runtime_dir_token: Some(self.token.clone()),
                 named: named
                     .transpose()
                     .map_err(|source| Error::AdminTokens { source })?
@@ -162,7 +162,9 @@ impl Admin {
     pub fn certificates(&self, now: SystemTime) -> Vec<Certificate> {
         let policy = self.policy.get();
         let certificates = policy.certificates.iter();
-        certificates.map(|it| Certificate::new(it, now)).collect()
+        certificates
+            .map(|certificate| Certificate::new(certificate, now))
+            .collect()
     }
 
     /// Stops accepting connections. The socket itself stays open in another process.

@@ -35,7 +35,7 @@ use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper::{Kept, Link};
 use crate::plan::{Plan, plan};
-use crate::plane::{Plane, Wanted};
+use crate::plane::{Plane, WantedConfiguration};
 use crate::status::{Report, Sync, announce, vrrp};
 use weir_discovery::{Lists, Membership};
 use weir_engine_host::FlowSynchronizer;
@@ -50,7 +50,7 @@ pub(super) use upgrade::DrainingDaemon;
 /// is used again, although its secret files may have been changed or removed.
 pub(super) const SECRETS: &str = "secrets";
 
-/// Owns the planes and the active configuration, and executes requests one at a time.
+/// The owner of the planes and the active configuration, which executes requests one at a time.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
@@ -178,8 +178,8 @@ impl<P: Plane> Director<P> {
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
-        let mut vips_now = facts.iter().flat_map(|facts| &facts.vips);
-        self.is_new = vips_now.any(|fact| fact.settling);
+        let mut vip_facts = facts.iter().flat_map(|facts| &facts.vips);
+        self.is_new = vip_facts.any(|fact| fact.settling);
         let vips = facts.iter().flat_map(|facts| &facts.vips);
         let vips = vips.filter(|_| !is_draining);
         let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
@@ -224,7 +224,7 @@ impl<P: Plane> Director<P> {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
 
-    /// Whether the configuration has services that the kernel forwards without the daemon.
+    /// Returns whether the configuration has services that the kernel forwards without the daemon.
     pub(crate) fn forwards_in_kernel(&self) -> bool {
         crate::traffic::needs_engine(&self.desired)
     }
@@ -289,7 +289,7 @@ impl<P: Plane> Director<P> {
         self.sync.step(self.plane.engine())
     }
 
-    /// Whether a table change moved flows that were not yet sent to every `[sync]` peer.
+    /// Returns whether a table change moved flows that were not yet sent to every `[sync]` peer.
     pub(super) fn is_moving_flows(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_moving_flows(),
@@ -346,7 +346,7 @@ impl<P: Plane> Director<P> {
                 address,
                 request,
                 reply,
-            } => self.server(&pool, &address, request, reply).await,
+            } => self.change_server(&pool, &address, request, reply).await,
             Command::ServerNow {
                 pool,
                 address,
@@ -359,11 +359,14 @@ impl<P: Plane> Director<P> {
                 address,
                 keys,
                 reply,
-            } => self.member(&pool, &address, keys, reply).await,
+            } => {
+                self.request_member_change(&pool, &address, keys, reply)
+                    .await
+            }
             Command::Node(order, reply) => {
-                let done = self.node.set_state(order, &self.configured);
+                let result = self.node.set_state(order, &self.configured);
                 self.announce();
-                let _ = reply.send(done.map(|()| order));
+                let _ = reply.send(result.map(|()| order));
             }
             Command::Cluster(reply) => {
                 let group = self.group.status();
@@ -412,7 +415,7 @@ impl<P: Plane> Director<P> {
             drained: self.node.is_draining(),
             announce_error: match (&self.configured.announce, &announced) {
                 (Some(_), None) => Some("the announcer does not respond".to_owned()),
-                (_, report) => report.as_ref().and_then(|it| it.error.clone()),
+                (_, report) => report.as_ref().and_then(|report| report.error.clone()),
             },
             announce: announced.map(announce::routes).unwrap_or_default(),
             sync: match self.plane.synchronizes() {
@@ -431,11 +434,11 @@ impl<P: Plane> Director<P> {
 
     /// Reports the state of tracked objects to the VRRP agent. Does not wait for the agent.
     pub(crate) fn report_tracked(&self) {
-        let tracked = || self.configured.vrrp.iter().flat_map(|it| &it.track);
+        let tracked = || self.configured.vrrp.iter().flat_map(|router| &router.track);
         let is_server =
-            |it: &Track| matches!(it.object, TrackObject::Service(_) | TrackObject::Pool(_));
+            |track: &Track| matches!(track.object, TrackObject::Service(_) | TrackObject::Pool(_));
         let with_servers = tracked().any(is_server);
-        if !with_servers && !tracked().any(|it| it.object == TrackObject::DataPlane) {
+        if !with_servers && !tracked().any(|track| track.object == TrackObject::DataPlane) {
             return;
         }
         // Taking a snapshot takes time in proportion to the number of servers and flows, so it is taken only if servers
@@ -463,8 +466,8 @@ impl<P: Plane> Director<P> {
         if let Some(answer) = flow_sync::ipvsadm(&mut self.sync, request) {
             return Ok(answer);
         }
-        let answered = self.plane.ipvsadm(request).await;
-        let mut answer = answered.map_err(Refusal::new)?;
+        let result = self.plane.ipvsadm(request).await;
+        let mut answer = result.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);
         }
@@ -562,15 +565,15 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    fn set_active(&mut self, now: ActiveConfiguration) {
-        self.desired = now.lists.added_to(&now.configured);
+    fn set_active(&mut self, active: ActiveConfiguration) {
+        self.desired = active.lists.added_to(&active.configured);
         self.is_new = true;
-        self.membership.commit(&now.configured, now.lists);
-        self.configured = now.configured;
-        self.text = now.text;
-        self.file = now.file;
+        self.membership.commit(&active.configured, active.lists);
+        self.configured = active.configured;
+        self.text = active.text;
+        self.file = active.file;
         self.configure_sync();
-        self.group.set_active(now.group);
+        self.group.set_active(active.group);
         self.group.configure(self.configured.cluster.as_ref());
         self.pass_secrets();
         self.configure_checks();
@@ -607,7 +610,7 @@ impl<P: Plane> Director<P> {
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &loaded.desired,
             text: &self.text,
@@ -682,7 +685,7 @@ impl<P: Plane> Director<P> {
         let access = SocketAccess::of(&loaded.desired.node).map_err(Refusal::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &loaded.desired,
             text: &loaded.text,
@@ -723,12 +726,12 @@ impl<P: Plane> Director<P> {
             .copied()
             .chain(admin.map(|admin| admin.listen))
             .collect();
-        let shown = if request.text.is_some() {
+        let display_path = if request.text.is_some() {
             Path::new(configuration::TEXT)
         } else {
             path.as_path()
         };
-        let loaded = configuration::with_free_listeners(loaded, &own_listeners, shown);
+        let loaded = configuration::with_free_listeners(loaded, &own_listeners, display_path);
         let loaded = match caller.is_owner() || request.text.is_some() {
             true => loaded,
             false => loaded.map_err(Rejected::without_quotes),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::configuration::Rejected;
 
-/// Why the daemon cannot start or must stop.
+/// The reason why the daemon cannot start or must stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration has an error. Contains the rendered diagnostics.

@@ -6,28 +6,28 @@ use std::time::Duration;
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Decides when changed files are loaded, from fingerprints of the files (`weir_proxy::certificate_fingerprint`,
-/// `weir_proxy::file_fingerprint`).
+/// The fingerprints (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`) from which it is decided
+/// when changed files are loaded.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Fingerprint of the files in use.
     loaded: Option<u64>,
     /// Fingerprint at the last comparison.
-    seen: u64,
+    last_compared: u64,
     /// Fingerprint of files that could not be used, and the reason.
     failed: Option<(u64, String)>,
 }
 
 impl FileWatch {
-    /// Whether the files should be loaded; `now` is their current fingerprint.
-    pub(super) fn is_due(&mut self, now: u64) -> bool {
-        let is_stable = self.seen == now;
-        self.seen = now;
+    /// Returns whether the files should be loaded; `current` is their current fingerprint.
+    pub(super) fn is_due(&mut self, current: u64) -> bool {
+        let is_stable = self.last_compared == current;
+        self.last_compared = current;
         let Some(loaded) = self.loaded else {
-            self.loaded = Some(now);
+            self.loaded = Some(current);
             return false;
         };
-        if loaded == now {
+        if loaded == current {
             self.failed = None;
             return false;
         }
@@ -35,7 +35,7 @@ impl FileWatch {
             && self
                 .failed
                 .as_ref()
-                .is_none_or(|(failed, _)| *failed != now)
+                .is_none_or(|(failed, _)| *failed != current)
     }
 
     /// Records that the files with this fingerprint are in use.

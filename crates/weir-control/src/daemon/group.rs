@@ -71,13 +71,13 @@ pub(super) struct Group {
     record: Record,
     config: Option<Cluster>,
     driver: Option<Driver>,
-    /// Why the driver could not be started.
+    /// The reason why the driver could not be started.
     error: Option<String>,
     inbox: Mutex<Inbox>,
     settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
-    /// When the delay of its result began.
+    /// When the delay of the candidate's result began.
     delayed_since: Option<Instant>,
     /// The group's active configuration.
     active: Option<Arc<GroupConfiguration>>,
@@ -170,10 +170,12 @@ impl Group {
         }
         let record = &self.record;
         let configuration = record.configuration.as_ref();
-        let configuration = configuration.filter(|it| it.group == config.name);
+        let configuration =
+            configuration.filter(|configuration| configuration.group == config.name);
         let settings = connection::settings(config, record.identity)?;
         Driver::start(weir_etcd::Settings {
-            applied: configuration.map(|it| (it.version, it.text.clone())),
+            applied: configuration
+                .map(|configuration| (configuration.version, configuration.text.clone())),
             shared: record.shared.clone(),
             ..settings
         })
@@ -270,7 +272,7 @@ impl Group {
         (candidate, reply)
     }
 
-    /// Whether the report of success may still be delayed.
+    /// Returns whether the report of success may still be delayed.
     pub(super) fn may_delay_result(&self) -> bool {
         self.delayed_since
             .is_none_or(|since| since.elapsed() < FLOW_SYNC_TIMEOUT)
@@ -284,7 +286,7 @@ impl Group {
     }
 
     /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group.
-    pub(super) fn applied(&mut self, result: Result<Reloaded, Refusal>) {
+    pub(super) fn finish_apply(&mut self, result: Result<Reloaded, Refusal>) {
         self.delayed_since = None;
         let candidate = self.candidate.take();
         let result = result.map(drop).map_err(|refusal| refusal.error);
@@ -303,9 +305,9 @@ impl Group {
     /// without a guard.
     pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<Published>) {
         if self.driver.is_none() {
-            let why = self.error.clone();
-            let why = why.unwrap_or_else(|| "[cluster] is not configured".to_owned());
-            let _ = reply.send(Err(Refusal::new(why)));
+            let reason = self.error.clone();
+            let reason = reason.unwrap_or_else(|| "[cluster] is not configured".to_owned());
+            let _ = reply.send(Err(Refusal::new(reason)));
             return;
         }
         self.last_request_id += 1;
@@ -356,7 +358,10 @@ impl Group {
     }
 
     /// Returns the replies that waited for `key`, and those whose timeout has expired.
-    pub(super) fn settled(&mut self, key: &SharedKey) -> Vec<(SharedKey, PendingReply)> {
+    pub(super) fn take_settled_replies(
+        &mut self,
+        key: &SharedKey,
+    ) -> Vec<(SharedKey, PendingReply)> {
         self.settling.take(Some(key), tokio::time::Instant::now())
     }
 
@@ -397,7 +402,7 @@ impl Group {
         self.kept_vips = kept_vips;
     }
 
-    /// Whether the VIP must stay announced although its services cannot serve.
+    /// Returns whether the VIP must stay announced although its services cannot serve.
     pub(super) fn must_announce(&self, vip: IpAddr) -> bool {
         self.kept_vips.contains(&vip)
     }
@@ -457,12 +462,16 @@ impl Group {
         let Some(config) = &self.config else {
             return;
         };
-        let pools: BTreeSet<&str> = desired.pools.iter().map(|it| it.name.as_str()).collect();
+        let pools: BTreeSet<&str> = desired
+            .pools
+            .iter()
+            .map(|pool| pool.name.as_str())
+            .collect();
         self.standings
             .retain(|(pool, _), _| pools.contains(pool.as_str()));
         let is_due = self
             .record_built_at
-            .is_none_or(|at| at.elapsed() >= MEMBER_RECORD_INTERVAL);
+            .is_none_or(|built_at| built_at.elapsed() >= MEMBER_RECORD_INTERVAL);
         let record = match is_due {
             true => facts::record(config, desired),
             false => self.facts.record.clone(),
@@ -489,7 +498,7 @@ impl Group {
     pub(super) fn status(&self) -> Option<GroupStatus> {
         let config = self.config.as_ref()?;
         Some(match &self.driver {
-            Some(driver) => GroupStatus::of(config, driver),
+            Some(driver) => GroupStatus::from_driver(config, driver),
             None => GroupStatus::failed(config, self.error.as_deref()),
         })
     }

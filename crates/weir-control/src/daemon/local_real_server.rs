@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_real_server::Options;
 
-/// Restores settings of `weir real-server` on this host when other programs change them.
+/// The maintainer of this host's `weir real-server` settings, which other programs may change.
 #[derive(Debug, Default)]
 pub(super) struct LocalRealServer {
     /// `None` = this daemon does not maintain the settings.

@@ -38,7 +38,7 @@ use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
-pub use crate::plane::{LastPass, Plane, Wanted};
+pub use crate::plane::{LastPass, Plane, WantedConfiguration};
 pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text, text_files};
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
@@ -95,7 +95,7 @@ pub fn hide_memory() {
 pub async fn run<P: Plane>(
     options: &Options,
     mut kept: Kept,
-    open: impl AsyncFnOnce(Wanted<'_>, &mut Kept) -> Result<P, P::Error>,
+    open: impl AsyncFnOnce(WantedConfiguration<'_>, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
     let (file, text) = configuration_to_load(options, &kept);
     let remembered = kept.take_file(SECRETS).map(Remembered::read);
@@ -133,13 +133,13 @@ pub async fn run<P: Plane>(
     let refused = Arc::new(Refused::default());
     let token = runtime_dir.token()?;
     let mut admin = Admin::new(commands.clone(), token, Arc::clone(&refused), &mut kept);
-    let to = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
+    let prepared_admin = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
     // Everything that can fail is done first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
-    let wanted = Wanted {
+    let wanted = WantedConfiguration {
         desired: &lists.added_to(&loaded.desired),
         configured: &loaded.desired,
         text: &loaded.text,
@@ -153,7 +153,7 @@ pub async fn run<P: Plane>(
     runtime_dir.publish_socket()?;
     let router = api::router(commands, &Access::Unix, &refused);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
-    admin.commit(to);
+    admin.commit(prepared_admin);
     let added = vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
@@ -241,8 +241,8 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     tracing::info!("the last client has disconnected");
 }
 
-fn forward_signal(signal: Signal, to: u32) {
-    let pid = i32::try_from(to).ok().and_then(Pid::from_raw);
+fn forward_signal(signal: Signal, process: u32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
         tracing::warn!(%error, "failed to forward a signal to the active daemon");
     }
@@ -268,23 +268,23 @@ async fn serve<P: Plane>(
     signals: &mut Signals,
     notifier: &Notifier,
 ) {
-    let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
+    let (mut ticks, mut drift_checks) = (ticker(TICK), ticker(DRIFT_INTERVAL));
     let (mut apply_checks_at, mut handshakes_at) = (None, Instant::now() + HANDSHAKE_INTERVAL);
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     let mut history_at = Instant::now();
-    let mut certificates = every(file_watch::INTERVAL);
+    let mut certificates = ticker(file_watch::INTERVAL);
     loop {
         tokio::select! {
             Some(command) = requests.recv() => {
-                let reloads = matches!(command, Command::Reload(..));
-                if reloads {
+                let is_reload = matches!(command, Command::Reload(..));
+                if is_reload {
                     notify(notifier, Notification::Reloading);
                 }
                 director.execute(command).await;
                 if director.is_succeeded() {
                     return;
                 }
-                if reloads {
+                if is_reload {
                     notify(notifier, Notification::Ready);
                 }
             }
@@ -387,7 +387,7 @@ async fn sleep_until_some(instant: Option<Instant>) {
     }
 }
 
-fn every(period: Duration) -> Interval {
+fn ticker(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks

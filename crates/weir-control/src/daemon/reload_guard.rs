@@ -24,7 +24,7 @@ pub(super) struct Health {
     /// Servers that fail their checks, with the service in which they fail; the value is the reason.
     down: BTreeMap<(String, String), String>,
     /// Names of all services, including layer 4 services.
-    known: BTreeSet<String>,
+    service_names: BTreeSet<String>,
 }
 
 /// Counters of requests. The two kinds of failure are independent.
@@ -39,10 +39,10 @@ struct Requests {
 
 impl Health {
     /// Reads the counters from the status document.
-    pub(super) fn of(report: &Report) -> Self {
+    pub(super) fn from_report(report: &Report) -> Self {
         let mut health = Self::default();
         for service in &report.services {
-            health.known.insert(service.name.clone());
+            health.service_names.insert(service.name.clone());
             if let Some(proxy) = &service.proxy {
                 let total = proxy.requests.max(service.totals.connections);
                 let counts = Requests {
@@ -67,7 +67,7 @@ impl Health {
     }
 }
 
-/// Compares the time after a reload on probation with the time before.
+/// A comparison of the time after a reload on probation with the time before.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,
@@ -83,7 +83,7 @@ impl Guard {
         }
     }
 
-    /// Whether the probation is over.
+    /// Returns whether the probation is over.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
@@ -95,7 +95,7 @@ impl Guard {
         let was_down = |(server, service): &(String, String)| {
             let mut all = before.down.keys();
             before.down.contains_key(&(server.clone(), service.clone()))
-                || !before.known.contains(service) && all.any(|(other, _)| other == server)
+                || !before.service_names.contains(service) && all.any(|(other, _)| other == server)
         };
         let newly_down = now.down.iter().find(|(key, _)| !was_down(key));
         if let Some(((server, service), reason)) = newly_down {
@@ -105,18 +105,18 @@ impl Guard {
             let before = self.before.services.get(name).copied();
             // Counters that were reset start from zero.
             let before = before
-                .filter(|it| it.total <= now.total)
+                .filter(|before| before.total <= now.total)
                 .unwrap_or_default();
             let total = now.total - before.total;
-            let worse = |now: u64, before_failed: u64| {
+            let new_failures = |now: u64, before_failed: u64| {
                 let failed = now.saturating_sub(before_failed);
                 let before = (before.total, before_failed);
                 (failed >= FAILURES_MIN && is_worse((total, failed), before)).then_some(failed)
             };
-            let failed = worse(now.failed, before.failed)
+            let failed = new_failures(now.failed, before.failed)
                 .map(|failed| format!("{failed} of {total} requests of service {name} failed"));
             failed.or_else(|| {
-                let server_errors = worse(now.server_errors, before.server_errors)?;
+                let server_errors = new_failures(now.server_errors, before.server_errors)?;
                 Some(format!(
                     "{server_errors} of {total} requests of service {name} had a 5xx response"
                 ))
@@ -125,12 +125,12 @@ impl Guard {
     }
 }
 
-/// Whether the share of failures exceeds the previous share by more than 1/`GROWTH`, in integer arithmetic.
+/// Returns whether the share of failures exceeds the previous share by more than 1/`GROWTH`, in integer arithmetic.
 fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
     let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
     let before_total = u128::from(before_total.max(before_failed).max(1));
-    let grown = u128::from(GROWTH) * u128::from(before_failed) + before_total;
-    u128::from(GROWTH) * failed * before_total > grown * total
+    let allowed = u128::from(GROWTH) * u128::from(before_failed) + before_total;
+    u128::from(GROWTH) * failed * before_total > allowed * total
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
                 .iter()
                 .map(|name| (((*name).to_owned(), "s".to_owned()), "refused".to_owned()))
                 .collect(),
-            known: BTreeSet::from(["s".to_owned()]),
+            service_names: BTreeSet::from(["s".to_owned()]),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(found, "p/b is down in service s: refused");
         // The same server fails in another service.
         let mut other = health(0, 0, &["p/a"]);
-        other.known.insert("t".to_owned());
+        other.service_names.insert("t".to_owned());
         let mut both = other.clone();
         let key = ("p/a".to_owned(), "t".to_owned());
         both.down.insert(key, "VIP not on lo".to_owned());

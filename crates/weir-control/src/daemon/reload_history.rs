@@ -13,15 +13,15 @@ const CHANGES_MAX: usize = 50;
 /// The last reloads of this process, the newest last.
 #[derive(Debug, Default)]
 pub(super) struct ReloadHistory {
-    last: VecDeque<Reload>,
+    reloads: VecDeque<Reload>,
     counts: ReloadCounts,
 }
 
 impl ReloadHistory {
-    /// Adds the result of a reload that ended at `at`.
-    pub(super) fn add(&mut self, result: &Result<Reloaded, Refusal>, at: SystemTime) {
+    /// Adds the result of a reload that ended at `ended_at`.
+    pub(super) fn add(&mut self, result: &Result<Reloaded, Refusal>, ended_at: SystemTime) {
         let mut reload = Reload {
-            at: rfc3339(at),
+            at: rfc3339(ended_at),
             ..Reload::default()
         };
         match result {
@@ -29,9 +29,9 @@ impl ReloadHistory {
                 self.counts.applied += 1;
                 reload.revision = Some(reloaded.revision);
                 reload.changes = reloaded.changes.iter().take(CHANGES_MAX).cloned().collect();
-                let rest = reloaded.changes.len().saturating_sub(CHANGES_MAX);
-                if rest > 0 {
-                    reload.changes.push(format!("and {rest} more changes"));
+                let omitted = reloaded.changes.len().saturating_sub(CHANGES_MAX);
+                if omitted > 0 {
+                    reload.changes.push(format!("and {omitted} more changes"));
                 }
             }
             Err(refusal) => {
@@ -39,15 +39,15 @@ impl ReloadHistory {
                 reload.error = Some(refusal.error.clone());
             }
         }
-        if self.last.len() == RELOADS_MAX {
-            self.last.pop_front();
+        if self.reloads.len() == RELOADS_MAX {
+            self.reloads.pop_front();
         }
-        self.last.push_back(reload);
+        self.reloads.push_back(reload);
     }
 
     /// Returns the kept reloads, the oldest first.
     pub(super) fn all(&self) -> Vec<Reload> {
-        self.last.iter().cloned().collect()
+        self.reloads.iter().cloned().collect()
     }
 
     /// Returns the number of all reloads in this process, including those that are no longer kept.

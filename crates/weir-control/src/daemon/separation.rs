@@ -115,7 +115,7 @@ fn return_to_root(options: &Options) {
 
 /// Returns the state directory if `[cluster]` is configured and the directory can be used.
 fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathBuf> {
-    let is_grouped = desired.is_some_and(|it| it.cluster.is_some());
+    let is_grouped = desired.is_some_and(|desired| desired.cluster.is_some());
     let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
     state.filter(|directory| group::prepare_state_directory(directory))
 }

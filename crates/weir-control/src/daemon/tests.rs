@@ -18,7 +18,7 @@ use crate::api::{Override, Refusal, ServerOrder};
 use crate::client::{self, Client};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
-use crate::plane::Wanted;
+use crate::plane::WantedConfiguration;
 use crate::snapshot::Snapshot;
 use weir_discovery::Lists;
 use weir_engine::ListenerConflict;
@@ -33,7 +33,7 @@ servers = ["10.0.0.5", "[2001:db8::5]:80"]
 struct Calls {
     applied: Vec<Desired>,
     servers: Vec<(String, String, ServerOrder)>,
-    refuse: bool,
+    reject: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -42,11 +42,11 @@ struct FakePlane(Rc<RefCell<Calls>>);
 impl Plane for FakePlane {
     type Error = io::Error;
 
-    async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, io::Error> {
+    async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, io::Error> {
         // Yields, like the real plane: requests must still be executed one at a time.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
-        if calls.refuse {
+        if calls.reject {
             return Err(io::Error::other("rejected by the engine"));
         }
         calls.applied.push(wanted.desired.clone());
@@ -89,7 +89,7 @@ impl Plane for FakePlane {
     }
 
     async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Answer, io::Error> {
-        Err(io::Error::other("not in these tests"))
+        Err(io::Error::other("not supported by this plane"))
     }
 
     fn snapshot(&self) -> Result<Snapshot, io::Error> {
@@ -131,7 +131,7 @@ struct TestDaemon {
 }
 
 impl TestDaemon {
-    /// Must be called inside a `LocalSet`.
+    /// Starts a daemon. Must be called inside a `LocalSet`.
     fn new(name: &str) -> Self {
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("weir-daemon-{name}-{process}"));
@@ -179,7 +179,7 @@ impl TestDaemon {
         }
     }
 
-    async fn raw(&self, request: &str) -> String {
+    async fn send_raw(&self, request: &str) -> String {
         let mut stream = UnixStream::connect(self.directory.join(SOCKET))
             .await
             .unwrap();
@@ -255,7 +255,7 @@ async fn invalid_file_changes_nothing_and_returns_findings() {
 async fn configuration_that_the_engine_rejects_is_not_active() {
     with_daemon("refused", async |daemon| {
         let request = daemon.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
-        daemon.calls.0.borrow_mut().refuse = true;
+        daemon.calls.0.borrow_mut().reject = true;
         let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
         assert_eq!(refusal.error, "rejected by the engine");
         assert_eq!(daemon.client.plan(&request).await.unwrap().changes.len(), 2);
@@ -266,8 +266,8 @@ async fn configuration_that_the_engine_rejects_is_not_active() {
 #[tokio::test]
 async fn reload_fails_without_changes_if_admin_address_is_in_use() {
     with_daemon("admin", async |daemon| {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
+        let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let text = format!("[node]\nadmin = \"{}\"\n", occupied.local_addr().unwrap());
         let refusal = refusal(
             daemon
                 .client
@@ -295,7 +295,7 @@ async fn admin_changes_require_the_token() {
             .reload(&daemon.write("a.toml", &text))
             .await
             .unwrap();
-        let ask = async |head: &str, token: &str| {
+        let send = async |head: &str, token: &str| {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             let request = format!(
                 "{head} HTTP/1.1\r\nHost: {address}\r\n{token}Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -305,28 +305,28 @@ async fn admin_changes_require_the_token() {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        assert!(ask("GET /v1/status", "").await.starts_with("HTTP/1.1 200"));
-        assert!(ask("GET /metrics", "").await.contains("weir_revision 1"));
-        let wrong = "Authorization: Bearer 0123456789abcdef\r\n";
+        assert!(send("GET /v1/status", "").await.starts_with("HTTP/1.1 200"));
+        assert!(send("GET /metrics", "").await.contains("weir_revision 1"));
+        let invalid_token = "Authorization: Bearer 0123456789abcdef\r\n";
         for path in ["reload", "plan", "ipvsadm", "servers/a/b"] {
             let head = format!("POST /v1/{path}");
-            let bare = ask(&head, "").await;
-            assert!(bare.starts_with("HTTP/1.1 401"), "{bare}");
-            assert!(bare.contains("www-authenticate: Bearer"), "{bare}");
-            let refused = ask(&head, wrong).await;
+            let without_token = send(&head, "").await;
+            assert!(without_token.starts_with("HTTP/1.1 401"), "{without_token}");
+            assert!(without_token.contains("www-authenticate: Bearer"), "{without_token}");
+            let refused = send(&head, invalid_token).await;
             assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
             assert!(refused.contains("invalid_token"), "{refused}");
         }
         assert_eq!(daemon.calls.0.borrow().applied.len(), 1);
 
-        let kept = daemon.directory.join("token");
-        assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o777, 0o600);
-        let right = format!(
+        let token_file = daemon.directory.join("token");
+        assert_eq!(fs::metadata(&token_file).unwrap().mode() & 0o777, 0o600);
+        let valid_token = format!(
             "Authorization: bearer {}\r\n",
-            fs::read_to_string(&kept).unwrap()
+            fs::read_to_string(&token_file).unwrap()
         );
-        let done = ask("POST /v1/reload", &right).await;
-        assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+        let response = send("POST /v1/reload", &valid_token).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
         assert_eq!(daemon.calls.0.borrow().applied.len(), 2);
     })
     .await;
@@ -336,14 +336,22 @@ async fn admin_changes_require_the_token() {
 async fn server_requests_use_names_from_the_file() {
     with_daemon("server", async |daemon| {
         let drain = ServerOrder(Some(Override::Drain));
-        let six = "[2001:db8::5]:80";
-        daemon.client.server("images", six, drain).await.unwrap();
-        let expected = ("images".to_owned(), six.to_owned(), drain);
+        let ipv6_server = "[2001:db8::5]:80";
+        daemon
+            .client
+            .server("images", ipv6_server, drain)
+            .await
+            .unwrap();
+        let expected = ("images".to_owned(), ipv6_server.to_owned(), drain);
         assert_eq!(daemon.calls.0.borrow().servers, [expected]);
         for (pool, address, request) in [
-            ("none", six, drain),
+            ("none", ipv6_server, drain),
             ("images", "10.0.0.9", drain),
-            ("images", six, ServerOrder(Some(Override::Weight(65_536)))),
+            (
+                "images",
+                ipv6_server,
+                ServerOrder(Some(Override::Weight(65_536))),
+            ),
         ] {
             let error = daemon
                 .client
@@ -383,19 +391,19 @@ async fn malformed_requests_are_rejected_and_later_ones_served() {
         };
         let post = |length, body: &str| post_to("reload", length, body);
         let large = " ".repeat(api::MAX_BODY_BYTES + 1);
-        let answer = daemon.raw(&post_to("explain", large.len(), &large)).await;
+        let answer = daemon.send_raw(&post_to("explain", large.len(), &large)).await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-        let answer = daemon.raw(&post(6, "[1, 2]")).await;
+        let answer = daemon.send_raw(&post(6, "[1, 2]")).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = daemon.raw(&post(17, r#"{"path": "x.tom"}"#)).await;
+        let answer = daemon.send_raw(&post(17, r#"{"path": "x.tom"}"#)).await;
         assert!(answer.contains("the path must be absolute"), "{answer}");
-        let answer = daemon.raw("NO HTTP\r\n\r\n").await;
+        let answer = daemon.send_raw("NO HTTP\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-        let answer = daemon.raw("no command\r\n\r\n").await;
+        let answer = daemon.send_raw("no command\r\n\r\n").await;
         assert!(answer.starts_with("Unknown command: \"no command\""), "{answer}");
-        let answer = daemon.raw("show info\nmore").await;
+        let answer = daemon.send_raw("show info\nmore").await;
         assert!(answer.starts_with("Name: Weir\n"), "{answer}");
-        let answer = daemon.raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+        let answer = daemon.send_raw("GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
         daemon.client.status().await.unwrap();
     })

@@ -8,12 +8,12 @@ use crate::status::Report;
 
 /// Returns only the state of the data plane. It must be attached if there are layer 4 services.
 pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> Observed {
-    let forwards = desired
+    let needs_data_plane = desired
         .services
         .iter()
-        .any(|it| it.forward.handles_packets());
+        .any(|service| service.forward.handles_packets());
     Observed {
-        data_plane: !forwards || is_attached,
+        data_plane: !needs_data_plane || is_attached,
         ..Observed::default()
     }
 }
@@ -25,7 +25,10 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
     let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
         let is_usable = service.pool_state.as_deref() != Some("below quorum")
-            && service.servers.iter().any(|it| it.effective_weight > 0);
+            && service
+                .servers
+                .iter()
+                .any(|server| server.effective_weight > 0);
         observed.services.insert(service.name.clone(), is_usable);
         // Results of path checks may differ between the services of a pool.
         let pool = observed.pools.entry(service.pool.clone()).or_default();
@@ -44,14 +47,14 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
 
 /// Returns the state if the data plane does not respond: nothing can serve.
 pub(crate) fn unobservable(desired: &Desired) -> Observed {
-    let services = desired.services.iter().map(|it| it.name.clone());
-    let proxied = desired.proxies.iter().map(|it| it.name.clone());
+    let services = desired.services.iter().map(|service| service.name.clone());
+    let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());
     Observed {
         services: services.chain(proxied).map(|name| (name, false)).collect(),
         pools: desired
             .pools
             .iter()
-            .map(|it| (it.name.clone(), false))
+            .map(|pool| (pool.name.clone(), false))
             .collect(),
         data_plane: false,
     }

@@ -54,12 +54,12 @@ fn hash(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
     let mut out = String::new();
     for chunk in digest.as_ref().chunks(3) {
-        let bits = (0..3).fold(0_u32, |bits, at| {
-            bits << 8 | u32::from(chunk.get(at).copied().unwrap_or(0))
+        let bits = (0..3).fold(0_u32, |bits, index| {
+            bits << 8 | u32::from(chunk.get(index).copied().unwrap_or(0))
         });
-        for at in 0..4 {
-            let symbol = ALPHABET[(bits >> (18 - 6 * at)) as usize & 63];
-            out.push(if at <= chunk.len() {
+        for index in 0..4 {
+            let symbol = ALPHABET[(bits >> (18 - 6 * index)) as usize & 63];
+            out.push(if index <= chunk.len() {
                 symbol.into()
             } else {
                 '='

@@ -165,7 +165,7 @@ impl Request {
             None => target,
         };
         let chosen = chosen.route;
-        let from = Surroundings {
+        let surroundings = Surroundings {
             facts: RequestFacts {
                 target: &target,
                 ..facts
@@ -176,15 +176,15 @@ impl Request {
             request_id: RequestId::generated(0),
             server: None,
             pool: "",
-            route: chosen.map(|at| &proxy.routes[at]),
+            route: chosen.map(|index| &proxy.routes[index]),
             regex: None,
         };
         show_limits(proxy, chosen, &mut answer.steps);
         show_preferred_server(proxy, chosen, &mut answer.steps);
-        if let Some(at) = chosen {
-            show_rewritten_path(&proxy.routes[at], &from, &mut answer.steps);
+        if let Some(index) = chosen {
+            show_rewritten_path(&proxy.routes[index], &surroundings, &mut answer.steps);
         }
-        decide(proxy, chosen, &from, desired, report, &mut answer);
+        decide(proxy, chosen, &surroundings, desired, report, &mut answer);
         answer
     }
 
@@ -197,12 +197,12 @@ impl Request {
         name: &dyn Fn(Source) -> &'a str,
         path: &mut Vec<u8>,
         answer: &mut Answer,
-    ) -> Result<Chosen, Refusal> {
+    ) -> Result<ChosenRoute, Refusal> {
         let route = self.examine(proxy, facts, name, &mut answer.steps);
-        let restarted = restarted(proxy, facts, path, &mut answer.steps)?;
+        let restarted = restart_routing(proxy, facts, path, &mut answer.steps)?;
         let Some(found) = restarted else {
             let restarted = None;
-            return Ok(Chosen { route, restarted });
+            return Ok(ChosenRoute { route, restarted });
         };
         let target = found.target(*facts.target, path);
         let route = match target == *facts.target {
@@ -215,7 +215,7 @@ impl Request {
                 self.examine(proxy, &facts, name, &mut answer.steps)
             }
         };
-        Ok(Chosen { route, restarted })
+        Ok(ChosenRoute { route, restarted })
     }
 
     /// Shows for each route whether it matches, and if not, what its condition requires and what the request contains.
@@ -229,7 +229,7 @@ impl Request {
     ) -> Option<usize> {
         let mut first = None;
         let routes = proxy.routes.iter().enumerate();
-        for (at, route) in routes.skip(facts.target.first_route()) {
+        for (index, route) in routes.skip(facts.target.first_route()) {
             let unmet = route::unmet(route, facts, facts.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
@@ -248,29 +248,32 @@ impl Request {
                         true => route.not.as_deref(),
                         false => Some(&route.when),
                     };
-                    let required = conditions.map(|it| it.listed(key, self.is_public));
+                    let required =
+                        conditions.map(|conditions| conditions.listed(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
                     let has = route::compared_value(key, conditions, facts);
                     let key = key.as_str();
                     format!("does not match: {not}{key} is {required}, the request has {has}")
                 }
-                (_, Some(what)) => format!("is skipped: it matches on {what}, which is unknown"),
+                (_, Some(unknown_part)) => {
+                    format!("is skipped: it matches on {unknown_part}, which is unknown")
+                }
                 (None, None) if first.is_some() => {
-                    "would match, but an earlier one does".to_owned()
+                    "would match, but an earlier route does".to_owned()
                 }
                 (None, None) => "matches".to_owned(),
                 (Some((key, _)), None) => format!("does not match: {}", key.as_str()),
             };
             let line = route.source.line;
             let file = name(route.source);
-            let shown = match self.is_public {
+            let route_text = match self.is_public {
                 true => format!("{route:#}"),
                 false => route.to_string(),
             };
-            steps.push(format!("route {file}:{line} ({shown}) {result}"));
+            steps.push(format!("route {file}:{line} ({route_text}) {result}"));
             if unmet.is_none() && by_unknown.is_none() && first.is_none() {
-                first = Some(at);
+                first = Some(index);
             }
         }
         first
@@ -287,13 +290,13 @@ impl Request {
         let all: Vec<&Proxy> = desired.proxies.iter().filter(listens).collect();
         let host = self.authority.as_str();
         let bare = host.trim_matches(['[', ']']);
-        let named = |proxy: &&&Proxy| {
+        let listens_on_host = |proxy: &&&Proxy| {
             proxy
                 .listen
                 .iter()
                 .any(|listen| listen.to_string() == host || listen.ip().to_string() == bare)
         };
-        let proxy = all.iter().find(named).or_else(|| all.first())?;
+        let proxy = all.iter().find(listens_on_host).or_else(|| all.first())?;
         let listen: Vec<String> = proxy
             .listen
             .iter()
@@ -319,14 +322,14 @@ impl Request {
 fn decide(
     proxy: &Proxy,
     chosen: Option<usize>,
-    from: &Surroundings<'_>,
+    surroundings: &Surroundings<'_>,
     desired: &Desired,
     report: Option<&Report>,
     answer: &mut Answer,
 ) {
-    match chosen.map(|at| &proxy.routes[at].action) {
+    match chosen.map(|index| &proxy.routes[index].action) {
         Some(RouteAction::Redirect { to, status }) => {
-            let to = route::location(to, from);
+            let to = route::location(to, surroundings);
             answer.outcome = Some(format!(
                 "redirect {status} to {}",
                 String::from_utf8_lossy(&to)
@@ -336,7 +339,7 @@ fn decide(
             answer.outcome = Some(format!("response {status} from the route"));
         }
         Some(RouteAction::Mapped(map)) => {
-            let key = route::map_key(map, from);
+            let key = route::map_key(map, surroundings);
             let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
             answer
                 .steps
@@ -375,7 +378,7 @@ fn decide(
 }
 
 /// The position of the route for a request, and the path from routes with `restart`.
-struct Chosen {
+struct ChosenRoute {
     route: Option<usize>,
     restarted: Option<Restarted>,
 }
@@ -416,7 +419,7 @@ fn compared_path<'a>(
 }
 
 /// Returns the path after the routes that rewrite it and choose again. Shows each new path.
-fn restarted(
+fn restart_routing(
     proxy: &Proxy,
     facts: &RequestFacts<'_>,
     buffer: &mut Vec<u8>,
@@ -426,11 +429,16 @@ fn restarted(
     if !table.restarts() {
         return Ok(None);
     }
-    let found = table.restarted(facts, proxy.normalize_path.as_ref(), buffer, |at, path| {
-        let line = proxy.routes.get(at).map_or(0, |route| route.source.line);
-        let path = String::from_utf8_lossy(path);
-        steps.push(format!("route at line {line} rewrites the path to {path}"));
-    })?;
+    let found = table.restarted(
+        facts,
+        proxy.normalize_path.as_ref(),
+        buffer,
+        |index, path| {
+            let line = proxy.routes.get(index).map_or(0, |route| route.source.line);
+            let path = String::from_utf8_lossy(path);
+            steps.push(format!("route at line {line} rewrites the path to {path}"));
+        },
+    )?;
     Ok(Some(found))
 }
 
@@ -441,11 +449,11 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
 
 /// Shows the users and limits that apply to the request.
 fn show_limits(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
-    let route = chosen.and_then(|at| proxy.routes.get(at));
+    let route = chosen.and_then(|index| proxy.routes.get(index));
     let options = route.and_then(|route| route.options.as_deref());
-    let of_route = options.and_then(|options| options.basic_auth.as_ref());
-    let auth = match of_route {
-        Some(of_route) => of_route.as_ref(),
+    let route_auth = options.and_then(|options| options.basic_auth.as_ref());
+    let auth = match route_auth {
+        Some(route_auth) => route_auth.as_ref(),
         None => proxy.basic_auth.as_ref(),
     };
     if let Some(auth) = auth {
@@ -483,7 +491,7 @@ fn show_limits(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
 
 /// Shows the server that the route prefers.
 fn show_preferred_server(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
-    let route = chosen.and_then(|at| proxy.routes.get(at));
+    let route = chosen.and_then(|index| proxy.routes.get(index));
     let options = route.and_then(|route| route.options.as_deref());
     if let Some(server) = options.and_then(|options| options.server.as_ref()) {
         steps.push(format!("server {server} is used while it is usable"));
@@ -491,9 +499,9 @@ fn show_preferred_server(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<S
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.
-fn show_rewritten_path(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
+fn show_rewritten_path(route: &Route, surroundings: &Surroundings<'_>, steps: &mut Vec<String>) {
     if let Some(edit) = &route.edits.path {
-        steps.push(match route::rewritten(edit, from) {
+        steps.push(match route::rewritten(edit, surroundings) {
             Some(path) => format!(
                 "path sent to the server: {}",
                 String::from_utf8_lossy(&path)
@@ -540,11 +548,11 @@ fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, ans
             server.name, status.state, status.effective_weight, status.active_connections
         );
         if status.effective_weight == 0 {
-            let why = match &status.ejected {
+            let reason = match &status.ejected {
                 Some(ejected) => format!("ejected: {}", ejected.reason),
                 None => status.reason.clone(),
             };
-            answer.steps.push(format!("{line}: not usable ({why})"));
+            answer.steps.push(format!("{line}: not usable ({reason})"));
         } else {
             answer.steps.push(line);
             usable.push(&server.name);
@@ -593,7 +601,7 @@ header  = ["X-Beta: yes"]
 status  = 403
 "#;
 
-    fn explained(text: &str, headers: &[&str]) -> String {
+    fn explain(text: &str, headers: &[&str]) -> String {
         let desired = parse(FILE, &Host::default()).unwrap().desired;
         let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
         match Request::parse(text, &headers) {
@@ -607,13 +615,13 @@ status  = 403
     #[test]
     fn each_outcome_is_explained() {
         let explained = [
-            explained("GET http://a.example/old/x?y", &[]),
-            explained("GET http://a.example", &["X-Beta: yes"]),
-            explained("GET http://a.example/", &[]),
-            explained("GET http://a.example:81/", &[]),
-            explained("GET http://a.example/ x", &[]),
-            explained("GET /", &[]),
-            explained("GET http://a/", &["X"]),
+            explain("GET http://a.example/old/x?y", &[]),
+            explain("GET http://a.example", &["X-Beta: yes"]),
+            explain("GET http://a.example/", &[]),
+            explain("GET http://a.example:81/", &[]),
+            explain("GET http://a.example/ x", &[]),
+            explain("GET /", &[]),
+            explain("GET http://a/", &["X"]),
         ];
         insta::assert_snapshot!(explained.join("\n"));
     }
@@ -621,15 +629,15 @@ status  = 403
     #[test]
     fn received_and_normalized_path_are_shown() {
         let explained = [
-            explained("GET http://a.example//x/../%6fld/y?z", &[]),
-            explained("GET http://a.example/%zz", &[]),
+            explain("GET http://a.example//x/../%6fld/y?z", &[]),
+            explain("GET http://a.example/%zz", &[]),
         ];
         insta::assert_snapshot!(explained.join("\n"));
     }
 
     #[test]
     fn host_header_overrides_the_url() {
-        let explained = explained("GET http://127.0.0.1/old/x", &["host: b.example"]);
+        let explained = explain("GET http://127.0.0.1/old/x", &["host: b.example"]);
         assert!(
             explained.contains("redirect 302 to https://b.example/old/x"),
             "{explained}"

@@ -16,7 +16,7 @@ pub(crate) const LINE_BYTES_MAX: usize = 1024;
 /// Maximum number of commands in a line.
 const COMMANDS_MAX: usize = 16;
 
-/// Whether a connection that begins with this byte sends commands: HTTP methods are in upper case.
+/// Returns whether a connection that begins with this byte sends commands: HTTP methods are in upper case.
 pub(crate) const fn is_command(first: u8) -> bool {
     !first.is_ascii_uppercase()
 }
@@ -30,12 +30,12 @@ pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) 
     for command in line.split(';').take(COMMANDS_MAX) {
         let words: Vec<&str> = command.split_whitespace().collect();
         match *words.as_slice() {
-            ["show", "stat"] => statistics::csv(&mut out, report, now_s),
-            ["show", "info"] => info(&mut out, report, uptime_s),
+            ["show", "stat"] => statistics::write_csv(&mut out, report, now_s),
+            ["show", "info"] => write_info(&mut out, report, uptime_s),
             ["help"] => out.push_str(HELP),
             _ => {
-                let shown: String = command.trim().chars().take(80).collect();
-                let _ = write!(out, "Unknown command: \"{}\". ", shown.escape_debug());
+                let quoted: String = command.trim().chars().take(80).collect();
+                let _ = write!(out, "Unknown command: \"{}\". ", quoted.escape_debug());
                 out.push_str(HELP);
             }
         }
@@ -50,8 +50,13 @@ const HELP: &str = "Weir supports these HAProxy commands, which change nothing:\
     \x20 help      : this text\n\
     Use `weir server POOL/ADDRESS drain|ready|maint|weight N` to change a server, or HTTP on this socket.\n";
 
-fn info(out: &mut String, report: &Report, uptime_s: u64) {
-    let proxies = || report.services.iter().filter_map(|it| it.proxy.as_ref());
+fn write_info(out: &mut String, report: &Report, uptime_s: u64) {
+    let proxies = || {
+        report
+            .services
+            .iter()
+            .filter_map(|service| service.proxy.as_ref())
+    };
     let sum = |count: fn(&crate::status::Service) -> u64| -> u64 {
         report.services.iter().map(count).sum()
     };
@@ -72,10 +77,10 @@ fn info(out: &mut String, report: &Report, uptime_s: u64) {
         line("Maxconn", &files.clients_max);
         line("CurrConns", &files.clients);
     }
-    line("CumConns", &sum(|it| it.totals.connections));
-    let requests: u64 = proxies().map(|it| it.requests).sum();
+    line("CumConns", &sum(|service| service.totals.connections));
+    let requests: u64 = proxies().map(|proxy| proxy.requests).sum();
     line("CumReq", &requests);
-    let handshakes: u64 = proxies().map(|it| it.tls_handshakes).sum();
+    let handshakes: u64 = proxies().map(|proxy| proxy.tls_handshakes).sum();
     line("CumSslConns", &handshakes);
     line("Stopping", &u8::from(report.drained));
 }

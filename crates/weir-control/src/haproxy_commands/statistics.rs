@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::status::exchanges::{Exchanges, Time};
-use crate::status::{Proxied, Report, Server, Service, seconds_of};
+use crate::status::{Proxied, Report, Server, Service, parse_seconds};
 
 /// The fields in HAProxy's order, because programs may access them by index.
 const FIELDS: [&str; 77] = [
@@ -104,14 +104,14 @@ struct Line {
 impl Line {
     fn new(proxy: &str, name: &str, kind: u64) -> Self {
         let mut line = Self::default();
-        line.text("pxname", proxy);
-        line.text("svname", name);
+        line.set_text("pxname", proxy);
+        line.set_text("svname", name);
         line.set("type", kind);
         line.set("pid", 1);
         line
     }
 
-    fn text(&mut self, field: &'static str, text: &str) {
+    fn set_text(&mut self, field: &'static str, text: &str) {
         self.texts.insert(field, text.to_owned());
     }
 
@@ -129,14 +129,14 @@ impl Line {
         *current = number.max(*current);
     }
 
-    fn time(&mut self, field: &'static str, time: &Time) {
+    fn add_time(&mut self, field: &'static str, time: &Time) {
         let (count, sum) = self.times.entry(field).or_default();
         *count = count.saturating_add(time.count);
         *sum = sum.saturating_add(time.sum_us);
     }
 
     /// Adds the results and durations of a server's or pool's exchanges.
-    fn exchanges(&mut self, exchanges: &Exchanges) {
+    fn add_exchanges(&mut self, exchanges: &Exchanges) {
         for (field, count) in CLASSES.into_iter().zip(exchanges.responses) {
             self.add(field, count);
         }
@@ -150,7 +150,7 @@ impl Line {
             ("rtime", &exchanges.times.response),
             ("ttime", &exchanges.times.total),
         ] {
-            self.time(field, time);
+            self.add_time(field, time);
         }
     }
 
@@ -195,7 +195,7 @@ struct Backend {
 }
 
 /// Writes the header and a line for each service, server and pool.
-pub(super) fn csv(out: &mut String, report: &Report, now_s: u64) {
+pub(super) fn write_csv(out: &mut String, report: &Report, now_s: u64) {
     out.push_str("# ");
     for field in FIELDS {
         let _ = write!(out, "{field},");
@@ -218,9 +218,9 @@ pub(super) fn csv(out: &mut String, report: &Report, now_s: u64) {
             });
             backend.add(server, now_s);
         }
-        for part in service.proxy.iter().flat_map(|it| &it.pools) {
+        for part in service.proxy.iter().flat_map(|proxy| &proxy.pools) {
             if let Some(backend) = pools.get_mut(part.name.as_str()) {
-                backend.line.exchanges(&part.exchanges);
+                backend.line.add_exchanges(&part.exchanges);
             }
         }
     }
@@ -233,24 +233,27 @@ pub(super) fn csv(out: &mut String, report: &Report, now_s: u64) {
 
 fn frontend(service: &Service, number: u64) -> Line {
     let mut line = Line::new(&service.name, "FRONTEND", 0);
-    line.text("status", "OPEN");
-    line.text("mode", mode(service));
+    line.set_text("status", "OPEN");
+    line.set_text("mode", mode(service));
     line.set("iid", number);
     line.set("sid", 0);
     line.set("stot", service.totals.connections);
     line.set("bin", service.totals.bytes_in);
     line.set("bout", service.totals.bytes_out);
     match &service.proxy {
-        Some(proxy) => proxied(&mut line, proxy),
+        Some(proxy) => set_proxy_counters(&mut line, proxy),
         None => {
-            let flows = service.servers.iter().map(|it| it.active_connections);
+            let flows = service
+                .servers
+                .iter()
+                .map(|server| server.active_connections);
             line.set("scur", flows.sum());
         }
     }
     line
 }
 
-fn proxied(line: &mut Line, proxy: &Proxied) {
+fn set_proxy_counters(line: &mut Line, proxy: &Proxied) {
     let errors = |kind: &str| proxy.exchanges.errors.get(kind).copied().unwrap_or(0);
     let detail = |name: &str| proxy.details.get(name).copied().unwrap_or(0);
     for (field, value) in [
@@ -275,14 +278,18 @@ fn proxied(line: &mut Line, proxy: &Proxied) {
 
 fn backend(pool: &str, service: &Service, number: u64) -> Backend {
     let mut line = Line::new(pool, "BACKEND", 1);
-    line.text("mode", mode(service));
-    line.text("algo", &service.scheduler);
+    line.set_text("mode", mode(service));
+    line.set_text("algo", &service.scheduler);
     line.set("iid", number);
     line.set("sid", 0);
     line.set("act", 0);
     line.set("bck", 0);
     // In a service with several pools, the waiting clients may be waiting for any of them.
-    if let Some(proxy) = service.proxy.as_ref().filter(|it| it.pools.len() == 1) {
+    if let Some(proxy) = service
+        .proxy
+        .as_ref()
+        .filter(|proxy| proxy.pools.len() == 1)
+    {
         line.set("qcur", proxy.queued);
         line.set("qmax", proxy.queued_max);
     }
@@ -298,34 +305,37 @@ impl Backend {
             .servers
             .iter()
             .position(|(name, _)| *name == server.address);
-        let at = position.unwrap_or_else(|| {
+        let index = position.unwrap_or_else(|| {
             let mut line = server_line(server, now_s);
             let pool = self.line.texts.get("pxname").cloned().unwrap_or_default();
-            line.text("pxname", &pool);
+            line.set_text("pxname", &pool);
             line.set("iid", self.line.numbers.get("iid").copied().unwrap_or(0));
             line.set("sid", self.servers.len() as u64 + 1);
-            let usable = server.effective_weight > 0 && !server.removed;
-            let is_backup = server.proxy.as_ref().is_some_and(|it| it.backup);
+            let is_usable = server.effective_weight > 0 && !server.removed;
+            let is_backup = server.proxy.as_ref().is_some_and(|proxy| proxy.backup);
             let group = if is_backup { "bck" } else { "act" };
-            self.line.add(group, u64::from(usable));
+            self.line.add(group, u64::from(is_usable));
             self.line.add("weight", u64::from(server.effective_weight));
             self.servers.push((server.address.clone(), line));
             self.servers.len() - 1
         });
-        if let Some((_, line)) = self.servers.get_mut(at) {
+        if let Some((_, line)) = self.servers.get_mut(index) {
             add_counters(line, server);
         }
         add_counters(&mut self.line, server);
     }
 
     fn write(&mut self, out: &mut String) {
-        let usable = |field| self.line.numbers.get(field).is_some_and(|it| *it > 0);
-        let state = if usable("act") || usable("bck") {
+        let has_servers = |field| {
+            let count = self.line.numbers.get(field);
+            count.is_some_and(|count| *count > 0)
+        };
+        let state = if has_servers("act") || has_servers("bck") {
             "UP"
         } else {
             "DOWN"
         };
-        self.line.text("status", state);
+        self.line.set_text("status", state);
         for (_, line) in &self.servers {
             line.write(out);
         }
@@ -336,25 +346,25 @@ impl Backend {
 /// Returns the line of a server with the values that are not summed, from the first service that uses the server.
 fn server_line(server: &Server, now_s: u64) -> Line {
     let mut line = Line::new("", &server.address, 2);
-    line.text("status", state(server));
-    line.text("last_chk", &server.reason);
-    line.text("addr", &server.address);
+    line.set_text("status", state(server));
+    line.set_text("last_chk", &server.reason);
+    line.set_text("addr", &server.address);
     line.set("weight", u64::from(server.effective_weight));
-    let backup = server.proxy.as_ref().is_some_and(|it| it.backup);
-    line.set("act", u64::from(!backup));
-    line.set("bck", u64::from(backup));
-    if let Some(since) = seconds_of(&server.since) {
+    let is_backup = server.proxy.as_ref().is_some_and(|proxy| proxy.backup);
+    line.set("act", u64::from(!is_backup));
+    line.set("bck", u64::from(is_backup));
+    if let Some(since) = parse_seconds(&server.since) {
         line.set("lastchg", now_s.saturating_sub(since));
     }
     let sum = |count: fn(&crate::status::Check) -> u64| server.checks.iter().map(count).sum();
     if let Some(check) = server.checks.first() {
-        line.set("chkfail", sum(|it| it.failures));
-        line.set("chkdown", sum(|it| it.downs));
-        line.set("downtime", sum(|it| it.downtime_s));
+        line.set("chkfail", sum(|check| check.failures));
+        line.set("chkdown", sum(|check| check.downs));
+        line.set("downtime", sum(|check| check.downtime_s));
         line.set("check_duration", check.last_us / 1000);
         line.set("check_rise", check.rise.into());
         line.set("check_fall", check.fall.into());
-        line.text("check_desc", &check.reason);
+        line.set_text("check_desc", &check.reason);
     }
     if let Some(proxy) = &server.proxy {
         if proxy.max_connections > 0 {
@@ -369,7 +379,7 @@ fn server_line(server: &Server, now_s: u64) -> Line {
 
 /// Returns HAProxy's name for the protocol; `tcp` for layer 4 services, which do not parse connections.
 fn mode(service: &Service) -> &str {
-    let protocol = service.proxy.as_ref().map(|it| it.protocol.as_str());
+    let protocol = service.proxy.as_ref().map(|proxy| proxy.protocol.as_str());
     protocol.unwrap_or("tcp")
 }
 
@@ -400,7 +410,7 @@ fn add_counters(line: &mut Line, server: &Server) {
         if is_server {
             line.set_max("smax", proxy.active_max);
             line.set_max("rate_max", proxy.connections_per_second_max);
-            line.exchanges(&proxy.exchanges);
+            line.add_exchanges(&proxy.exchanges);
         }
     }
 }

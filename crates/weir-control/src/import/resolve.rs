@@ -11,12 +11,15 @@ const CONCURRENT_LOOKUPS_MAX: usize = 64;
 
 /// Returns the addresses of each name that was resolved before the deadline; the list is empty if a name does not
 /// exist. Threads that are still waiting end after their lookup or with the process.
-pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<String, Vec<IpAddr>> {
+pub(super) fn resolve_all(
+    names: &BTreeSet<String>,
+    deadline: Instant,
+) -> BTreeMap<String, Vec<IpAddr>> {
     let queue = Arc::new(Mutex::new(names.clone()));
     let (results, receiver) = mpsc::channel();
     for _ in 0..names.len().min(CONCURRENT_LOOKUPS_MAX) {
         let (queue, results) = (Arc::clone(&queue), results.clone());
-        let work = move || {
+        let lookup = move || {
             loop {
                 let next = queue
                     .lock()
@@ -29,7 +32,7 @@ pub(super) fn all(names: &BTreeSet<String>, deadline: Instant) -> BTreeMap<Strin
             }
         };
         // If a thread cannot be started, the other threads look up its names.
-        let _ = thread::Builder::new().spawn(work);
+        let _ = thread::Builder::new().spawn(lookup);
     }
     drop(results);
     let mut resolved = BTreeMap::new();
@@ -65,11 +68,11 @@ mod tests {
     #[test]
     fn names_from_hosts_file_are_resolved_and_deadline_is_respected() {
         let names = BTreeSet::from(["localhost".to_owned()]);
-        let resolved = all(&names, Instant::now() + Duration::from_secs(10));
+        let resolved = resolve_all(&names, Instant::now() + Duration::from_secs(10));
         assert!(resolved["localhost"].iter().all(IpAddr::is_loopback));
         assert!(!resolved["localhost"].is_empty());
-        let started = Instant::now();
-        assert!(all(&names, started).is_empty());
-        assert!(started.elapsed() < Duration::from_secs(5));
+        let start = Instant::now();
+        assert!(resolve_all(&names, start).is_empty());
+        assert!(start.elapsed() < Duration::from_secs(5));
     }
 }

@@ -32,7 +32,7 @@ impl Direct {
     ///
     /// # Errors
     /// Returns a message if nothing is pinned or the last active configuration is not recorded.
-    pub(super) fn find(paths: &Paths) -> Result<Self, String> {
+    pub(super) fn open(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
         let text =
@@ -57,25 +57,26 @@ impl Direct {
         }
         // Edits in this session have changed the data, so it is read again.
         self.engine = None;
-        let pinned = Pinned::open(&self.paths, &self.configured).map_err(|e| e.to_string())?;
+        let pinned =
+            Pinned::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
         Ok(match request {
             Request::Connections => {
-                Answer::Connections(pinned.connections().map_err(|e| e.to_string())?)
+                Answer::Connections(pinned.connections().map_err(|error| error.to_string())?)
             }
             Request::Timeouts => Answer::Timeouts(pinned.timeouts()),
-            _ => Answer::Listing(pinned.listing().map_err(|e| e.to_string())?),
+            _ => Answer::Listing(pinned.listing().map_err(|error| error.to_string())?),
         })
     }
 
     async fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, String> {
         let (_, engine) = match &mut self.engine {
-            Some(open) => open,
-            none => {
-                let lock = lock(&self.paths.runtime_dir).await?;
+            Some(opened) => opened,
+            closed => {
+                let lock = take_lock(&self.paths.runtime_dir).await?;
                 let engine = Offline::open(&self.paths, &self.configured)
                     .await
                     .map_err(|error| error.to_string())?;
-                none.insert((lock, engine))
+                closed.insert((lock, engine))
             }
         };
         let mut results = engine.edit_table(edits).await;
@@ -85,7 +86,7 @@ impl Direct {
 }
 
 /// Takes the lock of a runtime directory. Retries, because other calls hold it only briefly.
-async fn lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
+async fn take_lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match RuntimeDir::take(runtime_dir) {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_ipvsadm::{Names, Protocol};
 use weir_sys::names;
 
-/// Resolves names with the system's resolver and `/etc/services`.
+/// The names from the system's resolver and `/etc/services`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostNames;
 

@@ -22,11 +22,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams of a call.
 pub struct Streams<'a> {
-    /// What `-R` reads.
+    /// Input of `-R`.
     pub input: &'a mut dyn BufRead,
-    /// Where listings are written.
+    /// Destination of listings.
     pub output: &'a mut dyn Write,
-    /// Where messages are written.
+    /// Destination of messages.
     pub errors: &'a mut dyn Write,
 }
 
@@ -62,7 +62,7 @@ pub async fn run<'a>(
     }
 }
 
-/// Why execution ends early.
+/// The reason why execution ends early.
 enum End {
     Code(u8),
     Stream(io::Error),
@@ -159,8 +159,8 @@ impl Session<'_> {
                 let listing = self.listing().await?;
                 let Some(text) = listing.one(key, *columns, self.names) else {
                     let refusal = Refusal::from(Errno::NoService);
-                    let words = refusal.message(&Edit::Zero(None)).to_owned();
-                    writeln!(self.streams.errors, "{words}")?;
+                    let message = refusal.message(&Edit::Zero(None)).to_owned();
+                    writeln!(self.streams.errors, "{message}")?;
                     return Ok(1);
                 };
                 self.note_sctp_services(&listing, Some(key))?;
@@ -212,8 +212,8 @@ impl Session<'_> {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) => {
-                    let words = read_error(&error);
-                    self.streams.errors.write_all(words.as_bytes())?;
+                    let text = read_error(&error);
+                    self.streams.errors.write_all(text.as_bytes())?;
                     return Err(End::Code(1));
                 }
             }
@@ -253,7 +253,7 @@ impl Session<'_> {
         if self.direct.is_none() {
             match self.client.ipvsadm(&request).await {
                 Ok(answer) => return Ok(answer),
-                Err(client::Error::NoDaemon { path }) => match Direct::find(self.paths) {
+                Err(client::Error::NoDaemon { path }) => match Direct::open(self.paths) {
                     Ok(direct) => self.direct = Some(direct),
                     Err(cause) => {
                         let path = path.display();
@@ -264,8 +264,8 @@ impl Session<'_> {
                 },
                 Err(client::Error::Denied { .. }) => {
                     let refusal = Refusal::from(Errno::Permission);
-                    let words = refusal.message(&Edit::Clear).to_owned();
-                    return Err(self.unavailable(&words));
+                    let message = refusal.message(&Edit::Clear).to_owned();
+                    return Err(self.unavailable(&message));
                 }
                 Err(error) => return Err(self.unavailable(&error.to_string())),
             }
@@ -280,11 +280,11 @@ impl Session<'_> {
     }
 
     fn unavailable(&mut self, cause: &str) -> End {
-        let written = writeln!(
+        let write_result = writeln!(
             self.streams.errors,
             "Can't initialize ipvs: {cause}\nAre you sure that Weir is or was running on this machine?"
         );
-        match written {
+        match write_result {
             Ok(()) => End::Code(2),
             Err(error) => End::Stream(error),
         }

@@ -1,8 +1,8 @@
 //! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
 //! when it ends, and stopped last.
 //!
-//! At an upgrade, the new program is started before the old one ends, and takes over from it. If the keeper is killed,
-//! the announcer itself withdraws its routes after `withdraw_after`.
+//! At an upgrade, the new program is started before the previous one ends, and takes over from it. If the keeper is
+//! killed, the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -100,17 +100,19 @@ impl Supervisor {
                         }
                     }
                 }
-                (Some(program), Some((old, started, since))) if program != started => {
-                    // The new announcer makes the old one end without withdrawing its routes.
+                (Some(program), Some((current, running_program, started_at)))
+                    if program != running_program =>
+                {
+                    // The new announcer makes the previous one end without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
-                            let old = std::mem::replace(old, child);
-                            (*started, *since) = (program.clone(), Instant::now());
-                            tokio::spawn(end(old));
+                            let previous = std::mem::replace(current, child);
+                            (*running_program, *started_at) = (program.clone(), Instant::now());
+                            tokio::spawn(end(previous));
                         }
                         Err(error) => {
                             tracing::error!(%error, "failed to start the new announcer");
-                            started.clone_from(program);
+                            running_program.clone_from(program);
                         }
                     }
                 }
@@ -122,16 +124,16 @@ impl Supervisor {
                 }
                 _ => {}
             }
-            let ended = async {
+            let end_of_process = async {
                 match &mut running {
                     Some((child, ..)) => drop(child.wait().await),
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                () = ended => {
+                () = end_of_process => {
                     tracing::error!("the announcer died; restarting it");
-                    let lifetime = running.take().map_or(Duration::MAX, |(.., since)| since.elapsed());
+                    let lifetime = running.take().map_or(Duration::MAX, |(.., started_at)| started_at.elapsed());
                     let pause = self.backoff.after(lifetime);
                     if !pause.is_zero() && self.wait(pause).await {
                         return;

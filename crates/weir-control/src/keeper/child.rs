@@ -53,7 +53,7 @@ impl Child {
         number: u32,
         events: mpsc::UnboundedSender<(u32, Event)>,
     ) -> Result<Self, Error> {
-        let (mine, theirs) = Channel::pair()?;
+        let (keeper_end, daemon_end) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
         // The daemon raises its own limit, and starts programs with the original one.
@@ -64,7 +64,7 @@ impl Child {
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_FDNAMES")
-            .stdin(OwnedFd::from(theirs))
+            .stdin(OwnedFd::from(daemon_end))
             .spawn();
         let mut child = spawned.map_err(|source| Error::Program {
             path: program.to_owned(),
@@ -73,7 +73,7 @@ impl Child {
         let pid = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let channel = Arc::new(mine);
+        let channel = Arc::new(keeper_end);
         let (reader, messages) = (Arc::clone(&channel), events.clone());
         let (reader_alive, reader_ended) = oneshot::channel::<()>();
         // The thread ends with the daemon, which is the only process with the other end of the channel.
@@ -108,19 +108,19 @@ impl Child {
 
     /// Sends a message. Ignores errors: the exit of the process is reported separately.
     pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
-        let sent = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
-        if let Ok(Err(error)) = sent {
+        let result = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
+        if let Ok(Err(error)) = result {
             tracing::debug!(%error, "failed to send a message to the daemon");
         }
     }
 
-    /// Whether the process is alive. [`Event::Ended`] may arrive later, when the last thread has ended (proc(5):
-    /// `stat`).
+    /// Returns whether the process is alive. [`Event::Ended`] may arrive later, when the last thread has ended
+    /// (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {
-            let (_, rest) = stat.rsplit_once(')')?;
-            rest.trim_start().chars().next()
+            let (_, remainder) = stat.rsplit_once(')')?;
+            remainder.trim_start().chars().next()
         });
         !matches!(state, None | Some('Z' | 'X'))
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why the keeper cannot run.
+/// The reason why the keeper cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another keeper uses the runtime directory, or the directory cannot be used.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Receiver;
 
 use serde::{Deserialize, Serialize};
-use weir_proxy::{Handed, Inlet, Tunnel};
+use weir_proxy::{HandedOverConnection, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
 /// The header of a message, followed by the connection's buffered bytes. Fields may be added; a missing field gets its
@@ -31,7 +31,7 @@ struct TunnelHead {
     port: u16,
     to_server: usize,
     to_client: usize,
-    /// Client ended, end sent to server, server ended, end sent to client.
+    /// End from client, end sent to server, end from server, end sent to client.
     ends: [bool; 4],
 }
 
@@ -44,24 +44,26 @@ const COUNTERS_MESSAGE: &[u8] = b"counts";
 /// Sends all connections, then the counters. Runs on its own thread until `connections` is closed.
 pub(crate) fn send(
     channel: &Channel,
-    connections: &Receiver<Handed>,
+    connections: &Receiver<HandedOverConnection>,
     counts: impl FnOnce() -> io::Result<OwnedFd>,
 ) {
     let mut count = 0usize;
-    while let Ok(handed) = connections.recv() {
-        let sent = message(&handed).map(|bytes| match &handed.tunnel {
-            Some(tunnel) => channel.send(&bytes, &[handed.client.as_fd(), tunnel.server.as_fd()]),
-            None => channel.send(&bytes, &[handed.client.as_fd()]),
+    while let Ok(connection) = connections.recv() {
+        let result = to_message(&connection).map(|bytes| match &connection.tunnel {
+            Some(tunnel) => {
+                channel.send(&bytes, &[connection.client.as_fd(), tunnel.server.as_fd()])
+            }
+            None => channel.send(&bytes, &[connection.client.as_fd()]),
         });
-        match sent {
+        match result {
             Some(Ok(())) => count += 1,
             Some(Err(error)) => tracing::error!(%error, "failed to hand over a connection"),
             None => tracing::error!("failed to serialize a connection"),
         }
     }
     tracing::info!(count, "handed over connections");
-    let sent = counts().map(|file| channel.send(COUNTERS_MESSAGE, &[file.as_fd()]));
-    if !matches!(sent, Ok(Ok(()))) {
+    let result = counts().map(|file| channel.send(COUNTERS_MESSAGE, &[file.as_fd()]));
+    if !matches!(result, Ok(Ok(()))) {
         tracing::warn!("failed to hand over the final counters");
     }
 }
@@ -75,55 +77,55 @@ pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut 
             }
             continue;
         }
-        match connection(message) {
-            Some(handed) => inlet.give(handed),
+        match parse_message(message) {
+            Some(connection) => inlet.accept(connection),
             None => tracing::error!("received an invalid connection message"),
         }
     }
 }
 
-fn message(handed: &Handed) -> Option<Vec<u8>> {
+fn to_message(connection: &HandedOverConnection) -> Option<Vec<u8>> {
     let head = Head {
-        service: handed.service.clone(),
-        peer: handed.peer,
-        port: handed.port,
-        destination: handed.destination,
-        served: handed.served,
-        input: handed.input.len(),
-        tunnel: handed.tunnel.as_ref().map(|tunnel| TunnelHead {
+        service: connection.service.clone(),
+        peer: connection.peer,
+        port: connection.port,
+        destination: connection.destination,
+        served: connection.served,
+        input: connection.input.len(),
+        tunnel: connection.tunnel.as_ref().map(|tunnel| TunnelHead {
             pool: tunnel.pool.clone(),
             name: tunnel.name.clone(),
             port: tunnel.port,
             to_server: tunnel.to_server.len(),
             to_client: tunnel.to_client.len(),
             ends: [
-                tunnel.client_ended,
-                tunnel.end_sent_to_server,
-                tunnel.server_ended,
-                tunnel.end_sent_to_client,
+                tunnel.client_eof,
+                tunnel.eof_sent_to_server,
+                tunnel.server_eof,
+                tunnel.eof_sent_to_client,
             ],
         }),
     };
     let head = serde_json::to_vec(&head).ok()?;
     let mut bytes = u32::try_from(head.len()).ok()?.to_be_bytes().to_vec();
     bytes.extend_from_slice(&head);
-    bytes.extend_from_slice(&handed.input);
-    if let Some(tunnel) = &handed.tunnel {
+    bytes.extend_from_slice(&connection.input);
+    if let Some(tunnel) = &connection.tunnel {
         bytes.extend_from_slice(&tunnel.to_server);
         bytes.extend_from_slice(&tunnel.to_client);
     }
     Some(bytes)
 }
 
-fn connection(message: Message) -> Option<Handed> {
+fn parse_message(message: Message) -> Option<HandedOverConnection> {
     let bytes = message.bytes.as_slice();
-    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
-    let (head, mut rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    let (length, remaining) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    let (head, mut remaining) = remaining.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     let head: Head = serde_json::from_slice(head).ok()?;
     let mut take = |length: usize| -> Option<Vec<u8>> {
-        let (taken, left) = rest.split_at_checked(length)?;
-        rest = left;
-        Some(taken.to_vec())
+        let (part, remainder) = remaining.split_at_checked(length)?;
+        remaining = remainder;
+        Some(part.to_vec())
     };
     let mut files = message.files.into_iter();
     let client: OwnedFd = files.next()?;
@@ -132,10 +134,10 @@ fn connection(message: Message) -> Option<Handed> {
         None => None,
         Some(tunnel) => {
             let [
-                client_ended,
-                end_sent_to_server,
-                server_ended,
-                end_sent_to_client,
+                client_eof,
+                eof_sent_to_server,
+                server_eof,
+                eof_sent_to_client,
             ] = tunnel.ends;
             Some(Tunnel {
                 server: files.next()?,
@@ -144,14 +146,14 @@ fn connection(message: Message) -> Option<Handed> {
                 port: tunnel.port,
                 to_server: take(tunnel.to_server)?,
                 to_client: take(tunnel.to_client)?,
-                client_ended,
-                end_sent_to_server,
-                server_ended,
-                end_sent_to_client,
+                client_eof,
+                eof_sent_to_server,
+                server_eof,
+                eof_sent_to_client,
             })
         }
     };
-    Some(Handed {
+    Some(HandedOverConnection {
         service: head.service,
         client,
         peer: head.peer,
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn connection_message_round_trips() {
-        let handed = Handed {
+        let connection = HandedOverConnection {
             service: "www".to_owned(),
             client: file(),
             peer: "192.0.2.1:40000".parse().unwrap(),
@@ -188,37 +190,40 @@ mod tests {
                 port: 8080,
                 to_server: b"up".to_vec(),
                 to_client: b"down!".to_vec(),
-                client_ended: true,
-                end_sent_to_server: false,
-                server_ended: false,
-                end_sent_to_client: true,
+                client_eof: true,
+                eof_sent_to_server: false,
+                server_eof: false,
+                eof_sent_to_client: true,
             }),
         };
-        let bytes = message(&handed).unwrap();
+        let bytes = to_message(&connection).unwrap();
         let files = vec![file(), file()];
-        let received = connection(Message {
+        let received = parse_message(Message {
             bytes: bytes.clone(),
             files,
         })
         .unwrap();
         assert_eq!(
             (received.service.as_str(), received.peer, received.port),
-            ("www", handed.peer, 80)
+            ("www", connection.peer, 80)
         );
         assert_eq!(
             (received.input.as_slice(), received.destination),
-            (&b"GET"[..], handed.destination)
+            (&b"GET"[..], connection.destination)
         );
         let tunnel = received.tunnel.unwrap();
         assert_eq!(
             (tunnel.to_server.as_slice(), tunnel.to_client.as_slice()),
             (&b"up"[..], &b"down!"[..])
         );
-        assert!(tunnel.client_ended && tunnel.end_sent_to_client && !tunnel.end_sent_to_server);
+        assert!(tunnel.client_eof && tunnel.eof_sent_to_client && !tunnel.eof_sent_to_server);
         for length in 0..bytes.len() {
             let bytes = bytes[..length].to_vec();
             let files = vec![file(), file()];
-            assert!(connection(Message { bytes, files }).is_none(), "{length}");
+            assert!(
+                parse_message(Message { bytes, files }).is_none(),
+                "{length}"
+            );
         }
     }
 }

@@ -40,16 +40,16 @@ pub(super) fn supervise(
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let (mine, theirs) = Channel::pair()?;
+    let (keeper_end, daemon_end) = Channel::pair()?;
     supervise_channel(
         kind,
         program,
         configuration,
         directories,
-        mine.into(),
+        keeper_end.into(),
         false,
     );
-    Ok(Some(theirs.into()))
+    Ok(Some(daemon_end.into()))
 }
 
 /// Starts a helper at this end of a channel at the first request, and again when it dies, until the daemon closes its
@@ -72,11 +72,11 @@ pub(super) fn supervise_channel(
     tokio::spawn(helper.supervise(is_needed));
 }
 
-/// Whether the daemon has closed its end of a channel.
+/// Returns whether the daemon has closed its end of a channel.
 pub(super) fn is_closed(channel: &OwnedFd) -> bool {
     let mut files = [PollFd::new(channel, PollFlags::IN)];
-    let now = Timespec::default();
-    matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
+    let no_wait = Timespec::default();
+    matches!(poll(&mut files, Some(&no_wait)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
 }
 
 /// Checks that the keeper may start this program as root at the request of an unprivileged daemon. Returns the path
@@ -85,13 +85,13 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
 /// # Errors
 /// The program is not a regular file, or a user other than root can change it.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
-    let failed = |error: io::Error| format!("{}: {error}", program.display());
-    let path = fs::canonicalize(program).map_err(failed)?;
-    if !fs::metadata(&path).map_err(failed)?.is_file() {
+    let to_text = |error: io::Error| format!("{}: {error}", program.display());
+    let path = fs::canonicalize(program).map_err(to_text)?;
+    if !fs::metadata(&path).map_err(to_text)?.is_file() {
         return Err(format!("{}: not a regular file", program.display()));
     }
     for (depth, component) in path.ancestors().enumerate() {
-        let metadata = fs::metadata(component).map_err(failed)?;
+        let metadata = fs::metadata(component).map_err(to_text)?;
         let is_shared =
             metadata.mode() & 0o022 != 0 && (depth == 0 || metadata.mode() & STICKY == 0);
         if metadata.uid() != 0 || is_shared {
@@ -142,16 +142,16 @@ impl Helper {
         let mut backoff = Backoff::default();
         loop {
             let started = Instant::now();
-            let ended = match self.spawn() {
+            let result = match self.spawn() {
                 Ok(mut child) => child.wait().await.map(|status| status.to_string()),
                 Err(error) => Err(error),
             };
             if self.is_closed() {
                 return;
             }
-            let how = ended.unwrap_or_else(|error| error.to_string());
+            let cause = result.unwrap_or_else(|error| error.to_string());
             tracing::error!(
-                how,
+                cause,
                 kind = self.kind.option(),
                 "the privileged helper of the daemon died; restarting it"
             );

@@ -70,7 +70,7 @@ pub struct Takeover {
     pub state: File,
 }
 
-/// How an upgrade ended.
+/// The result of an upgrade.
 #[derive(Debug)]
 pub enum UpgradeResult {
     /// The successor has taken over.
@@ -82,7 +82,7 @@ pub enum UpgradeResult {
     },
     /// This daemon stays active.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -92,7 +92,7 @@ impl Kept {
     /// when the keeper ends.
     ///
     /// # Errors
-    /// The keeper's messages are invalid, or it has exited.
+    /// The keeper's messages are invalid, or the keeper has exited.
     pub fn from_environment() -> io::Result<Option<Self>> {
         let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
         if std::env::var(KEEPER).ok() != parent || parent.is_none() {
@@ -152,12 +152,12 @@ impl Kept {
         }
     }
 
-    /// Whether a keeper started this process, and holds the runtime directory's lock.
+    /// Returns whether a keeper started this process, and holds the runtime directory's lock.
     pub(crate) const fn is_kept(&self) -> bool {
         self.link.channel.is_some()
     }
 
-    /// Whether the previous configuration stays active, even if the file has changed.
+    /// Returns whether the previous configuration stays active, even if the file has changed.
     pub(crate) const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
@@ -165,7 +165,7 @@ impl Kept {
     /// Removes and returns the sockets of a kind, with their addresses, in order of address and number.
     pub(crate) fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
         let names: Vec<String> = self.sockets.keys().cloned().collect();
-        let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
+        let mut sockets: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
         for name in names {
             let parts: Vec<&str> = name.split('/').collect();
             let [socket_kind, address, number] = parts.as_slice() else {
@@ -178,11 +178,11 @@ impl Kept {
             if *socket_kind == kind
                 && let Some(socket) = self.sockets.remove(&name)
             {
-                found.push((address, number, socket));
+                sockets.push((address, number, socket));
             }
         }
-        found.sort_by_key(|(address, number, _)| (*address, *number));
-        found
+        sockets.sort_by_key(|(address, number, _)| (*address, *number));
+        sockets
             .into_iter()
             .map(|(address, _, socket)| (address, socket))
             .collect()
@@ -203,7 +203,7 @@ impl Kept {
 }
 
 impl Link {
-    /// Reports that this daemon exits before it is ready, and why.
+    /// Reports that this daemon exits before it is ready, with the reason.
     pub fn fail(&self, reason: &impl ToString) {
         let reason = reason.to_string();
         self.send(&ToKeeper::Fails { reason }, &[]);
@@ -211,8 +211,8 @@ impl Link {
 
     fn send(&self, message: &ToKeeper, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
-        let sent = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
-        if let Ok(Err(error)) = sent {
+        let result = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
+        if let Ok(Err(error)) = result {
             tracing::warn!(%error, "failed to send a message to the keeper");
         }
     }
@@ -305,12 +305,12 @@ mod tests {
             kept.sockets.insert(name, socket());
         }
         kept.sockets.insert("stray".to_owned(), socket());
-        let found: Vec<SocketAddr> = kept
+        let addresses: Vec<SocketAddr> = kept
             .take_sockets("proxy")
             .iter()
             .map(|(address, _)| *address)
             .collect();
-        assert_eq!(found, [v4, v4, v6]);
+        assert_eq!(addresses, [v4, v4, v6]);
         assert_eq!(kept.take_sockets("admin").len(), 1);
         assert_eq!(kept.sockets.len(), 1);
     }

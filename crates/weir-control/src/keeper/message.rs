@@ -87,7 +87,7 @@ pub(super) enum ToDaemon {
     },
     /// The successor failed.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -68,8 +68,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The state of a daemon.
 #[derive(Debug)]
 enum Role {
-    /// Not ready yet; `again`: an earlier daemon was ready.
-    Starting { again: bool },
+    /// Not ready yet. `is_restart`: a previous daemon was ready.
+    Starting { is_restart: bool },
     /// Active.
     Serving { since: Instant },
     /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
@@ -77,7 +77,7 @@ enum Role {
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
-        /// Why the successor failed.
+        /// The reason why the successor failed.
         failure: Option<String>,
     },
     /// Was replaced by a successor, and hands over or ends its connections.
@@ -123,10 +123,13 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         path: "/proc/self/exe".into(),
         source,
     })?;
-    let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
-    let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
-    let mut interrupt = on(SignalKind::interrupt())?;
-    let mut reopen = on(SignalKind::user_defined1())?;
+    let watch_signal = |kind| signal(kind).map_err(|source| Error::Signals { source });
+    let (mut hangup, mut terminate) = (
+        watch_signal(SignalKind::hangup())?,
+        watch_signal(SignalKind::terminate())?,
+    );
+    let mut interrupt = watch_signal(SignalKind::interrupt())?;
+    let mut reopen = watch_signal(SignalKind::user_defined1())?;
     let (sender, mut events) = mpsc::unbounded_channel();
     let mut keeper = Keeper {
         program,
@@ -192,20 +195,20 @@ impl Keeper {
             facts,
             reads_file: true,
         };
-        let mut all = vec![self.lock.as_fd()];
-        all.extend_from_slice(files);
+        let mut attached = vec![self.lock.as_fd()];
+        attached.extend_from_slice(files);
         // An earlier version uses the last file as the channel to its helper.
-        all.extend(engine.as_ref().map(AsFd::as_fd));
-        all.extend(helper.as_ref().map(AsFd::as_fd));
-        child.send(&begin, &all);
+        attached.extend(engine.as_ref().map(AsFd::as_fd));
+        attached.extend(helper.as_ref().map(AsFd::as_fd));
+        child.send(&begin, &attached);
         self.children
             .insert(number, (role, child, program.to_owned()));
         Ok(number)
     }
 
-    fn start_first(&mut self, again: bool) -> Result<(), Error> {
+    fn start_first(&mut self, is_restart: bool) -> Result<(), Error> {
         let program = self.program.clone();
-        self.start(&program, Role::Starting { again }, &[])
+        self.start(&program, Role::Starting { is_restart }, &[])
             .map(drop)
     }
 
@@ -224,9 +227,9 @@ impl Keeper {
         let is_serving = |(role, child, _): &&(Role, Child, PathBuf)| {
             matches!(role, Role::Serving { .. }) && child.is_alive()
         };
-        let serving = self.children.values().find(is_serving);
-        self.reload_due = serving.is_none();
-        if let Some((_, child, _)) = serving {
+        let active = self.children.values().find(is_serving);
+        self.reload_due = active.is_none();
+        if let Some((_, child, _)) = active {
             child.signal(Signal::HUP);
         }
     }
@@ -280,15 +283,15 @@ impl Keeper {
                 }
             }
             ToKeeper::Forget { name } => self.handle_socket(number, name, None),
-            ToKeeper::Ready => self.ready(number),
+            ToKeeper::Ready => self.handle_ready(number),
             ToKeeper::Vrrp { configured } => {
-                let started = self.children.get(&number);
-                let program = started.map_or(&self.program, |(_, _, program)| program);
+                let sender = self.children.get(&number);
+                let program = sender.map_or(&self.program, |(_, _, program)| program);
                 self.privileged.configure_vrrp(configured, program);
             }
             ToKeeper::Announce { configured } => {
-                let started = self.children.get(&number);
-                let program = started.map_or(&self.program, |(_, _, program)| program);
+                let sender = self.children.get(&number);
+                let program = sender.map_or(&self.program, |(_, _, program)| program);
                 self.privileged.configure_announcer(configured, program);
             }
             ToKeeper::Fails { reason } => {
@@ -347,7 +350,7 @@ impl Keeper {
         }
     }
 
-    fn ready(&mut self, number: u32) {
+    fn handle_ready(&mut self, number: u32) {
         let Some((role, child, program)) = self.children.get_mut(&number) else {
             return;
         };
@@ -367,8 +370,8 @@ impl Keeper {
         for (name, socket) in sockets {
             self.keep(name, socket);
         }
-        for (other, (role, child, _)) in &mut self.children {
-            if *other != number && matches!(role, Role::Serving { .. }) {
+        for (other_number, (role, child, _)) in &mut self.children {
+            if *other_number != number && matches!(role, Role::Serving { .. }) {
                 child.send(&ToDaemon::Succeeded { pid }, &[channel.as_fd()]);
                 *role = Role::Leaving;
             }
@@ -420,18 +423,18 @@ impl Keeper {
                     format!("the new program ended before it was ready ({status}){failure}");
                 self.send_to_active(&ToDaemon::Failed { reason }, &[]);
             }
-            Role::Starting { again: false } => return Some(exit_code.unwrap_or(1)),
-            Role::Starting { again: true } | Role::Serving { .. } => {
-                let served = match role {
+            Role::Starting { is_restart: false } => return Some(exit_code.unwrap_or(1)),
+            Role::Starting { is_restart: true } | Role::Serving { .. } => {
+                let lifetime = match role {
                     Role::Serving { since } => since.elapsed(),
                     _ => Duration::ZERO,
                 };
                 self.exit_code = exit_code.unwrap_or(1);
                 if !self.stopping && status.success() {
-                    // Another process stopped it.
+                    // Another process stopped the daemon.
                     self.stop(Signal::TERM);
                 } else if !self.stopping {
-                    return self.schedule_restart(status, served);
+                    return self.schedule_restart(status, lifetime);
                 }
             }
         }
@@ -439,23 +442,23 @@ impl Keeper {
     }
 
     /// Schedules a restart after the active daemon crashed, or stops the keeper after too many early crashes.
-    fn schedule_restart(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
-        self.early_crashes = if served < EARLY_CRASH_LIFETIME {
+    fn schedule_restart(&mut self, status: ExitStatus, lifetime: Duration) -> Option<u8> {
+        self.early_crashes = if lifetime < EARLY_CRASH_LIFETIME {
             self.early_crashes + 1
         } else {
             0
         };
         self.restarts += 1;
-        let how = match status.signal() {
+        let cause = match status.signal() {
             Some(signal) => format!("signal {signal}"),
             None => format!("exit code {}", self.exit_code),
         };
-        self.last_death = Some(how.clone());
+        self.last_death = Some(cause.clone());
         let early_crashes = self.early_crashes;
         if early_crashes > EARLY_CRASHES_MAX {
             tracing::error!(
                 early_crashes,
-                how,
+                how = cause,
                 "the daemon died too often right after its start; giving up"
             );
             self.stop(Signal::TERM);
@@ -464,7 +467,7 @@ impl Keeper {
         }
         let pause = restart_delay(early_crashes).max(self.restart_limit.pause(Instant::now()));
         tracing::error!(
-            how,
+            how = cause,
             restarts = self.restarts,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "the daemon died; restarting it"

@@ -15,7 +15,7 @@ use super::service::{self, PermitSocket, ServiceClient, Stopping};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 
-/// Starts privileged processes, directly or through the helper service.
+/// The starter of privileged processes, directly or through the helper service.
 #[derive(Debug)]
 pub(super) enum Privileged {
     /// This process starts them. An unprivileged process starts no helpers.
@@ -73,7 +73,7 @@ impl Privileged {
         if is_root {
             permits.serve();
         }
-        let own = Self::Own {
+        let privileged = Self::Own {
             permits,
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
             announcer: Announcer::new(&paths.runtime_dir, configuration),
@@ -83,7 +83,7 @@ impl Privileged {
             sharing: None,
             confined: false,
         };
-        Ok((own, lock))
+        Ok((privileged, lock))
     }
 
     /// Returns the channels from a new daemon of `program` to its helpers.
@@ -116,8 +116,8 @@ impl Privileged {
         }
     }
 
-    /// Whether the last daemon had dropped its privileges, or never had any. What it has recorded must not make the
-    /// next daemon keep more.
+    /// Returns whether the last daemon had dropped its privileges, or never had any. What it has recorded must not make
+    /// the next daemon keep more.
     pub(super) fn is_confined(&self, has_daemon: bool) -> bool {
         match self {
             Self::Own { owner, paths, .. } => {

@@ -342,12 +342,13 @@ impl Processes {
         Ok(())
     }
 
-    /// Replaces both processes with processes of another program. The old agent advertises until the new one is ready.
+    /// Replaces both processes with processes of another program. The previous agent advertises until the new one is
+    /// ready.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
         let mut standby = self.spawn_standby(&program)?;
-        let until = Instant::now() + READY_TIMEOUT;
+        let deadline = Instant::now() + READY_TIMEOUT;
         while !is_ready(&standby) {
-            if Instant::now() > until || standby.try_wait()?.is_some() {
+            if Instant::now() > deadline || standby.try_wait()?.is_some() {
                 return Err(io::Error::other("the new program was not ready in time"));
             }
             sleep(Duration::from_millis(2)).await;
@@ -374,27 +375,31 @@ impl Processes {
     }
 }
 
-/// Whether a standby is ready, which means that it has installed its signal handler.
+/// Returns whether a standby is ready, which means that it has installed its signal handler.
 fn is_ready(standby: &Child) -> bool {
     let Some(pid) = standby.id() else {
         return false;
     };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let caught_signals = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught_signals = caught_signals.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let bit = 1_u64 << (Signal::USR1.as_raw() - 1);
-    caught.is_some_and(|mask| mask & bit != 0)
+    caught_signals.is_some_and(|mask| mask & bit != 0)
 }
 
-/// Whether a process runs this program.
+/// Returns whether a process runs this program.
 fn is_running(child: &Child, program: &Path) -> bool {
-    let file = |path: &Path| std::fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let identity = |path: &Path| {
+        std::fs::metadata(path)
+            .map(|file| (file.dev(), file.ino()))
+            .ok()
+    };
     let Some(pid) = child.id() else {
         return true;
     };
-    let running = file(Path::new(&format!("/proc/{pid}/exe")));
+    let running = identity(Path::new(&format!("/proc/{pid}/exe")));
     // If the file was removed, there is no program to upgrade to.
-    file(program).is_none_or(|file| running == Some(file))
+    identity(program).is_none_or(|file| running == Some(file))
 }
 
 /// Starts a helper, which reads root's file. Earlier versions ignore the environment variable.

@@ -4,13 +4,13 @@ use super::text::Text;
 use crate::status::Report;
 
 /// Writes the family even if it has no series, because an alert rule may use it.
-pub(super) fn certificates(text: &mut Text, report: &Report) {
+pub(super) fn write_certificates(text: &mut Text, report: &Report) {
     let name = "weir_certificate_not_after_timestamp_seconds";
     let help =
         "When a certificate expires, since the Unix epoch; at most the first 1000 of a service.";
-    text.family(name, "gauge", help);
+    text.write_family(name, "gauge", help);
     for (service, certificate) in report.certificates() {
         let labels = [("service", service), ("certificate", &certificate.file)];
-        text.sample(name, &labels, certificate.not_after_s);
+        text.write_sample(name, &labels, certificate.not_after_s);
     }
 }

@@ -1,7 +1,7 @@
 //! Metrics of health checks.
 
-use super::server_row::{all_servers, of_service};
-use super::text::{Prepared, Seconds, Text, prepare};
+use super::server_row::{all_servers, service_labels};
+use super::text::{RenderedLabels, Seconds, Text, render_labels};
 use crate::status::{Check, Report};
 
 type Family = (&'static str, &'static str, fn(&Check) -> u64);
@@ -30,12 +30,12 @@ const COUNTS: [Family; 4] = [
 ];
 
 /// Writes the metrics of checks; nothing without checks.
-pub(super) fn checks(text: &mut Text, report: &Report) {
-    let checks: Vec<(Prepared, &Check)> = all_servers(report)
+pub(super) fn write_checks(text: &mut Text, report: &Report) {
+    let checks: Vec<(RenderedLabels, &Check)> = all_servers(report)
         .flat_map(|([service, pool, address], server)| {
             server.checks.iter().map(move |check| {
-                let what = ("check", check.check.as_str());
-                (prepare(&[service, pool, address, what]), check)
+                let check_label = ("check", check.check.as_str());
+                (render_labels(&[service, pool, address, check_label]), check)
             })
         })
         .collect();
@@ -43,27 +43,31 @@ pub(super) fn checks(text: &mut Text, report: &Report) {
         return;
     }
     for (name, help, count) in COUNTS {
-        text.family(name, "counter", help);
+        text.write_family(name, "counter", help);
         for (labels, check) in &checks {
-            text.series((name, ""), labels, &[], count(check));
+            text.write_series((name, ""), labels, &[], count(check));
         }
     }
     let name = "weir_check_seconds_total";
-    text.family(name, "counter", "Total duration of the probes.");
+    text.write_family(name, "counter", "Total duration of the probes.");
     for (labels, check) in &checks {
-        text.series((name, ""), labels, &[], Seconds(check.time_us));
+        text.write_series((name, ""), labels, &[], Seconds(check.time_us));
     }
     let name = "weir_check_last_seconds";
-    text.family(name, "gauge", "Duration of the last probe.");
+    text.write_family(name, "gauge", "Duration of the last probe.");
     for (labels, check) in &checks {
-        text.series((name, ""), labels, &[], Seconds(check.last_us));
+        text.write_series((name, ""), labels, &[], Seconds(check.last_us));
     }
     let name = "weir_pool_healthy_servers";
-    text.family(name, "gauge", "Servers with a weight above 0 that are not down.");
+    text.write_family(name, "gauge", "Servers with a weight above 0 that are not down.");
     for service in &report.services {
         let healthy = service.servers.iter().filter(|server| {
-            server.effective_weight > 0 && server.pool.as_ref().is_none_or(|it| *it == service.pool)
+            server.effective_weight > 0
+                && server
+                    .pool
+                    .as_ref()
+                    .is_none_or(|pool| *pool == service.pool)
         });
-        text.sample(name, &of_service(service), healthy.count());
+        text.write_sample(name, &service_labels(service), healthy.count());
     }
 }

@@ -2,13 +2,13 @@
 
 use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 
-use super::server_row::{ServerRow, of_service};
-use super::text::{Prepared, Seconds, Text, prepare};
+use super::server_row::{ServerRow, service_labels};
+use super::text::{RenderedLabels, Seconds, Text, render_labels};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxiedServer, Report};
 
 /// The labels of a service, pool or route, and its exchanges.
-type Row<'a> = (Prepared, &'a Exchanges);
+type Row<'a> = (RenderedLabels, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -24,19 +24,19 @@ const fn help(stage: Stage) -> &'static str {
 }
 
 /// Writes all families; `report` must have at least one proxy service.
-pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>]) {
+pub(super) fn write_exchanges(text: &mut Text, report: &Report, rows: &[ServerRow<'_>]) {
     let proxies = || {
         let services = report.services.iter();
         services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
     };
     let services: Vec<Row<'_>> = proxies()
-        .map(|(service, proxy)| (prepare(&of_service(service)), &proxy.exchanges))
+        .map(|(service, proxy)| (render_labels(&service_labels(service)), &proxy.exchanges))
         .collect();
     let pools: Vec<Row<'_>> = proxies()
         .flat_map(|(service, proxy)| {
             proxy.pools.iter().map(|pool| {
                 let labels = [("service", service.name.as_str()), ("pool", &pool.name)];
-                (prepare(&labels), &pool.exchanges)
+                (render_labels(&labels), &pool.exchanges)
             })
         })
         .collect();
@@ -44,76 +44,76 @@ pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>])
         .flat_map(|(service, proxy)| {
             proxy.routes.iter().map(|route| {
                 let labels = [("service", service.name.as_str()), ("route", &route.name)];
-                (prepare(&labels), &route.exchanges)
+                (render_labels(&labels), &route.exchanges)
             })
         })
         .collect();
     // The requests and responses of services are written under separate names.
-    results(text, "proxy", &services);
+    write_results(text, "proxy", &services);
     for (prefix, rows) in [("pool", &pools), ("route", &routes)] {
         if !rows.is_empty() {
-            counts(text, prefix, rows);
-            results(text, prefix, rows);
+            write_counts(text, prefix, rows);
+            write_results(text, prefix, rows);
         }
     }
-    servers(text, all);
+    write_servers(text, rows);
 }
 
-fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
+fn write_counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     let name = format!("weir_{prefix}_requests_total");
-    text.family(
+    text.write_family(
         &name,
         "counter",
         "Requests that ended, or connections of a TCP service.",
     );
     for (labels, exchanges) in rows {
-        text.series((&name, ""), labels, &[], exchanges.ended);
+        text.write_series((&name, ""), labels, &[], exchanges.ended);
     }
     let name = format!("weir_{prefix}_responses_total");
-    text.family(
+    text.write_family(
         &name,
         "counter",
         "Final responses by the class of their status.",
     );
     for (labels, exchanges) in rows {
         for (class, count) in CLASSES.iter().zip(exchanges.responses) {
-            text.series((&name, ""), labels, &[("class", class)], count);
+            text.write_series((&name, ""), labels, &[("class", class)], count);
         }
     }
 }
 
 /// Writes failures, repetitions, histograms and the longest durations.
-fn results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
+fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     let name = format!("weir_{prefix}_failures_total");
-    text.family(
+    text.write_family(
         &name,
         "counter",
         "Failed requests, by kind and responsible side.",
     );
     for (labels, exchanges) in rows {
-        failures(text, &name, labels, exchanges);
+        write_failures(text, &name, labels, exchanges);
     }
     let name = format!("weir_{prefix}_repetitions_total");
-    text.family(
+    text.write_family(
         &name,
         "counter",
         "Attempts on a new connection because the server had closed the idle one.",
     );
     for (labels, exchanges) in rows {
-        text.series((&name, ""), labels, &[], exchanges.repetitions);
+        text.write_series((&name, ""), labels, &[], exchanges.repetitions);
     }
     let bounds = bounds();
     for stage in Stage::ALL {
         let name = format!("weir_{prefix}_{}_seconds", stage.as_str());
-        text.family(&name, "histogram", help(stage));
+        text.write_family(&name, "histogram", help(stage));
         for (labels, exchanges) in rows {
-            histogram(text, &name, labels, (exchanges.times.of(stage), &bounds));
+            write_histogram(text, &name, labels, (exchanges.times.of(stage), &bounds));
         }
         let name = format!("weir_{prefix}_{}_max_seconds", stage.as_str());
-        text.family(&name, "gauge", longest_help(stage));
+        text.write_family(&name, "gauge", longest_help(stage));
         for (labels, exchanges) in rows {
             let longest = Seconds(exchanges.times.of(stage).max_us);
-            text.series((&name, ""), labels, &[], longest);
+            text.write_series((&name, ""), labels, &[], longest);
         }
     }
 }
@@ -129,21 +129,21 @@ const fn longest_help(stage: Stage) -> &'static str {
     }
 }
 
-fn failures(text: &mut Text, name: &str, labels: &Prepared, exchanges: &Exchanges) {
+fn write_failures(text: &mut Text, name: &str, labels: &RenderedLabels, exchanges: &Exchanges) {
     for kind in ErrorKind::ALL {
-        failure(text, name, labels, (kind, exchanges));
+        write_failure(text, name, labels, (kind, exchanges));
     }
 }
 
-fn failure(
+fn write_failure(
     text: &mut Text,
     name: &str,
-    labels: &Prepared,
+    labels: &RenderedLabels,
     (kind, exchanges): (ErrorKind, &Exchanges),
 ) {
     let count = exchanges.errors.get(kind.as_str()).copied().unwrap_or(0);
-    let more = [("fault", kind.fault()), ("kind", kind.as_str())];
-    text.series((name, ""), labels, &more, count);
+    let further_labels = [("fault", kind.fault()), ("kind", kind.as_str())];
+    text.write_series((name, ""), labels, &further_labels, count);
 }
 
 /// The bounds of the buckets, as values of `le`.
@@ -153,16 +153,21 @@ fn bounds() -> Bounds {
     BOUNDS_US.map(|bound| Seconds(bound).to_string())
 }
 
-fn histogram(text: &mut Text, name: &str, labels: &Prepared, (time, bounds): (&Time, &Bounds)) {
+fn write_histogram(
+    text: &mut Text,
+    name: &str,
+    labels: &RenderedLabels,
+    (time, bounds): (&Time, &Bounds),
+) {
     let mut sum = 0;
     let mut buckets = time.buckets.iter();
     for bound in bounds {
         sum += buckets.next().copied().unwrap_or(0);
-        text.series((name, "_bucket"), labels, &[("le", bound)], sum);
+        text.write_series((name, "_bucket"), labels, &[("le", bound)], sum);
     }
-    text.series((name, "_bucket"), labels, &[("le", "+Inf")], time.count);
-    text.series((name, "_sum"), labels, &[], Seconds(time.sum_us));
-    text.series((name, "_count"), labels, &[], time.count);
+    text.write_series((name, "_bucket"), labels, &[("le", "+Inf")], time.count);
+    text.write_series((name, "_sum"), labels, &[], Seconds(time.sum_us));
+    text.write_series((name, "_count"), labels, &[], time.count);
 }
 
 type Family = (&'static str, &'static str, fn(&ProxiedServer) -> u64);
@@ -197,94 +202,94 @@ const SERVER_COUNTS: [Family; 5] = [
 
 type ProxiedRow<'a> = (&'a ServerRow<'a>, &'a ProxiedServer);
 
-fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
+fn write_servers(text: &mut Text, servers: &[ServerRow<'_>]) {
     let proxied = |row| Some((row, ServerRow::proxied(row)?));
-    let all: Vec<ProxiedRow<'_>> = servers.iter().filter_map(proxied).collect();
+    let rows: Vec<ProxiedRow<'_>> = servers.iter().filter_map(proxied).collect();
     for (name, help, count) in SERVER_COUNTS {
-        text.family(name, "counter", help);
-        for (row, server) in &all {
-            text.series((name, ""), &row.labels, &[], count(server));
+        text.write_family(name, "counter", help);
+        for (row, server) in &rows {
+            text.write_series((name, ""), &row.labels, &[], count(server));
         }
     }
     let name = "weir_server_active_max";
-    text.family(name, "gauge", "Peak number of concurrent requests.");
-    for (row, server) in &all {
-        text.series((name, ""), &row.labels, &[], server.active_max);
+    text.write_family(name, "gauge", "Peak number of concurrent requests.");
+    for (row, server) in &rows {
+        text.write_series((name, ""), &row.labels, &[], server.active_max);
     }
-    server_results(text, &all);
+    write_server_results(text, &rows);
     for stage in Stage::ALL {
-        server_times(text, stage, &all);
+        write_server_times(text, stage, &rows);
     }
-    server_histograms(text, &all);
+    write_server_histograms(text, &rows);
 }
 
 /// Writes the responses of servers that had a request, and failures that occurred; with `metrics = "full"`, all series.
-fn server_results(text: &mut Text, all: &[ProxiedRow<'_>]) {
+fn write_server_results(text: &mut Text, rows: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
-    text.family(
+    text.write_family(
         name,
         "counter",
         "Final responses by the class of their status.",
     );
-    for (row, server) in all {
+    for (row, server) in rows {
         let exchanges = &server.exchanges;
-        if exchanges.ended == 0 && !row.full {
+        if exchanges.ended == 0 && !row.is_full {
             continue;
         }
         for (class, count) in CLASSES.iter().zip(exchanges.responses) {
-            text.series((name, ""), &row.labels, &[("class", class)], count);
+            text.write_series((name, ""), &row.labels, &[("class", class)], count);
         }
     }
     let name = "weir_server_failures_total";
-    text.family(
+    text.write_family(
         name,
         "counter",
         "Requests that failed at the server, by kind and responsible side.",
     );
-    for (row, server) in all {
+    for (row, server) in rows {
         let errors = &server.exchanges.errors;
         let kinds = ErrorKind::ALL.into_iter();
-        for kind in kinds.filter(|kind| row.full || errors.contains_key(kind.as_str())) {
-            failure(text, name, &row.labels, (kind, &server.exchanges));
+        for kind in kinds.filter(|kind| row.is_full || errors.contains_key(kind.as_str())) {
+            write_failure(text, name, &row.labels, (kind, &server.exchanges));
         }
     }
 }
 
 /// Writes the durations of a stage for servers that have any; with `metrics = "full"`, for all servers.
-fn server_times(text: &mut Text, stage: Stage, all: &[ProxiedRow<'_>]) {
+fn write_server_times(text: &mut Text, stage: Stage, rows: &[ProxiedRow<'_>]) {
     let name = format!("weir_server_{}_seconds", stage.as_str());
-    text.family(&name, "summary", help(stage));
-    for (row, proxied) in all {
+    text.write_family(&name, "summary", help(stage));
+    for (row, proxied) in rows {
         let time = proxied.exchanges.times.of(stage);
-        if time.count == 0 && !row.full {
+        if time.count == 0 && !row.is_full {
             continue;
         }
         let latency = row.server.latency.as_ref();
         for (quantile, time) in latency
             .filter(|_| stage == Stage::Response)
             .iter()
-            .flat_map(|it| [("0.5", it.p50_ms), ("0.99", it.p99_ms)])
+            .flat_map(|latency| [("0.5", latency.p50_ms), ("0.99", latency.p99_ms)])
         {
             let seconds = Seconds(time.0.unsigned_abs());
-            text.series((&name, ""), &row.labels, &[("quantile", quantile)], seconds);
+            text.write_series((&name, ""), &row.labels, &[("quantile", quantile)], seconds);
         }
-        text.series((&name, "_sum"), &row.labels, &[], Seconds(time.sum_us));
-        text.series((&name, "_count"), &row.labels, &[], time.count);
+        text.write_series((&name, "_sum"), &row.labels, &[], Seconds(time.sum_us));
+        text.write_series((&name, "_count"), &row.labels, &[], time.count);
     }
 }
 
 /// Writes the histograms of servers with `metrics = "full"`.
-fn server_histograms(text: &mut Text, all: &[ProxiedRow<'_>]) {
-    if !all.iter().any(|(row, _)| row.full) {
+fn write_server_histograms(text: &mut Text, rows: &[ProxiedRow<'_>]) {
+    if !rows.iter().any(|(row, _)| row.is_full) {
         return;
     }
     let bounds = bounds();
     for stage in Stage::ALL {
         let name = format!("weir_server_{}_duration_seconds", stage.as_str());
-        text.family(&name, "histogram", help(stage));
-        for (row, proxied) in all.iter().filter(|(row, _)| row.full) {
+        text.write_family(&name, "histogram", help(stage));
+        for (row, proxied) in rows.iter().filter(|(row, _)| row.is_full) {
             let time = proxied.exchanges.times.of(stage);
-            histogram(text, &name, &row.labels, (time, &bounds));
+            write_histogram(text, &name, &row.labels, (time, &bounds));
         }
     }
 }

@@ -3,53 +3,53 @@
 use super::text::Text;
 use crate::status::Report;
 
-pub(super) fn members(text: &mut Text, report: &Report) {
+pub(super) fn write_members(text: &mut Text, report: &Report) {
     let Some(group) = &report.cluster else {
         return;
     };
-    text.single(
+    text.write_single(
         "weir_cluster_connected",
         "gauge",
         "1 while etcd responds.",
         u64::from(group.etcd == "connected"),
     );
-    text.single(
+    text.write_single(
         "weir_cluster_published_version",
         "gauge",
         "Version of the published configuration.",
         group.published,
     );
-    text.single(
+    text.write_single(
         "weir_cluster_pending",
         "gauge",
         "Changes of this director that are not in etcd yet.",
         group.pending as u64,
     );
-    text.single(
+    text.write_single(
         "weir_cluster_rollout_stopped",
         "gauge",
         "1 while the rollout of the configuration is stopped.",
         u64::from(group.rollout == "stopped"),
     );
-    text.single(
+    text.write_single(
         "weir_cluster_servers_down",
         "gauge",
         "Servers that the group considers down.",
         group.down.len() as u64,
     );
     let name = "weir_cluster_member_present";
-    text.family(name, "gauge", "1 while the director's lease is valid.");
+    text.write_family(name, "gauge", "1 while the director's lease is valid.");
     for member in &group.members {
         let is_present = u64::from(member.state == "present");
-        text.sample(name, &[("member", member.name.as_str())], is_present);
+        text.write_sample(name, &[("member", member.name.as_str())], is_present);
     }
     let name = "weir_cluster_member_version";
-    text.family(
+    text.write_family(
         name,
         "gauge",
         "Version of the configuration that the director has applied.",
     );
     for member in &group.members {
-        text.sample(name, &[("member", member.name.as_str())], member.version);
+        text.write_sample(name, &[("member", member.name.as_str())], member.version);
     }
 }

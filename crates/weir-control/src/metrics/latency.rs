@@ -6,14 +6,14 @@ use super::text::Text;
 use crate::status::{Report, Server};
 
 /// Writes the latency of all servers with an estimate, and the counters of the estimator.
-pub(super) fn latencies(text: &mut Text, report: &Report) {
+pub(super) fn write_latencies(text: &mut Text, report: &Report) {
     if !report.latency.is_empty() {
         let name = "weir_latency_events_total";
         let help =
             "Counters of the latency estimator: samples, and reasons for the lack of a sample.";
-        text.family(name, "counter", help);
+        text.write_family(name, "counter", help);
         for event in &report.latency {
-            text.sample(name, &[("event", event.reason.as_str())], event.packets);
+            text.write_sample(name, &[("event", event.reason.as_str())], event.packets);
         }
     }
     let is_layer4 = |server: &&Server| server.proxy.is_none();
@@ -27,7 +27,7 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
     }
     let name = "weir_server_latency_seconds";
     let help = "Time from the last packet of a request to the first packet of its response.";
-    text.family(name, "summary", help);
+    text.write_family(name, "summary", help);
     for ([service, pool, server], latency) in latencies_by_server() {
         for (quantile, value) in [
             ("0.5", latency.p50_ms),
@@ -36,21 +36,21 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
         ] {
             let method = ("method", latency.method.as_str());
             let labels = [service, pool, server, method, ("quantile", quantile)];
-            text.sample(name, &labels, value.0 as f64 / 1e6);
+            text.write_sample(name, &labels, value.0 as f64 / 1e6);
         }
     }
     // A separate family, because parsers require that the quantiles of a summary are numbers.
     let name = "weir_server_latency_mean_seconds";
     let help = "Mean time from the last packet of a request to the first packet of its response.";
-    text.family(name, "gauge", help);
+    text.write_family(name, "gauge", help);
     for ([service, pool, server], latency) in latencies_by_server() {
         let labels = [service, pool, server, ("method", latency.method.as_str())];
-        text.sample(name, &labels, latency.mean_ms.0 as f64 / 1e6);
+        text.write_sample(name, &labels, latency.mean_ms.0 as f64 / 1e6);
     }
     let name = "weir_server_latency_samples_total";
-    text.family(name, "counter", "Samples of the server's latency.");
+    text.write_family(name, "counter", "Samples of the server's latency.");
     for ([service, pool, server], latency) in latencies_by_server() {
         let labels = [service, pool, server, ("method", latency.method.as_str())];
-        text.sample(name, &labels, latency.samples);
+        text.write_sample(name, &labels, latency.samples);
     }
 }

@@ -20,7 +20,7 @@ mod vrrp;
 
 use crate::status::{Counters, Report, Server};
 
-use server_row::{ServerRow, all_servers, of_service};
+use server_row::{ServerRow, all_servers, service_labels};
 use text::Text;
 
 pub use process::Process;
@@ -108,77 +108,80 @@ const SERVER_GAUGES: [Gauge; 9] = [
 pub fn render(
     report: &Report,
     process: Process,
-    refused: impl Iterator<Item = (&'static str, u64)>,
+    rejections: impl Iterator<Item = (&'static str, u64)>,
     format: Format,
 ) -> String {
     let mut text = Text::new(format);
-    process::process(&mut text, process);
-    text.single(
+    process::write_process(&mut text, process);
+    text.write_single(
         "weir_revision",
         "gauge",
         "Configurations that took effect.",
         report.revision,
     );
-    text.single(
+    text.write_single(
         "weir_certificates_outdated",
         "gauge",
         "1 while changed certificate files cannot be used and the previous ones are in use.",
         u64::from(report.certificate_error.is_some()),
     );
-    reload::reloads(&mut text, report);
-    certificate::certificates(&mut text, report);
-    text.family("weir_xdp_attached", "gauge", "1, with the mode in which the data plane is attached to the interface.");
-    for at in &report.xdp {
-        let labels = [("interface", at.interface.as_str()), ("mode", &at.mode)];
-        text.sample("weir_xdp_attached", &labels, 1);
+    reload::write_reloads(&mut text, report);
+    certificate::write_certificates(&mut text, report);
+    text.write_family("weir_xdp_attached", "gauge", "1, with the mode in which the data plane is attached to the interface.");
+    for interface in &report.xdp {
+        let labels = [
+            ("interface", interface.interface.as_str()),
+            ("mode", &interface.mode),
+        ];
+        text.write_sample("weir_xdp_attached", &labels, 1);
     }
-    services(&mut text, report);
-    let all: Vec<ServerRow<'_>> = all_servers(report)
+    write_services(&mut text, report);
+    let rows: Vec<ServerRow<'_>> = all_servers(report)
         .map(|(labels, server)| ServerRow::new(&labels, server))
         .collect();
-    servers(&mut text, &all);
-    latency::latencies(&mut text, report);
-    proxy::proxies(&mut text, report, &all);
-    check::checks(&mut text, report);
-    vrrp::routers(&mut text, report);
-    announce::routes(&mut text, report);
-    sync::peers(&mut text, report);
-    traces::traces(&mut text, report);
-    group::members(&mut text, report);
-    text.family("weir_packets_total", "counter", "Packets by outcome.");
-    packets(&mut text, report);
+    write_servers(&mut text, &rows);
+    latency::write_latencies(&mut text, report);
+    proxy::write_proxies(&mut text, report, &rows);
+    check::write_checks(&mut text, report);
+    vrrp::write_routers(&mut text, report);
+    announce::write_routes(&mut text, report);
+    sync::write_peers(&mut text, report);
+    traces::write_traces(&mut text, report);
+    group::write_members(&mut text, report);
+    text.write_family("weir_packets_total", "counter", "Packets by outcome.");
+    write_packets(&mut text, report);
     let flows = &report.flows;
-    text.single(
+    text.write_single(
         "weir_flow_places",
         "gauge",
         "Slots of the flow table.",
         flows.places,
     );
-    text.single(
+    text.write_single(
         "weir_flow_entries",
         "gauge",
         "Flow table slots in use.",
         flows.entries,
     );
-    text.single(
+    text.write_single(
         "weir_flows_expired_total",
         "counter",
         "Flows that ended by timeout.",
         flows.expired,
     );
-    drift(&mut text, report);
-    rejections(&mut text, refused);
+    write_drift(&mut text, report);
+    write_rejections(&mut text, rejections);
     text.finish()
 }
 
-fn drift(text: &mut Text, report: &Report) {
-    text.family(
+fn write_drift(text: &mut Text, report: &Report) {
+    text.write_family(
         "weir_drift_repaired_total",
         "counter",
         "Number of repaired kernel objects, by kind.",
     );
     let drift = &report.drift;
-    for (what, count) in [
+    for (kind, count) in [
         ("program", drift.programs),
         ("element", drift.elements),
         ("address", drift.addresses),
@@ -186,45 +189,45 @@ fn drift(text: &mut Text, report: &Report) {
         ("mark", drift.marks),
         ("real-server", drift.real_server),
     ] {
-        text.sample("weir_drift_repaired_total", &[("what", what)], count);
+        text.write_sample("weir_drift_repaired_total", &[("what", kind)], count);
     }
 }
 
 /// Writes all reasons, including those with zero rejections, because `rate()` needs the series before its first
 /// increase.
-fn rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
+fn write_rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
     let name = "weir_admin_refused_total";
     let help = "Requests and connections that the API over TCP rejected, by reason.";
-    text.family(name, "counter", help);
+    text.write_family(name, "counter", help);
     for (reason, count) in counts {
-        text.sample(name, &[("reason", reason)], count);
+        text.write_sample(name, &[("reason", reason)], count);
     }
 }
 
-fn packets(text: &mut Text, report: &Report) {
+fn write_packets(text: &mut Text, report: &Report) {
     for info in &weir_abi::REASONS {
         let counted = report
             .reasons
             .iter()
             .find(|reason| reason.reason == info.label);
         let packets = counted.map_or(0, |reason| reason.packets);
-        text.sample("weir_packets_total", &[("reason", info.label)], packets);
+        text.write_sample("weir_packets_total", &[("reason", info.label)], packets);
     }
 }
 
-fn services(text: &mut Text, report: &Report) {
+fn write_services(text: &mut Text, report: &Report) {
     for (name, help, count) in TOTALS {
         let name = format!("weir_service_{name}");
-        text.family(&name, "counter", help);
+        text.write_family(&name, "counter", help);
         for service in &report.services {
-            text.sample(&name, &of_service(service), count(&service.totals));
+            text.write_sample(&name, &service_labels(service), count(&service.totals));
         }
     }
-    text.family("weir_service_vip", "gauge", "1, with the state of the VIP.");
+    text.write_family("weir_service_vip", "gauge", "1, with the state of the VIP.");
     for service in &report.services {
-        let [service_label, pool] = of_service(service);
+        let [service_label, pool] = service_labels(service);
         let labels = [service_label, pool, ("vip", &service.vip)];
-        text.sample("weir_service_vip", &labels, 1);
+        text.write_sample("weir_service_vip", &labels, 1);
     }
 }
 
@@ -239,35 +242,35 @@ const PACKET_PATH: [&str; 7] = [
     "removed",
 ];
 
-fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
+fn write_servers(text: &mut Text, rows: &[ServerRow<'_>]) {
     for (name, help, count) in TOTALS {
         let value = |server: &Server| count(&server.totals);
-        server_family(text, all, (name, "counter", help), value);
+        write_server_family(text, rows, (name, "counter", help), value);
     }
     for (name, help, value) in SERVER_GAUGES {
-        server_family(text, all, (name, "gauge", help), value);
+        write_server_family(text, rows, (name, "gauge", help), value);
     }
     let name = "weir_server_state";
-    text.family(name, "gauge", "1, with the state of the server.");
-    for row in all {
+    text.write_family(name, "gauge", "1, with the state of the server.");
+    for row in rows {
         let state = [("state", row.server.state.as_str())];
-        text.series((name, ""), &row.labels, &state, 1);
+        text.write_series((name, ""), &row.labels, &state, 1);
     }
 }
 
-fn server_family(
+fn write_server_family(
     text: &mut Text,
-    all: &[ServerRow<'_>],
+    rows: &[ServerRow<'_>],
     (name, kind, help): (&str, &str, &str),
     value: impl Fn(&Server) -> u64,
 ) {
     let is_for_all_servers = !PACKET_PATH.contains(&name);
     let name = format!("weir_server_{name}");
-    text.family(&name, kind, help);
-    for row in all {
+    text.write_family(&name, kind, help);
+    for row in rows {
         let value = value(row.server);
-        if is_for_all_servers || row.full || value > 0 {
-            text.series((&name, ""), &row.labels, &[], value);
+        if is_for_all_servers || row.is_full || value > 0 {
+            text.write_series((&name, ""), &row.labels, &[], value);
         }
     }
 }
@@ -283,18 +286,21 @@ mod tests {
         started_ms: 1_795_201_200_250,
     };
 
-    fn rendered(report: &Report, format: Format) -> String {
+    fn render_report(report: &Report, format: Format) -> String {
         render(report, PROCESS, [("role", 2)].into_iter(), format)
     }
 
     #[test]
     fn metrics_of_a_director() {
-        insta::assert_snapshot!(rendered(&Report::from(&director()), Format::Prometheus));
+        insta::assert_snapshot!(render_report(
+            &Report::from(&director()),
+            Format::Prometheus
+        ));
     }
 
     #[test]
     fn open_metrics_of_a_director() {
-        let text = rendered(&Report::from(&director()), Format::OpenMetrics);
+        let text = render_report(&Report::from(&director()), Format::OpenMetrics);
         assert!(text.ends_with("\n# EOF\n"));
         assert!(text.contains("# TYPE weir_service_connections counter\n"));
         assert!(text.contains("\nweir_service_connections_total{"));
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn series_and_families_are_unique() {
         for format in [Format::Prometheus, Format::OpenMetrics] {
-            let text = rendered(&Report::from(&director()), format);
+            let text = render_report(&Report::from(&director()), format);
             let mut series = std::collections::HashSet::new();
             let mut families = std::collections::HashSet::new();
             for line in text.lines() {
@@ -326,7 +332,7 @@ mod tests {
     fn names_are_escaped_in_labels() {
         let mut report = Report::from(&director());
         report.services[0].name = "a\"b\\c\nd".to_owned();
-        let text = rendered(&report, Format::Prometheus);
+        let text = render_report(&report, Format::Prometheus);
         assert!(text.contains(r#"service="a\"b\\c\nd""#));
         assert!(
             text.lines()
@@ -343,9 +349,9 @@ mod tests {
             "protocol": "http", "clients": 0, "requests": 1, "errors": 0, "retries": 0,
         });
         service.proxy = Some(serde_json::from_value::<Proxied>(proxied).unwrap());
-        for (at, server) in service.servers.iter_mut().enumerate() {
+        for (index, server) in service.servers.iter_mut().enumerate() {
             let mut exchanges = Exchanges::default();
-            if at == 1 {
+            if index == 1 {
                 exchanges.ended = 2;
                 exchanges.responses[1] = 1;
                 exchanges.errors.insert("response".to_owned(), 1);
@@ -375,10 +381,10 @@ mod tests {
 
     /// Returns the names of the series of a server in the proxy service, each once.
     fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
-        let of_server = text
+        let lines = text
             .lines()
             .filter(|line| line.contains("service=\"proxied\"") && line.contains(server));
-        let mut names: Vec<&str> = of_server.filter_map(|it| it.split('{').next()).collect();
+        let mut names: Vec<&str> = lines.filter_map(|line| line.split('{').next()).collect();
         names.dedup();
         names
     }
@@ -386,7 +392,7 @@ mod tests {
     #[test]
     fn empty_series_of_proxied_servers_are_omitted_unless_metrics_is_full() {
         let mut report = proxied();
-        let text = rendered(&report, Format::Prometheus);
+        let text = render_report(&report, Format::Prometheus);
         let (idle, used) = (names(&text, "10.0.0.5"), names(&text, "10.0.0.6"));
         for name in [
             "weir_server_packets_in_total",
@@ -423,7 +429,7 @@ mod tests {
         ] {
             time.buckets = vec![0; 12];
         }
-        let text = rendered(&report, Format::Prometheus);
+        let text = render_report(&report, Format::Prometheus);
         let full = names(&text, "10.0.0.5");
         for name in used.iter().chain(&[
             "weir_server_packets_in_total",

@@ -47,17 +47,17 @@ pub(crate) fn uptime_s(now: std::time::SystemTime) -> u64 {
     }
 }
 
-pub(super) fn process(text: &mut Text, process: Process) {
+pub(super) fn write_process(text: &mut Text, process: Process) {
     let name = "weir_build_info";
-    text.family(name, "gauge", "1, with the version of the program.");
-    text.sample(name, &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.single(
+    text.write_family(name, "gauge", "1, with the version of the program.");
+    text.write_sample(name, &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.write_single(
         "weir_start_time_seconds",
         "gauge",
         "Start time of the daemon's process, since the Unix epoch.",
         Seconds(process.started_ms * 1_000),
     );
-    text.single(
+    text.write_single(
         "weir_process_resident_bytes",
         "gauge",
         "Resident memory of the daemon's process.",

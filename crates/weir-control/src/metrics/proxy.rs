@@ -2,7 +2,7 @@
 
 use weir_proxy::Detail;
 
-use super::server_row::{ServerRow, of_service};
+use super::server_row::{ServerRow, service_labels};
 use super::text::Text;
 use crate::status::{Proxied, Report};
 
@@ -131,34 +131,34 @@ const FAMILIES: [Family; 20] = [
 ];
 
 /// Writes the metrics of proxy services; nothing without proxy services.
-pub(super) fn proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>]) {
-    let all = || {
+pub(super) fn write_proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>]) {
+    let proxies = || {
         let services = report.services.iter();
         services.filter_map(|service| Some((service, service.proxy.as_ref()?)))
     };
-    if all().next().is_none() {
+    if proxies().next().is_none() {
         return;
     }
     for (name, kind, help, value) in FAMILIES {
         let name = format!("weir_proxy_{name}");
-        text.family(&name, kind, help);
-        for (service, proxy) in all() {
-            text.sample(&name, &of_service(service), value(proxy));
+        text.write_family(&name, kind, help);
+        for (service, proxy) in proxies() {
+            text.write_sample(&name, &service_labels(service), value(proxy));
         }
     }
     let name = "weir_proxy_responses_total";
-    text.family(
+    text.write_family(
         name,
         "counter",
         "Final responses by the class of their status.",
     );
-    for (service, proxy) in all() {
+    for (service, proxy) in proxies() {
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"]
             .iter()
             .zip(proxy.responses)
         {
-            let [label, pool] = of_service(service);
-            text.sample(name, &[label, pool, ("class", class)], count);
+            let [label, pool] = service_labels(service);
+            text.write_sample(name, &[label, pool, ("class", class)], count);
         }
     }
     for detail in Detail::ALL {
@@ -171,11 +171,11 @@ pub(super) fn proxies(text: &mut Text, report: &Report, servers: &[ServerRow<'_>
             true => format!("weir_proxy_{}", detail.as_str()),
             false => format!("weir_proxy_{}_total", detail.as_str()),
         };
-        text.family(&name, kind, detail.help());
-        for (service, proxy) in all() {
+        text.write_family(&name, kind, detail.help());
+        for (service, proxy) in proxies() {
             let count = proxy.details.get(detail.as_str()).copied().unwrap_or(0);
-            text.sample(&name, &of_service(service), count);
+            text.write_sample(&name, &service_labels(service), count);
         }
     }
-    super::exchanges::exchanges(text, report, servers);
+    super::exchanges::write_exchanges(text, report, servers);
 }

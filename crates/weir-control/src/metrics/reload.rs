@@ -1,30 +1,31 @@
 //! Metrics of configuration reloads.
 
 use super::text::Text;
-use crate::status::{Report, seconds_of};
+use crate::status::{Report, parse_seconds};
 
-pub(super) fn reloads(text: &mut Text, report: &Report) {
+pub(super) fn write_reloads(text: &mut Text, report: &Report) {
     let name = "weir_reloads_total";
-    text.family(
+    text.write_family(
         name,
         "counter",
         "Reloads since the process started, by result.",
     );
     let counts = report.reload_counts;
     for (result, count) in [("applied", counts.applied), ("refused", counts.refused)] {
-        text.sample(name, &[("result", result)], count);
+        text.write_sample(name, &[("result", result)], count);
     }
     let last = report.reloads.last();
-    text.single(
+    text.write_single(
         "weir_last_reload_successful",
         "gauge",
         "0 = the last reload failed, and the previous configuration is active.",
-        u64::from(last.is_none_or(|it| it.error.is_none())),
+        u64::from(last.is_none_or(|reload| reload.error.is_none())),
     );
-    text.single(
+    text.write_single(
         "weir_last_reload_timestamp_seconds",
         "gauge",
         "When the last reload ended, since the Unix epoch; 0 = there was none.",
-        last.and_then(|it| seconds_of(&it.at)).unwrap_or(0),
+        last.and_then(|reload| parse_seconds(&reload.at))
+            .unwrap_or(0),
     );
 }

@@ -1,25 +1,25 @@
-//! Returns services and servers with their labels.
+//! Services and servers with their labels.
 
-use super::text::{Prepared, prepare};
+use super::text::{RenderedLabels, render_labels};
 use crate::status::{ProxiedServer, Report, Server, Service};
 
 pub(super) type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
 /// A server with its rendered labels.
 pub(super) struct ServerRow<'a> {
-    pub(super) labels: Prepared,
+    pub(super) labels: RenderedLabels,
     pub(super) server: &'a Server,
     /// Whether empty series are written too. They are omitted by default for proxied servers, because a pool may have
     /// thousands.
-    pub(super) full: bool,
+    pub(super) is_full: bool,
 }
 
 impl<'a> ServerRow<'a> {
     pub(super) fn new(labels: &ServerLabels<'_>, server: &'a Server) -> Self {
         Self {
-            labels: prepare(labels),
+            labels: render_labels(labels),
             server,
-            full: server
+            is_full: server
                 .proxy
                 .as_ref()
                 .is_none_or(|proxied| proxied.exchanges.times.has_buckets()),
@@ -34,7 +34,7 @@ impl<'a> ServerRow<'a> {
 /// Returns every server of every service, with its labels.
 pub(super) fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
     report.services.iter().flat_map(|service| {
-        let [label, (name, service_pool)] = of_service(service);
+        let [label, (name, service_pool)] = service_labels(service);
         service.servers.iter().map(move |server| {
             let pool = (name, server.pool.as_deref().unwrap_or(service_pool));
             ([label, pool, ("server", server.address.as_str())], server)
@@ -43,6 +43,6 @@ pub(super) fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels
 }
 
 /// Returns the labels of a service.
-pub(super) fn of_service(service: &Service) -> [(&'static str, &str); 2] {
+pub(super) fn service_labels(service: &Service) -> [(&'static str, &str); 2] {
     [("service", &service.name), ("pool", &service.pool)]
 }

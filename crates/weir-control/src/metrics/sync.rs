@@ -60,45 +60,45 @@ const VALUES: [Value; 8] = [
     ),
 ];
 
-pub(super) fn peers(text: &mut Text, report: &Report) {
+pub(super) fn write_peers(text: &mut Text, report: &Report) {
     let Some(sync) = &report.sync else {
         return;
     };
     for (name, kind, help, value) in VALUES {
-        text.family(name, kind, help);
+        text.write_family(name, kind, help);
         for peer in &sync.peers {
-            text.sample(name, &[("peer", peer.address.as_str())], value(peer));
+            text.write_sample(name, &[("peer", peer.address.as_str())], value(peer));
         }
     }
     let name = "weir_sync_peer_lag_seconds";
     let help = "Age of the oldest change that the peer has not acknowledged.";
-    text.family(name, "gauge", help);
+    text.write_family(name, "gauge", help);
     for peer in &sync.peers {
         let lag = Seconds(peer.lag_ms.saturating_mul(1_000));
-        text.sample(name, &[("peer", peer.address.as_str())], lag);
+        text.write_sample(name, &[("peer", peer.address.as_str())], lag);
     }
     let name = "weir_sync_ignored_total";
-    text.family(name, "counter", "Datagrams ignored, by reason.");
+    text.write_family(name, "counter", "Datagrams ignored, by reason.");
     for peer in &sync.peers {
         for (reason, count) in &peer.ignored {
             let labels = [("peer", peer.address.as_str()), ("reason", reason)];
-            text.sample(name, &labels, *count);
+            text.write_sample(name, &labels, *count);
         }
     }
     let name = "weir_sync_records_total";
-    text.family(name, "counter", "Records of peers, by result.");
+    text.write_family(name, "counter", "Records of peers, by result.");
     for (result, count) in &sync.records {
-        text.sample(name, &[("result", result.as_str())], *count);
+        text.write_sample(name, &[("result", result.as_str())], *count);
     }
     let name = "weir_sync_unknown_senders_total";
-    text.single(
+    text.write_single(
         name,
         "counter",
         "Datagrams from unknown addresses.",
         sync.unknown_senders,
     );
     let name = "weir_sync_overwritten_total";
-    text.single(
+    text.write_single(
         name,
         "counter",
         "Changes that were overwritten before they were read, and found by iterating over the table.",

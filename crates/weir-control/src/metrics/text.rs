@@ -50,7 +50,7 @@ impl Text {
     }
 
     /// Writes the head of a family. Names of counters must end in `_total`.
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn write_family(&mut self, name: &str, kind: &str, help: &str) {
         let mut family = name;
         if self.format == Format::OpenMetrics {
             family = name.strip_suffix("_total").unwrap_or(name);
@@ -66,46 +66,46 @@ impl Text {
         }
     }
 
-    pub(super) fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
+    pub(super) fn write_sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
         self.out.push_str(name);
         if !labels.is_empty() {
             self.out.push('{');
             write_labels(&mut self.out, labels);
             self.out.push('}');
         }
-        self.value(value);
+        self.write_value(value);
     }
 
-    /// Writes a sample whose name has a suffix, with [prepared](prepare) labels and further labels whose values need no
-    /// escaping.
-    pub(super) fn series(
+    /// Writes a sample whose name has a suffix, with [rendered](render_labels) labels and further labels whose values
+    /// need no escaping.
+    pub(super) fn write_series(
         &mut self,
         (name, suffix): (&str, &str),
-        labels: &Prepared,
-        more: &Labels<'_>,
+        labels: &RenderedLabels,
+        further_labels: &Labels<'_>,
         value: impl Display,
     ) {
         for part in [name, suffix, "{", &labels.0] {
             self.out.push_str(part);
         }
-        for (label, text) in more {
+        for (label, text) in further_labels {
             for part in [",", label, "=\"", text, "\""] {
                 self.out.push_str(part);
             }
         }
         self.out.push('}');
-        self.value(value);
+        self.write_value(value);
     }
 
-    fn value(&mut self, value: impl Display) {
+    fn write_value(&mut self, value: impl Display) {
         self.out.push(' ');
         let _ = write!(self.out, "{value}");
         self.out.push('\n');
     }
 
-    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value);
+    pub(super) fn write_single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.write_family(name, kind, help);
+        self.write_sample(name, &[], value);
     }
 
     /// Ends the text and returns it.
@@ -118,18 +118,18 @@ impl Text {
 }
 
 /// Rendered labels, because the labels of a server are written often.
-pub(super) struct Prepared(String);
+pub(super) struct RenderedLabels(String);
 
 /// Renders labels once, for many series.
-pub(super) fn prepare(labels: &Labels<'_>) -> Prepared {
+pub(super) fn render_labels(labels: &Labels<'_>) -> RenderedLabels {
     let mut out = String::new();
     write_labels(&mut out, labels);
-    Prepared(out)
+    RenderedLabels(out)
 }
 
 fn write_labels(out: &mut String, labels: &Labels<'_>) {
-    for (at, (label, text)) in labels.iter().enumerate() {
-        if at > 0 {
+    for (index, (label, text)) in labels.iter().enumerate() {
+        if index > 0 {
             out.push(',');
         }
         out.push_str(label);
@@ -159,17 +159,17 @@ impl Display for Seconds {
 
 /// Escapes a label value: backslash, quotation mark and newline.
 fn escape(out: &mut String, text: &str) {
-    let mut rest = text;
-    while let Some(at) = rest.find(['\\', '"', '\n']) {
-        out.push_str(&rest[..at]);
+    let mut remainder = text;
+    while let Some(index) = remainder.find(['\\', '"', '\n']) {
+        out.push_str(&remainder[..index]);
         out.push('\\');
-        out.push(match rest.as_bytes()[at] {
+        out.push(match remainder.as_bytes()[index] {
             b'\n' => 'n',
             other => char::from(other),
         });
-        rest = &rest[at + 1..];
+        remainder = &remainder[index + 1..];
     }
-    out.push_str(rest);
+    out.push_str(remainder);
 }
 
 #[cfg(test)]

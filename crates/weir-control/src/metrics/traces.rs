@@ -4,7 +4,7 @@ use super::text::Text;
 use crate::status::Report;
 
 /// Writes the metrics of traces; nothing without `[tracing]`.
-pub(super) fn traces(text: &mut Text, report: &Report) {
+pub(super) fn write_traces(text: &mut Text, report: &Report) {
     let Some(traces) = &report.tracing else {
         return;
     };
@@ -20,13 +20,13 @@ pub(super) fn traces(text: &mut Text, report: &Report) {
             traces.exported,
         ),
     ] {
-        text.single(name, "counter", help, count);
+        text.write_single(name, "counter", help, count);
     }
     let name = "weir_traces_dropped_total";
     let help = "Recorded requests that were dropped: the exporter did not keep up (queue), or the collector did not \
                 accept them (collector).";
-    text.family(name, "counter", help);
+    text.write_family(name, "counter", help);
     for (reason, count) in [("queue", traces.dropped), ("collector", traces.failed)] {
-        text.sample(name, &[("reason", reason)], count);
+        text.write_sample(name, &[("reason", reason)], count);
     }
 }

@@ -51,22 +51,22 @@ const VALUES: [Value; 6] = [
     ),
 ];
 
-pub(super) fn routers(text: &mut Text, report: &Report) {
+pub(super) fn write_routers(text: &mut Text, report: &Report) {
     if report.vrrp.is_empty() {
         return;
     }
     for (name, kind, help, value) in VALUES {
-        text.family(name, kind, help);
+        text.write_family(name, kind, help);
         for Vrrp { router, .. } in &report.vrrp {
-            text.sample(name, &[("router", router.name.as_str())], value(router));
+            text.write_sample(name, &[("router", router.name.as_str())], value(router));
         }
     }
     let name = "weir_vrrp_ignored_total";
-    text.family(name, "counter", "Packets ignored, by reason.");
+    text.write_family(name, "counter", "Packets ignored, by reason.");
     for Vrrp { router, .. } in &report.vrrp {
         for (reason, count) in &router.ignored {
             let labels = [("router", router.name.as_str()), ("reason", reason)];
-            text.sample(name, &labels, *count);
+            text.write_sample(name, &labels, *count);
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct PlannedChange {
     pub effect: Option<String>,
 }
 
-/// Counts live flows.
+/// A source of live flow counts.
 pub trait LiveFlows {
     /// Returns the number of live flows of a service, or of one of its servers, named as in the configuration file.
     fn count(&self, service: &str, server: Option<&str>) -> u64;
@@ -51,13 +51,13 @@ pub fn plan(
     live: &impl LiveFlows,
     added: &[(String, IpAddr)],
 ) -> Plan {
-    let planned = |change: &Change| PlannedChange {
+    let plan_change = |change: &Change| PlannedChange {
         change: change.to_string(),
         flows: affected_flows(change, old, live),
         effect: effect(change, new).map(str::to_owned),
     };
     let mut plan = Plan {
-        changes: diff(old, new).iter().map(planned).collect(),
+        changes: diff(old, new).iter().map(plan_change).collect(),
         warnings: Vec::new(),
     };
     report_address_changes(&mut plan, new, added);
@@ -70,16 +70,18 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
     let needed: BTreeSet<IpAddr> = listeners.chain(new.proxied_addresses()).collect();
-    let to = new.node.vip_interface.as_deref();
-    let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (from, vip) in added {
+    let new_interface = new.node.vip_interface.as_deref();
+    let mut lost_vips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (interface, vip) in added {
         let is_needed = needed.contains(vip);
-        if is_needed && to == Some(from.as_str()) {
+        if is_needed && new_interface == Some(interface.as_str()) {
             continue;
         }
-        let change = match to {
-            Some(to) if is_needed => format!("~ address {vip}: {from} -> {to}"),
-            _ => format!("- address {vip} on {from}"),
+        let change = match new_interface {
+            Some(new_interface) if is_needed => {
+                format!("~ address {vip}: {interface} -> {new_interface}")
+            }
+            _ => format!("- address {vip} on {interface}"),
         };
         plan.changes.push(PlannedChange {
             change,
@@ -87,27 +89,32 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
             effect: None,
         });
         if is_needed {
-            lost.entry(from).or_default().push(vip.to_string());
+            lost_vips
+                .entry(interface)
+                .or_default()
+                .push(vip.to_string());
         }
     }
-    let warning = |(from, vips): (&str, Vec<String>)| {
+    let warning = |(interface, vips): (&str, Vec<String>)| {
         let vips = vips.join(", ");
-        match to {
-            Some(to) => {
-                format!("{from} loses {vips}: Weir adds and announces them only on {to}")
+        match new_interface {
+            Some(new_interface) => {
+                format!(
+                    "{interface} loses {vips}: Weir adds and announces them only on {new_interface}"
+                )
             }
             None => format!(
-                "{from} loses {vips}, on which services listen: Weir adds addresses only if \
+                "{interface} loses {vips}, on which services listen: Weir adds addresses only if \
                  `[node] vip_interface` is set. Clients can reach them only if another program adds them or they are \
                  routed to this machine"
             ),
         }
     };
-    plan.warnings = lost.into_iter().map(warning).collect();
+    plan.warnings = lost_vips.into_iter().map(warning).collect();
 }
 
 fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
-    let of_pool = |pool: &str, server: Option<&str>| {
+    let flows_of_pool = |pool: &str, server: Option<&str>| {
         let layer_4 = old
             .services
             .iter()
@@ -117,7 +124,7 @@ fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 
             .iter()
             .filter(|proxy| proxy.pools().contains(&pool));
         layer_4
-            .filter(|(_, used)| *used == pool)
+            .filter(|(_, service_pool)| *service_pool == pool)
             .map(|(service, _)| service)
             .chain(proxies.map(|proxy| &proxy.name))
             .map(|service| live.count(service, server))
@@ -138,9 +145,9 @@ fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 
         Change::PoolAdded { .. } | Change::ServerAdded { .. } | Change::ServiceAdded { .. } => 0,
         Change::PoolRemoved { pool, .. }
         | Change::PoolChanged { pool, .. }
-        | Change::ServersReordered { pool } => of_pool(pool, None),
+        | Change::ServersReordered { pool } => flows_of_pool(pool, None),
         Change::ServerRemoved { pool, server } | Change::ServerChanged { pool, server, .. } => {
-            of_pool(pool, Some(server))
+            flows_of_pool(pool, Some(server))
         }
         Change::ServiceRemoved { service, .. } | Change::ServiceChanged { service, .. } => {
             live.count(service, None)
@@ -220,8 +227,12 @@ mod tests {
     }
 
     fn live(service: &str, server: Option<&str>) -> u64 {
-        let each = if service == "images" { 10 } else { 1 };
-        if server.is_some() { each } else { 2 * each }
+        let per_server = if service == "images" { 10 } else { 1 };
+        if server.is_some() {
+            per_server
+        } else {
+            2 * per_server
+        }
     }
 
     #[test]
@@ -231,28 +242,28 @@ mod tests {
 
     #[test]
     fn plan_without_a_daemon_adds_everything() {
-        let none = |_: &str, _: Option<&str>| 0;
-        insta::assert_snapshot!(plan(&Desired::default(), &desired(BEFORE), &none, &[]));
+        let no_flows = |_: &str, _: Option<&str>| 0;
+        insta::assert_snapshot!(plan(&Desired::default(), &desired(BEFORE), &no_flows, &[]));
     }
 
     #[test]
     fn identical_states_have_no_changes() {
-        let same = desired(AFTER);
-        assert_eq!(plan(&same, &same, &live, &[]).to_string(), "no changes\n");
+        let state = desired(AFTER);
+        assert_eq!(plan(&state, &state, &live, &[]).to_string(), "no changes\n");
     }
 
     #[test]
     fn vip_removed_from_interface_is_reported_with_warning() {
         let text = |node: &str| format!("[node]\n{node}\n{BEFORE}");
-        let on = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
+        let with_interface = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
         let vip = |text: &str| ("eth0".to_owned(), text.parse::<IpAddr>().unwrap());
         let added = [vip("192.0.2.10"), vip("192.0.2.11")];
-        let shown = |new: &Desired| plan(&on("eth0"), new, &live, &added).to_string();
-        assert_eq!(shown(&on("eth0")), "no changes\n");
-        insta::assert_snapshot!("removed", shown(&desired(BEFORE)));
-        insta::assert_snapshot!("moved", shown(&on("eth1")));
-        let mut fewer = on("eth0");
-        fewer.services.pop();
-        insta::assert_snapshot!("unneeded", shown(&fewer));
+        let render = |new: &Desired| plan(&with_interface("eth0"), new, &live, &added).to_string();
+        assert_eq!(render(&with_interface("eth0")), "no changes\n");
+        insta::assert_snapshot!("removed", render(&desired(BEFORE)));
+        insta::assert_snapshot!("moved", render(&with_interface("eth1")));
+        let mut without_service = with_interface("eth0");
+        without_service.services.pop();
+        insta::assert_snapshot!("unneeded", render(&without_service));
     }
 }

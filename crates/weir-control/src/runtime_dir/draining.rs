@@ -74,16 +74,16 @@ impl Drop for DrainingRecord {
 }
 
 /// Returns the records of this keeper's running daemons, the oldest first. Removes the records of dead daemons.
-pub(super) fn all(runtime_dir: &Path) -> Vec<Draining> {
+pub(super) fn read_all(runtime_dir: &Path) -> Vec<Draining> {
     let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
         return Vec::new();
     };
-    let mut all: Vec<Draining> = files
+    let mut records: Vec<Draining> = files
         .flatten()
         .filter_map(|file| read_record(&file))
         .collect();
-    all.sort_by(|a, b| a.since.cmp(&b.since));
-    all
+    records.sort_by(|a, b| a.since.cmp(&b.since));
+    records
 }
 
 fn read_record(file: &fs::DirEntry) -> Option<Draining> {
@@ -100,8 +100,8 @@ fn read_record(file: &fs::DirEntry) -> Option<Draining> {
 /// character).
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    let (_, remainder) = stat.rsplit_once(')')?;
+    remainder.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -114,21 +114,21 @@ mod tests {
         let mut draining = DrainingRecord::new(&directory);
         draining.update(|| 7);
         assert!(
-            all(&directory).is_empty(),
+            read_all(&directory).is_empty(),
             "the first record is written after the interval"
         );
         draining.next_update = Instant::now();
         draining.update(|| 7);
-        let record = all(&directory);
+        let record = read_all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));
         assert_eq!(record[0].pid, std::process::id());
         // Process 1 is not a daemon of Weir.
         let foreign = directory.join(DIRECTORY).join("1");
         fs::write(&foreign, fs::read(&draining.path).unwrap()).unwrap();
-        assert_eq!(all(&directory).len(), 1);
+        assert_eq!(read_all(&directory).len(), 1);
         assert!(!foreign.exists());
         drop(draining);
-        assert!(all(&directory).is_empty());
+        assert!(read_all(&directory).is_empty());
         fs::remove_dir_all(directory).unwrap();
     }
 }

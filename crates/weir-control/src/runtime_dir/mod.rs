@@ -50,7 +50,7 @@ const CONFIGURATION: &str = "configuration";
 /// The active text, which may differ from the file. The name depends on the language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// Whether a daemon holds the directory's lock. The daemon may not listen on its socket yet.
+/// Returns whether a daemon holds the directory's lock. The daemon may not listen on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
     LockFile::is_held(&runtime_dir.join(LOCK))
 }
@@ -114,7 +114,7 @@ impl RuntimeDir {
         })
     }
 
-    /// Sets who may use the socket.
+    /// Sets the access to the socket.
     ///
     /// # Errors
     /// The group cannot be set.
@@ -140,15 +140,15 @@ impl RuntimeDir {
     /// Like [`Self::lock`], for the unprivileged keeper with the ID `process`, which receives the descriptor.
     ///
     /// # Errors
-    /// As [`Self::lock`].
+    /// The same as those of [`Self::lock`].
     pub(crate) fn lock_for(path: &Path, process: u32) -> Result<LockFile, Error> {
         weir_runtime_dir::prepare(path)?;
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match LockFile::acquire_for(path.join(LOCK), process) {
                 Err(weir_sys::Error::Locked { holder, .. }) => {
-                    let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
-                    if !holder.is_some_and(gone) || begun.elapsed() > EXIT_TIMEOUT {
+                    let has_exited = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
+                    if !holder.is_some_and(has_exited) || start.elapsed() > EXIT_TIMEOUT {
                         return Err(Error::Running { holder });
                     }
                     std::thread::sleep(EXIT_POLL_INTERVAL);
@@ -168,7 +168,7 @@ impl RuntimeDir {
         remove(&temporary)?;
         let listener = create_private_listener(&temporary, BACKLOG)
             .and_then(UnixListener::from_std)
-            .map_err(|e| file(&temporary, e))?;
+            .map_err(|error| file_error(&temporary, error))?;
         self.access
             .open_socket(&temporary, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
@@ -201,7 +201,7 @@ impl RuntimeDir {
     /// The directory cannot be written.
     pub(crate) fn publish_socket(&self) -> Result<(), Error> {
         let path = self.path.join(SOCKET);
-        fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
+        fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|error| file_error(&path, error))
     }
 
     /// Creates a second link to the socket. A successor may replace the socket and then fail; without the second link,
@@ -221,7 +221,7 @@ impl RuntimeDir {
         let (link, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if link.exists() {
             // A rename between two links to the same file removes neither.
-            fs::rename(&link, &path).map_err(|e| file(&path, e))?;
+            fs::rename(&link, &path).map_err(|error| file_error(&path, error))?;
             self.remove_socket_link();
         }
         Ok(())
@@ -234,7 +234,7 @@ impl RuntimeDir {
 
     /// Returns the draining daemons.
     pub fn draining(&self) -> Vec<Draining> {
-        draining::all(&self.path)
+        draining::read_all(&self.path)
     }
 
     /// Removes the second link. A failure is harmless.
@@ -251,14 +251,15 @@ impl RuntimeDir {
         let content = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                new_token(&path).map_err(|e| file(&path, e))?
+                new_token(&path).map_err(|error| file_error(&path, error))?
             }
-            Err(error) => return Err(file(&path, error)),
+            Err(error) => return Err(file_error(&path, error)),
         };
         let invalid = || {
-            let shortest = Token::LENGTH_MIN;
-            let why = format!("the token must have at least {shortest} printable ASCII characters");
-            file(&path, io::Error::new(io::ErrorKind::InvalidData, why))
+            let length = Token::LENGTH_MIN;
+            let reason =
+                format!("the token must have at least {length} printable ASCII characters");
+            file_error(&path, io::Error::new(io::ErrorKind::InvalidData, reason))
         };
         Token::new(content.trim()).ok_or_else(invalid)
     }
@@ -273,19 +274,20 @@ impl RuntimeDir {
         text: &str,
     ) -> Result<(), Error> {
         // The language is determined from the text, which may not be the file's.
-        let json = text.trim_start().starts_with('{');
-        let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
-        let kept = self.path.join(own);
-        replace_file(&kept, text.as_bytes()).map_err(|e| file(&kept, e))?;
-        remove(&self.path.join(other))?;
+        let is_json = text.trim_start().starts_with('{');
+        let [name, unused_name] = if is_json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
+        let text_file = self.path.join(name);
+        replace_file(&text_file, text.as_bytes()).map_err(|error| file_error(&text_file, error))?;
+        remove(&self.path.join(unused_name))?;
         let link = self.path.join(CONFIGURATION);
-        if fs::read_link(&link).is_ok_and(|known| known == configuration) {
+        if fs::read_link(&link).is_ok_and(|target| target == configuration) {
             return Ok(());
         }
         let temporary = self.path.join("configuration.new");
         remove(&temporary)?;
-        std::os::unix::fs::symlink(configuration, &temporary).map_err(|e| file(&temporary, e))?;
-        fs::rename(&temporary, &link).map_err(|e| file(&link, e))
+        std::os::unix::fs::symlink(configuration, &temporary)
+            .map_err(|error| file_error(&temporary, error))?;
+        fs::rename(&temporary, &link).map_err(|error| file_error(&link, error))
     }
 
     /// Removes all state files, like a reboot, but not the locks. Returns the number of removed files.
@@ -327,12 +329,12 @@ fn new_token(path: &Path) -> io::Result<String> {
 
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(path, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
         _ => Ok(()),
     }
 }
 
-fn file(path: &Path, source: io::Error) -> Error {
+fn file_error(path: &Path, source: io::Error) -> Error {
     Error::File {
         path: path.to_owned(),
         source,
@@ -360,8 +362,8 @@ mod tests {
         let second = RuntimeDir::take(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
-        let refused = std::os::unix::net::UnixStream::connect(&socket);
-        assert!(refused.is_err(), "the socket belongs to the first daemon");
+        let result = std::os::unix::net::UnixStream::connect(&socket);
+        assert!(result.is_err(), "the socket belongs to the first daemon");
         second.publish_socket().unwrap();
         assert_eq!(
             fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
@@ -372,8 +374,8 @@ mod tests {
             second
                 .record_configuration(Path::new(configuration), configuration)
                 .unwrap();
-            let noted = last_configuration(&path);
-            assert_eq!(noted.as_deref(), Some(Path::new(configuration)));
+            let recorded = last_configuration(&path);
+            assert_eq!(recorded.as_deref(), Some(Path::new(configuration)));
             let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }

@@ -12,7 +12,7 @@ use super::{Error, RuntimeDir};
 
 const FILE: &str = "network-namespace";
 /// The directory with the names of `ip netns`.
-const NAMED: &str = "/run/netns";
+const NAMES_DIR: &str = "/run/netns";
 
 /// A network namespace other than this process's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +65,14 @@ impl RuntimeDir {
         if boot != boot_id()? || inode == NetNs::current()?.id()?.inode {
             return Ok(None);
         }
-        let path = named(inode);
+        let path = find_name(inode);
         Ok(Some(OtherNamespace { inode, path }))
     }
 }
 
 /// Returns the file of a namespace among the names of `ip netns`.
-fn named(inode: u64) -> Option<PathBuf> {
-    let entries = fs::read_dir(NAMED).ok()?;
+fn find_name(inode: u64) -> Option<PathBuf> {
+    let entries = fs::read_dir(NAMES_DIR).ok()?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths.find(|path| {
         let id = NetNs::open(path).and_then(|namespace| namespace.id());

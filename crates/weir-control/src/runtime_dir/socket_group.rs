@@ -71,8 +71,8 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
 /// name, or a link to it, but can own only its own files.
 pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(rustix::fs::CWD, file, path, Mode::empty())?;
-    let status = fstat(&opened)?;
+    let socket = openat(rustix::fs::CWD, file, path, Mode::empty())?;
+    let status = fstat(&socket)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket || status.st_uid != account {
         return Err(io::Error::other(format!(
             "{} is not a socket of the account",
@@ -81,7 +81,7 @@ pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     }
     let group = Some(Gid::from_raw(group));
     Ok(chownat(
-        opened.as_fd(),
+        socket.as_fd(),
         "",
         None,
         group,
@@ -97,23 +97,23 @@ mod tests {
     fn only_sockets_of_the_account_get_the_group() {
         let directory = std::env::temp_dir().join(format!("weir-group-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let own = rustix::process::geteuid().as_raw();
+        let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let path = directory.join("socket");
-        let bound = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        set(&path, own, group).unwrap();
-        let refused = |path: &Path, account: u32| set(path, account, group).unwrap_err();
-        let other = refused(&path, own + 1).to_string();
-        assert!(other.contains("not a socket of the account"), "{other}");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        set(&path, user, group).unwrap();
+        let set_error = |path: &Path, account: u32| set(path, account, group).unwrap_err();
+        let error = set_error(&path, user + 1).to_string();
+        assert!(error.contains("not a socket of the account"), "{error}");
         let file = directory.join("file");
         std::fs::write(&file, "x").unwrap();
-        let other = refused(&file, own).to_string();
-        assert!(other.contains("not a socket of the account"), "{other}");
+        let error = set_error(&file, user).to_string();
+        assert!(error.contains("not a socket of the account"), "{error}");
         let link = directory.join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let other = refused(&link, own).to_string();
-        assert!(other.contains("not a socket of the account"), "{other}");
-        drop(bound);
+        let error = set_error(&link, user).to_string();
+        assert!(error.contains("not a socket of the account"), "{error}");
+        drop(listener);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -16,7 +16,7 @@ pub struct Announced {
     pub state: String,
     /// When the state was entered, RFC 3339.
     pub since: String,
-    /// Why the VIP is in this state.
+    /// The reason for the state of the VIP.
     pub reason: String,
 }
 

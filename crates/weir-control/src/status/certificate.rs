@@ -42,13 +42,13 @@ impl Certificate {
         }
     }
 
-    /// Whether the certificate should have been renewed.
+    /// Returns whether the certificate should have been renewed.
     pub(super) const fn needs_attention(&self) -> bool {
         self.days_left < EXPIRY_WARNING_DAYS
     }
 
     /// Returns the state as a sentence: `certificate /etc/weir/a.pem: expires in 9 days`.
-    pub(super) fn sentence(&self) -> String {
+    pub(super) fn to_sentence(&self) -> String {
         let days = self.days_left;
         let ending = match days {
             ..0 => format!("expired at {}", self.not_after),
@@ -64,10 +64,10 @@ impl Certificate {
 pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     let due: Vec<&Certificate> = certificates
         .iter()
-        .filter(|it| it.needs_attention())
+        .filter(|certificate| certificate.needs_attention())
         .collect();
     for certificate in due.iter().take(WARNED_MAX) {
-        let _ = writeln!(out, "  warning: {}", certificate.sentence());
+        let _ = writeln!(out, "  warning: {}", certificate.to_sentence());
     }
     if due.len() > WARNED_MAX {
         let more = due.len() - WARNED_MAX;
@@ -81,7 +81,7 @@ pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
             0 => String::new(),
             others => format!(", {others} later"),
         };
-        let _ = writeln!(out, "  {}{others}", first.sentence());
+        let _ = writeln!(out, "  {}{others}", first.to_sentence());
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         Certificate::new(&expiry, UNIX_EPOCH + Duration::from_secs(1_795_201_200))
     }
 
-    fn text(certificates: &[Certificate]) -> String {
+    fn lines(certificates: &[Certificate]) -> String {
         let mut out = String::new();
         write_lines(&mut out, certificates);
         out
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn certificates_due_for_renewal_are_warnings() {
-        assert_eq!(text(&[]), "");
+        assert_eq!(lines(&[]), "");
         assert_eq!(
-            text(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),
+            lines(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),
             "  certificate /a.pem: expires in 14 days, 1 later\n"
         );
         assert_eq!(
-            text(&[
+            lines(&[
                 certificate("/a.pem", -3),
                 certificate("/b.pem", 0),
                 certificate("/c.pem", 1),
@@ -125,7 +125,7 @@ mod tests {
              \x20 warning: certificate /d.pem: expires in 13 days\n"
         );
         let many: Vec<Certificate> = (0..20).map(|_| certificate("/a.pem", 2)).collect();
-        let text = text(&many);
+        let text = lines(&many);
         assert_eq!(text.lines().count(), 6, "{text}");
         assert!(text.ends_with("  warning: 15 more expire within 14 days\n"));
     }

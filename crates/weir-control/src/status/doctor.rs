@@ -37,16 +37,16 @@ impl Report {
 }
 
 impl Report {
-    /// Returns the problems of the group of directors, and how directors differ.
+    /// Returns the problems of the group of directors, and differences between directors.
     pub fn group_findings(&self) -> Vec<Diagnosis> {
         let Some(group) = &self.cluster else {
             return Vec::new();
         };
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         if let Some(error) = &group.error {
             let problem = format!("[cluster]: {error}");
             let effect = "this director continues with its current state and receives no changes";
-            found.push(Diagnosis::new(&problem, effect).fix(
+            findings.push(Diagnosis::new(&problem, effect).fix(
                 "check etcd with `etcdctl endpoint health`, and check `etcd`, `ca` and `user` in [cluster]",
             ));
         }
@@ -57,14 +57,14 @@ impl Report {
             );
             let effect = "directors have different configurations";
             let fix = "correct the configuration and run `weir cluster publish` again";
-            found.push(Diagnosis::new(&problem, effect).fix(fix));
+            findings.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         for member in &group.members {
             if let Some(since) = &member.since {
                 let problem = format!("the director {} has been absent since {since}", member.name);
                 let effect = "it may serve clients with an old configuration";
                 let fix = "check that Weir runs there and can reach etcd";
-                found.push(Diagnosis::new(&problem, effect).fix(fix));
+                findings.push(Diagnosis::new(&problem, effect).fix(fix));
                 continue;
             }
             for difference in &member.differences {
@@ -72,44 +72,45 @@ impl Report {
                 let effect = "a connection that moves to it may reach a different server";
                 let fix =
                     "use the same version of Weir, secrets and configuration on all directors";
-                found.push(Diagnosis::new(&problem, effect).fix(fix));
+                findings.push(Diagnosis::new(&problem, effect).fix(fix));
             }
         }
-        found
+        findings
     }
 }
 
 impl Report {
     /// Returns the configured functions that this director does not perform, and changed files that are not in use.
     pub fn director_findings(&self) -> Vec<Diagnosis> {
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         if let Some(error) = &self.announce_error {
             let effect = "routers have no route to this director, or an outdated one";
             let fix = "start the BGP speaker, and compare [announce] with its configuration";
-            found
+            findings
                 .push(Diagnosis::new(format!("failed to announce VIPs: {error}"), effect).fix(fix));
         }
         if self.drained {
             let effect = "its VIPs are withdrawn, and its virtual routers are released";
-            found.push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
+            findings
+                .push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
-        found.extend(self.vrrp.iter().flat_map(router_findings));
-        let certificates = self.certificates().map(|(_, it)| it);
-        for certificate in certificates.filter(|it| it.needs_attention()) {
+        findings.extend(self.vrrp.iter().flat_map(router_findings));
+        let certificates = self.certificates().map(|(_, certificate)| certificate);
+        for certificate in certificates.filter(|certificate| certificate.needs_attention()) {
             let effect = "clients reject an expired certificate";
             let fix = "renew it; Weir loads changed certificate files automatically";
-            found.push(Diagnosis::new(certificate.sentence(), effect).fix(fix));
+            findings.push(Diagnosis::new(certificate.to_sentence(), effect).fix(fix));
         }
-        for (what, error) in [
+        for (files, error) in [
             ("certificate files", &self.certificate_error),
             ("list files", &self.list_error),
         ] {
             if let Some(error) = error {
-                let problem = format!("failed to load changed {what}: {error}");
-                found.push(Diagnosis::new(problem, "the previous files stay in use"));
+                let problem = format!("failed to load changed {files}: {error}");
+                findings.push(Diagnosis::new(problem, "the previous files stay in use"));
             }
         }
-        found
+        findings
     }
 }
 
@@ -126,7 +127,7 @@ const MISMATCHES: [(&str, &str); 6] = [
 
 fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
     let name = &router.name;
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     // A router whose agent does not respond is reported in this state as well.
     if matches!(router.state.as_str(), "fault" | "init") {
         let problem = format!(
@@ -135,7 +136,7 @@ fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
         );
         let effect = "this director does not take over its addresses";
         let finding = Diagnosis::new(problem, effect);
-        found.push(match router.reason.contains("operator") {
+        findings.push(match router.reason.contains("operator") {
             true => finding.fix(format!("weir vrrp {name} resume")),
             false => finding,
         });
@@ -148,10 +149,10 @@ fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
             );
             let effect = "two directors may have the addresses at the same time";
             let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");
-            found.push(Diagnosis::new(problem, effect).fix(fix));
+            findings.push(Diagnosis::new(problem, effect).fix(fix));
         }
     }
-    found
+    findings
 }
 
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
@@ -175,15 +176,21 @@ fn doctor_server(server: &Server) -> ServerReport {
         reason: server.reason.clone(),
         effective_weight: server.effective_weight,
         removed: server.removed,
-        ejected: server.ejected.as_ref().map(|it| it.reason.clone()),
-        warning: server.warning.as_ref().map(|it| it.reason.clone()),
-        handshakes: server.handshakes.map(|it| Handshakes {
-            syns: it.syns,
-            finished: it.finished,
+        ejected: server
+            .ejected
+            .as_ref()
+            .map(|ejected| ejected.reason.clone()),
+        warning: server
+            .warning
+            .as_ref()
+            .map(|warning| warning.reason.clone()),
+        handshakes: server.handshakes.map(|handshakes| Handshakes {
+            syns: handshakes.syns,
+            finished: handshakes.finished,
         }),
-        latency: server.latency.as_ref().map(|it| Latency {
-            p50_us: it.p50_ms.0,
-            samples: it.samples,
+        latency: server.latency.as_ref().map(|latency| Latency {
+            p50_us: latency.p50_ms.0,
+            samples: latency.samples,
         }),
     }
 }
@@ -197,7 +204,9 @@ mod tests {
     use super::*;
 
     fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> Vrrp {
-        let ignored = ignored.iter().map(|(it, count)| ((*it).to_owned(), *count));
+        let ignored = ignored
+            .iter()
+            .map(|(reason, count)| ((*reason).to_owned(), *count));
         let router = RouterStatus {
             name: "web".to_owned(),
             state: state.to_owned(),
@@ -237,12 +246,12 @@ mod tests {
             ],
             ..Report::default()
         };
-        let found: Vec<String> = report
+        let findings: Vec<String> = report
             .director_findings()
             .iter()
             .map(ToString::to_string)
             .collect();
-        insta::assert_snapshot!(found.join("\n"));
+        insta::assert_snapshot!(findings.join("\n"));
     }
 
     #[test]

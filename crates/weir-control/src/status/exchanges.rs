@@ -88,7 +88,7 @@ impl Exchanges {
 }
 
 impl Times {
-    /// Whether the buckets of the histograms are included.
+    /// Returns whether the buckets of the histograms are included.
     pub(crate) const fn has_buckets(&self) -> bool {
         !self.total.buckets.is_empty()
     }

@@ -25,7 +25,7 @@ pub struct Group {
     /// apply it together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_member: Option<String>,
-    /// Why the rollout was stopped; absent otherwise.
+    /// The reason why the rollout was stopped; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_reason: Option<String>,
     /// `connected`, or `away`: the group continues with its current state.
@@ -35,7 +35,7 @@ pub struct Group {
     /// When etcd stopped responding, RFC 3339; absent if it responds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_since: Option<String>,
-    /// Why etcd does not respond, or why this director is not a member; absent otherwise.
+    /// The reason why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Number of changes from this director that are not in etcd yet.
@@ -71,21 +71,21 @@ pub struct GroupMember {
     pub announces: Vec<String>,
     /// Number of servers that are down according to the director's own checks.
     pub down: usize,
-    /// How the director differs from the director that created this report.
+    /// Differences from the director that created this report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
 }
 
 impl Group {
     /// Returns the status as reported by the group's state machine.
-    pub(crate) fn of(config: &Cluster, driver: &Driver) -> Self {
+    pub(crate) fn from_driver(config: &Cluster, driver: &Driver) -> Self {
         let name = config.name.clone();
         let Some((status, endpoint)) = driver.status() else {
             return Self::failed(config, None);
         };
-        let time_of = |moment: Duration| {
-            let at = SystemTime::now().checked_sub(driver.age(moment));
-            rfc3339(at.unwrap_or(SystemTime::UNIX_EPOCH))
+        let to_rfc3339 = |moment: Duration| {
+            let time = SystemTime::now().checked_sub(driver.age(moment));
+            rfc3339(time.unwrap_or(SystemTime::UNIX_EPOCH))
         };
         let (rollout, rollout_member, rollout_reason) = match status.rollout {
             RolloutState::Unpublished => ("unpublished", None, None),
@@ -95,7 +95,7 @@ impl Group {
         };
         let (etcd, away_since, error) = match status.link {
             Link::Connected => ("connected", None, None),
-            Link::Away { since, error } => ("away", Some(time_of(since)), Some(error)),
+            Link::Away { since, error } => ("away", Some(to_rfc3339(since)), Some(error)),
         };
         let members = status.members.into_iter().map(|member| GroupMember {
             name: member.name,
@@ -103,7 +103,7 @@ impl Group {
                 None => "present".to_owned(),
                 Some(_) => "absent".to_owned(),
             },
-            since: member.absent_since.map(time_of),
+            since: member.absent_since.map(to_rfc3339),
             version: member.record.version,
             lag: member.lag,
             weir: member.record.weir,
@@ -126,7 +126,7 @@ impl Group {
             pending: status.pending,
             members: members.collect(),
             down: down
-                .map(|(server, why)| format!("{server}: {why}"))
+                .map(|(server, reason)| format!("{server}: {reason}"))
                 .collect(),
             held: status.held.iter().map(ToString::to_string).collect(),
         }
@@ -164,11 +164,11 @@ impl Group {
         let since = self
             .away_since
             .as_ref()
-            .map_or(String::new(), |at| format!(" since {at}"));
+            .map_or(String::new(), |since| format!(" since {since}"));
         let error = self
             .error
             .as_ref()
-            .map_or(String::new(), |it| format!(": {it}"));
+            .map_or(String::new(), |error| format!(": {error}"));
         let _ = writeln!(text, "etcd {}: {}{since}{error}", self.endpoint, self.etcd);
         if self.pending > 0 {
             let _ = writeln!(text, "{} changes are not in etcd yet", self.pending);

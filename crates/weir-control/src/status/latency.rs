@@ -27,7 +27,7 @@ pub struct Latency {
 pub struct Milliseconds(pub i64);
 
 impl Milliseconds {
-    fn of(ms: f64) -> Self {
+    fn from_ms(ms: f64) -> Self {
         Self((ms * 1_000.0).round() as i64)
     }
 
@@ -50,17 +50,17 @@ impl Serialize for Milliseconds {
 
 impl<'de> Deserialize<'de> for Milliseconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        f64::deserialize(deserializer).map(Self::of)
+        f64::deserialize(deserializer).map(Self::from_ms)
     }
 }
 
 impl From<&Summary> for Latency {
     fn from(summary: &Summary) -> Self {
         Self {
-            mean_ms: Milliseconds::of(summary.mean_ms),
-            p50_ms: Milliseconds::of(summary.p50_ms),
-            p90_ms: Milliseconds::of(summary.p90_ms),
-            p99_ms: Milliseconds::of(summary.p99_ms),
+            mean_ms: Milliseconds::from_ms(summary.mean_ms),
+            p50_ms: Milliseconds::from_ms(summary.p50_ms),
+            p90_ms: Milliseconds::from_ms(summary.p90_ms),
+            p99_ms: Milliseconds::from_ms(summary.p99_ms),
             samples: summary.samples,
             method: summary.method.as_str().to_owned(),
         }
@@ -69,12 +69,12 @@ impl From<&Summary> for Latency {
 
 impl From<&Quantiles> for Latency {
     fn from(quantiles: &Quantiles) -> Self {
-        let of = |us: u64| Milliseconds(us.cast_signed());
+        let from_us = |us: u64| Milliseconds(us.cast_signed());
         Self {
-            mean_ms: of(quantiles.mean_us),
-            p50_ms: of(quantiles.p50_us),
-            p90_ms: of(quantiles.p90_us),
-            p99_ms: of(quantiles.p99_us),
+            mean_ms: from_us(quantiles.mean_us),
+            p50_ms: from_us(quantiles.p50_us),
+            p90_ms: from_us(quantiles.p90_us),
+            p99_ms: from_us(quantiles.p99_us),
             samples: quantiles.samples,
             method: "measured".to_owned(),
         }

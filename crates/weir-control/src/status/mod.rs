@@ -6,11 +6,11 @@
 
 pub(crate) mod announce;
 mod certificate;
+mod conversion;
 mod doctor;
 pub mod exchanges;
 mod group;
 mod latency;
-mod made;
 pub mod pinned;
 mod proxy;
 mod sync;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::snapshot::Drift;
 use weir_discovery::Source;
 
-use made::{state, vip};
+use conversion::{state, vip};
 
 pub use announce::Announced;
 pub use certificate::Certificate;
@@ -32,8 +32,8 @@ pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
 pub use proxy::{Proxied, ProxiedServer};
 pub use sync::Sync;
+pub(crate) use time::parse_seconds;
 pub use time::rfc3339;
-pub(crate) use time::seconds_of;
 pub use traces::Traces;
 pub use vrrp::Vrrp;
 
@@ -89,7 +89,7 @@ pub struct Report {
     /// VIPs that are announced by BGP; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announce: Vec<Announced>,
-    /// Why VIPs cannot be announced; absent if they can.
+    /// The reason why VIPs cannot be announced; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce_error: Option<String>,
     /// Whether an operator has drained this director; absent if not.
@@ -113,10 +113,10 @@ pub struct Report {
     /// The certificates of `[node] admin`, the first to expire first; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_certificates: Vec<Certificate>,
-    /// Why changed certificate files are not in use; absent if they are.
+    /// The reason why changed certificate files are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_error: Option<String>,
-    /// Why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
+    /// The reason why changed lists (networks, hosts, users, maps) are not in use; absent if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_error: Option<String>,
 }
@@ -124,12 +124,15 @@ pub struct Report {
 impl Report {
     /// Returns all certificates that are sent to clients, each with its service; [`API_SERVICE`] for the API.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &Certificate)> {
-        let of_api = self.admin_certificates.iter().map(|it| (API_SERVICE, it));
-        let of_services = self.services.iter().flat_map(|service| {
-            let certificates = service.proxy.iter().flat_map(|it| &it.certificates);
-            certificates.map(|it| (service.name.as_str(), it))
+        let api_certificates = self
+            .admin_certificates
+            .iter()
+            .map(|certificate| (API_SERVICE, certificate));
+        let service_certificates = self.services.iter().flat_map(|service| {
+            let certificates = service.proxy.iter().flat_map(|proxy| &proxy.certificates);
+            certificates.map(|certificate| (service.name.as_str(), certificate))
         });
-        of_services.chain(of_api)
+        service_certificates.chain(api_certificates)
     }
 }
 
@@ -150,7 +153,7 @@ pub struct Reload {
     /// The revision that became active; absent if the reload failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Why the reload failed, in one line; absent if it succeeded.
+    /// The reason why the reload failed, in one line; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The changes, one per line.
@@ -202,7 +205,7 @@ pub struct Handshakes {
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ejected {
-    /// What was observed.
+    /// The observation.
     pub reason: String,
     /// When the server was ejected, RFC 3339.
     pub since: String,
@@ -213,15 +216,15 @@ pub struct Ejected {
 /// A problem of a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// What was observed, and the likely cause.
+    /// The observation and its likely cause.
     pub reason: String,
-    /// Since when, RFC 3339.
+    /// When the problem was first observed, RFC 3339.
     pub since: String,
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks with a reference"
+    reason = "serde passes a reference"
 )]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -243,8 +246,8 @@ impl Ways {
     /// Computes the paths from the number of packets of all services and the data plane's counters.
     pub(crate) fn new(forwarded: u64, reasons: &[Reason]) -> Self {
         let count = |label: &str| {
-            let found = reasons.iter().find(|it| it.reason == label);
-            found.map_or(0, |it| it.packets)
+            let reason = reasons.iter().find(|reason| reason.reason == label);
+            reason.map_or(0, |reason| reason.packets)
         };
         let (tc, sent) = (count("count_tc"), count("pass_to_tc"));
         let by_xdp = forwarded.saturating_sub(tc);
@@ -263,7 +266,7 @@ pub struct Interface {
     pub interface: String,
     /// `native`, `generic` or `tc`.
     pub mode: String,
-    /// Why this mode was selected; absent without a daemon.
+    /// The reason for this mode; absent without a daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -332,7 +335,7 @@ pub struct Check {
 pub struct Reason {
     /// The outcome's label.
     pub reason: String,
-    /// What the label means.
+    /// The meaning of the label.
     pub description: String,
     /// Number of packets on all CPUs.
     pub packets: u64,
@@ -358,7 +361,7 @@ pub struct Service {
     /// `panic` or `below quorum`; absent if the pool is in its normal state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_state: Option<String>,
-    /// Why the pool is in this state.
+    /// The reason for the state of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_cause: Option<String>,
     /// Persistence: timeout, IPv4 and IPv6 prefix length, `5m /32 /128`.
@@ -393,7 +396,7 @@ pub struct Server {
     pub effective_weight: u32,
     /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
     pub state: String,
-    /// Why the server is in this state.
+    /// The reason for the state of the server.
     pub reason: String,
     /// When the server entered this state, RFC 3339.
     pub since: String,
@@ -463,7 +466,7 @@ pub struct Counters {
 impl Counters {
     /// Adds other counters, wrapping as the kernel's counters do.
     fn add(&mut self, other: &Self) {
-        for (mine, theirs) in [
+        for (total, added) in [
             (&mut self.connections, other.connections),
             (&mut self.stateless, other.stateless),
             (&mut self.packets_in, other.packets_in),
@@ -471,7 +474,7 @@ impl Counters {
             (&mut self.bytes_in, other.bytes_in),
             (&mut self.bytes_out, other.bytes_out),
         ] {
-            *mine = mine.wrapping_add(theirs);
+            *total = total.wrapping_add(added);
         }
     }
 }

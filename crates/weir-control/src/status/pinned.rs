@@ -25,7 +25,7 @@ use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, r
 
 const UNKNOWN: &str = "unknown";
 
-/// Why there is no status.
+/// The reason why the status cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing is pinned, or another build pinned the maps.
@@ -65,24 +65,24 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     let plane = open_readonly(&PinDir::new(pin_dir))?;
     let maps = &plane.maps;
     let mut report = Report {
-        xdp: interfaces(&plane).await,
+        xdp: read_interfaces(&plane).await,
         flows: Flows {
             places: u64::from(maps.flows.capacity()),
             entries: maps.flows.walk().count() as u64,
             expired: maps.sweep()?.expired,
         },
-        reasons: reasons(maps)?,
+        reasons: read_reasons(maps)?,
         drift: crate::snapshot::Drift::default(),
         reloads: Vec::new(),
         ..Report::default()
     };
     let desired = &Indexed::from(desired.clone());
-    let Some(persisted) = persisted(runtime_dir)? else {
+    let Some(persisted) = read_persisted(runtime_dir)? else {
         return Ok(report);
     };
     report.revision = persisted.revision;
-    let local = local_addresses().await;
-    let states = restored(runtime_dir, persisted.servers);
+    let local = read_local_addresses().await;
+    let states = restore_states(runtime_dir, persisted.servers);
     for (name, slot) in &persisted.services {
         let mut service = service(maps, name, slot, desired, &states)?;
         if let Some(configured) = desired.service(name) {
@@ -93,8 +93,10 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
         report.services.push(service);
     }
     let names = desired.services.iter().map(|service| &service.name);
-    let positions: HashMap<&String, usize> =
-        names.enumerate().map(|(at, name)| (name, at)).collect();
+    let positions: HashMap<&String, usize> = names
+        .enumerate()
+        .map(|(index, name)| (name, index))
+        .collect();
     let position = |service: &Service| positions.get(&service.name).copied().unwrap_or(usize::MAX);
     report.services.sort_by_key(position);
     let forwarded = report.services.iter();
@@ -104,7 +106,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
 }
 
 /// Reads the state that the last daemon persisted; `None` = there is none.
-fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
+fn read_persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
     let path = Persisted::path(runtime_dir);
     Persisted::read(runtime_dir).map_err(|unreadable| match unreadable {
         Unreadable::File(source) => Error::File { path, source },
@@ -114,7 +116,7 @@ fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
 }
 
 /// Returns the states of servers from the last daemon's files.
-fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
+fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = order_file::overrides(runtime_dir);
     let has_orders = overrides.is_some();
     let (standings, since) = (SavedStandings::default(), BTreeMap::new());
@@ -124,7 +126,7 @@ fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
 }
 
 /// Returns the interfaces to which XDP is attached. The index replaces an unavailable name.
-async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
+async fn read_interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),
         Err(_) => Vec::new(),
@@ -133,17 +135,17 @@ async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
         let link = links.iter().find(|link| link.index == ifindex);
         link.map_or_else(|| ifindex.to_string(), |link| link.name.clone())
     };
-    let interface = |at: &weir_dataplane::Attachment| {
+    let interface = |attachment: &weir_dataplane::Attachment| {
         Some(Interface {
-            interface: name(at.ifindex),
-            mode: Mode::from_hook(at.hook)?.as_str().to_owned(),
+            interface: name(attachment.ifindex),
+            mode: Mode::from_hook(attachment.hook)?.as_str().to_owned(),
             reason: String::new(),
         })
     };
     plane.attachments.iter().filter_map(interface).collect()
 }
 
-async fn local_addresses() -> Vec<std::net::IpAddr> {
+async fn read_local_addresses() -> Vec<std::net::IpAddr> {
     let Ok(netlink) = Netlink::open() else {
         return Vec::new();
     };
@@ -151,7 +153,7 @@ async fn local_addresses() -> Vec<std::net::IpAddr> {
     addresses.into_iter().map(|address| address.ip).collect()
 }
 
-fn reasons(maps: &Maps) -> Result<Vec<Reason>, Error> {
+fn read_reasons(maps: &Maps) -> Result<Vec<Reason>, Error> {
     let counts = maps.reasons()?;
     let counted = |info: &weir_abi::ReasonInfo| {
         let packets = *counts.get(info.reason.number() as usize)?;

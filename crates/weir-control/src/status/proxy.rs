@@ -145,8 +145,8 @@ impl From<&ProxyStatus> for Service {
             forward: PROXY.to_owned(),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
-            pool_state: status.regime.map(|it| it.as_str().to_owned()),
-            pool_cause: status.regime.map(|it| it.cause().to_owned()),
+            pool_state: status.regime.map(|state| state.as_str().to_owned()),
+            pool_cause: status.regime.map(|state| state.cause().to_owned()),
             persistence: None,
             one_packet: false,
             totals: Counters {
@@ -173,7 +173,7 @@ impl From<&ProxyStatus> for Service {
                 certificates: numbers
                     .certificates
                     .iter()
-                    .map(|it| Certificate::new(it, status.now))
+                    .map(|expiry| Certificate::new(expiry, status.now))
                     .collect(),
                 shed: numbers.shed,
                 accept_pauses: numbers.accept_pauses,

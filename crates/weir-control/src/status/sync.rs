@@ -11,7 +11,7 @@ use weir_engine_host::{SyncPeerStatus, SyncStatus};
 pub struct Sync {
     /// Address and port on which this director listens.
     pub listen: String,
-    /// Why the address cannot be used; absent if it can.
+    /// The reason why the address cannot be used; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether flows are sent; `ipvsadm --stop-daemon master` stops sending.
@@ -50,9 +50,9 @@ impl Sync {
         if let Some(error) = &self.error {
             let _ = writeln!(text, "sync at {}: {error}", self.listen);
         }
-        for (what, on) in [("sent", self.sending), ("received", self.receiving)] {
-            if !on {
-                let _ = writeln!(text, "sync: flows are not {what}: stopped by ipvsadm");
+        for (direction, is_enabled) in [("sent", self.sending), ("received", self.receiving)] {
+            if !is_enabled {
+                let _ = writeln!(text, "sync: flows are not {direction}: stopped by ipvsadm");
             }
         }
         let _ = writeln!(

@@ -14,28 +14,28 @@ use std::time::Duration;
 
 use super::{Report, Server, Service};
 use crate::count::counted;
-use layout::{columns, cut, wrap};
+use layout::{columns, truncate, wrap};
 use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
-pub use view::{Earlier, View};
+pub use view::{Previous, View};
 
 /// Maximum size of a pool of which all servers are listed on a terminal.
 const LISTED_MAX: usize = 20;
 
 /// Renders `report`.
 pub fn render(report: &Report, view: &View<'_>) -> String {
-    let mut out = director(report);
+    let mut out = render_director(report);
     if !report.services.is_empty() {
         let _ = writeln!(out, "{}", summary(report));
     }
     for service in &report.services {
         out.push('\n');
-        let before = view.earlier.and_then(|earlier| {
-            let same = |before: &&Service| before.name == service.name;
-            let before = earlier.report.services.iter().find(same)?;
-            Some((before, earlier.elapsed))
+        let previous = view.previous.and_then(|Previous { report, elapsed }| {
+            let is_same = |previous: &&Service| previous.name == service.name;
+            let previous = report.services.iter().find(is_same)?;
+            Some((previous, elapsed))
         });
-        write_service(&mut out, service, before, view);
+        write_service(&mut out, service, previous, view);
     }
     if report.services.is_empty() {
         out.push_str(if view.down {
@@ -64,7 +64,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push('\n');
         out.push_str(&group.table());
     }
-    outcomes(&mut out, report, view);
+    write_outcomes(&mut out, report, view);
     match view.width {
         Some(width) => wrap(&out, width),
         None => out,
@@ -78,7 +78,7 @@ fn summary(report: &Report) -> String {
         "{}, {}: {}",
         counted(report.services.len() as u64, "service"),
         servers_text(report),
-        states(servers)
+        count_states(servers)
     )
 }
 
@@ -103,26 +103,32 @@ pub fn servers_text(report: &Report) -> String {
 }
 
 /// Returns the number of servers in each state: `3 up, 1 down`.
-fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
+fn count_states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
     let mut parts = Vec::new();
     for state in ["up", "down", "starting", "drain", "maint", "unchecked"] {
         let count = servers
             .clone()
-            .filter(|it| !it.removed && it.state == state);
+            .filter(|server| !server.removed && server.state == state);
         let count = count.count();
         if count > 0 {
             parts.push(format!("{count} {state}"));
         }
     }
-    for (count, what) in [
-        (servers.clone().filter(|it| it.removed).count(), "removed"),
+    for (count, name) in [
         (
-            servers.clone().filter(|it| it.ejected.is_some()).count(),
+            servers.clone().filter(|server| server.removed).count(),
+            "removed",
+        ),
+        (
+            servers
+                .clone()
+                .filter(|server| server.ejected.is_some())
+                .count(),
             "ejected",
         ),
     ] {
         if count > 0 {
-            parts.push(format!("{count} {what}"));
+            parts.push(format!("{count} {name}"));
         }
     }
     if parts.is_empty() {
@@ -132,15 +138,15 @@ fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
     }
 }
 
-fn director(report: &Report) -> String {
+fn render_director(report: &Report) -> String {
     let mut out = format!("revision {}", report.revision);
-    if let Some(how) = &report.last_death {
+    if let Some(cause) = &report.last_death {
         let times = counted(report.restarts.into(), "time");
-        out.push_str(&format!(", the daemon died {times}, last by {how}"));
+        out.push_str(&format!(", the daemon died {times}, last by {cause}"));
     }
-    for at in &report.xdp {
-        let hook = if at.mode == "tc" { "" } else { "xdp " };
-        let _ = write!(out, ", {hook}{} on {}", at.mode, at.interface);
+    for interface in &report.xdp {
+        let hook = if interface.mode == "tc" { "" } else { "xdp " };
+        let _ = write!(out, ", {hook}{} on {}", interface.mode, interface.interface);
     }
     out.push_str(&match (report.flows.places, report.xdp.is_empty()) {
         (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
@@ -156,21 +162,21 @@ fn director(report: &Report) -> String {
             )
         }
     });
-    packet_paths(&mut out, report);
-    for old in &report.draining {
-        let (pid, version, since) = (old.pid, &old.version, &old.since);
-        let clients = old.clients;
+    write_packet_paths(&mut out, report);
+    for daemon in &report.draining {
+        let (pid, version, since) = (daemon.pid, &daemon.version, &daemon.since);
+        let clients = daemon.clients;
         let _ = writeln!(
             out,
             "process {pid}, version {version}: draining since {since}, remaining clients: {clients}"
         );
     }
     let admin = report.admin_certificates.iter();
-    for certificate in admin.filter(|it| it.needs_attention()) {
-        let _ = writeln!(out, "warning: [node] admin: {}", certificate.sentence());
+    for certificate in admin.filter(|certificate| certificate.needs_attention()) {
+        let _ = writeln!(out, "warning: [node] admin: {}", certificate.to_sentence());
     }
-    for why in report.open_files.iter().flat_map(|it| &it.exceeding) {
-        let _ = writeln!(out, "warning: {why}");
+    for warning in report.open_files.iter().flat_map(|files| &files.exceeding) {
+        let _ = writeln!(out, "warning: {warning}");
     }
     for source in &report.sources {
         let (pool, from) = (&source.pool, &source.from);
@@ -185,9 +191,17 @@ fn director(report: &Report) -> String {
 }
 
 /// Writes the reasons for the modes of the packet path, and the share of packets by path.
-fn packet_paths(out: &mut String, report: &Report) {
-    for at in report.xdp.iter().filter(|at| !at.reason.is_empty()) {
-        let _ = writeln!(out, "{} {}: {}", at.interface, at.mode, at.reason);
+fn write_packet_paths(out: &mut String, report: &Report) {
+    for interface in report
+        .xdp
+        .iter()
+        .filter(|interface| !interface.reason.is_empty())
+    {
+        let _ = writeln!(
+            out,
+            "{} {}: {}",
+            interface.interface, interface.mode, interface.reason
+        );
     }
     let ways = &report.ways;
     let all = ways.xdp + ways.xdp_sent_by_tc + ways.tc;
@@ -211,7 +225,7 @@ fn packet_paths(out: &mut String, report: &Report) {
 fn write_service(
     out: &mut String,
     service: &Service,
-    before: Option<(&Service, Duration)>,
+    previous: Option<(&Service, Duration)>,
     view: &View<'_>,
 ) {
     let _ = writeln!(
@@ -229,7 +243,7 @@ fn write_service(
             format!("  from {}", service.origin)
         }
     );
-    traffic(out, service, before);
+    write_traffic(out, service, previous);
     if let Some(proxy) = &service.proxy {
         super::certificate::write_lines(out, &proxy.certificates);
     }
@@ -247,7 +261,7 @@ fn write_service(
         {
             let _ = writeln!(out, "  pool {pool}");
         }
-        listing(out, servers, view);
+        write_servers(out, servers, view);
     }
     for server in &service.servers {
         if let Some(warning) = &server.warning {
@@ -257,7 +271,7 @@ fn write_service(
 }
 
 /// Writes the servers of one pool.
-fn listing(out: &mut String, servers: &[Server], view: &View<'_>) {
+fn write_servers(out: &mut String, servers: &[Server], view: &View<'_>) {
     let Some(width) = view.width else {
         let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
             .chain(servers.iter().map(wide::row))
@@ -265,32 +279,32 @@ fn listing(out: &mut String, servers: &[Server], view: &View<'_>) {
         columns(out, &rows, |_, cell| cell);
         return;
     };
-    let many = servers.len() > LISTED_MAX && !view.all;
+    let is_large = servers.len() > LISTED_MAX && !view.all;
     let shown: Vec<&Server> = servers
         .iter()
-        .filter(|server| !many || needs_attention(server))
+        .filter(|server| !is_large || needs_attention(server))
         .take(if view.all { usize::MAX } else { LISTED_MAX })
         .collect();
-    if many {
+    if is_large {
         let _ = writeln!(
             out,
             "  {} servers: {}",
             servers.len(),
-            states(servers.iter())
+            count_states(servers.iter())
         );
     }
     if !shown.is_empty() {
         narrow::table(out, &shown, view, width);
     }
-    let rest = servers.len() - shown.len();
-    if let Some(first) = servers.first().filter(|_| rest > 0) {
+    let remaining = servers.len() - shown.len();
+    if let Some(first) = servers.first().filter(|_| remaining > 0) {
         let pool = first.pool.as_deref().unwrap_or("POOL");
-        let _ = writeln!(out, "  {rest} more; `weir status {pool}` lists all");
+        let _ = writeln!(out, "  {remaining} more; `weir status {pool}` lists all");
     }
 }
 
 /// Writes the totals of a service, and rates.
-fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
+fn write_traffic(out: &mut String, service: &Service, previous: Option<(&Service, Duration)>) {
     let totals = &service.totals;
     let _ = match &service.proxy {
         None => write!(
@@ -309,7 +323,7 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
             counted(proxy.errors, "error"),
             match proxy.retries {
                 1 => "1 retry".to_owned(),
-                more => format!("{more} retries"),
+                count => format!("{count} retries"),
             }
         ),
     };
@@ -328,19 +342,19 @@ fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Durati
     if service.totals.stateless != 0 {
         let _ = write!(out, ", {} without an entry", service.totals.stateless);
     }
-    if let Some((before, elapsed)) = before {
-        out.push_str(&rates(service, before, elapsed));
+    if let Some((previous, elapsed)) = previous {
+        out.push_str(&render_rates(service, previous, elapsed));
     }
     out.push('\n');
 }
 
-fn rates(now: &Service, before: &Service, elapsed: Duration) -> String {
+fn render_rates(now: &Service, previous: &Service, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
-    // A service that was removed and added again starts at zero.
+    // The counters of a service that was removed and added again start at zero.
     let rate =
-        |count: fn(&Service) -> u64| count(now).saturating_sub(count(before)) as f64 / seconds;
-    let connections = rate(|it| it.totals.connections);
-    let requests = |it: &Service| it.proxy.as_ref().map_or(0, |proxy| proxy.requests);
+        |count: fn(&Service) -> u64| count(now).saturating_sub(count(previous)) as f64 / seconds;
+    let connections = rate(|service| service.totals.connections);
+    let requests = |service: &Service| service.proxy.as_ref().map_or(0, |proxy| proxy.requests);
     if now.proxy.is_some() {
         return format!(
             "; {connections:.1} connections/s, {:.1} requests/s",
@@ -349,12 +363,12 @@ fn rates(now: &Service, before: &Service, elapsed: Duration) -> String {
     }
     format!(
         "; {connections:.1} connections/s, {:.0} packets/s in, {:.0} out",
-        rate(|it| it.totals.packets_in),
-        rate(|it| it.totals.packets_out)
+        rate(|service| service.totals.packets_in),
+        rate(|service| service.totals.packets_out)
     )
 }
 
-fn outcomes(out: &mut String, report: &Report, view: &View<'_>) {
+fn write_outcomes(out: &mut String, report: &Report, view: &View<'_>) {
     if report.reasons.is_empty() {
         return;
     }
@@ -376,7 +390,7 @@ fn outcomes(out: &mut String, report: &Report, view: &View<'_>) {
         out.push_str(
             &view
                 .width
-                .map_or_else(|| line.to_owned(), |width| cut(line, width)),
+                .map_or_else(|| line.to_owned(), |width| truncate(line, width)),
         );
         out.push('\n');
     }

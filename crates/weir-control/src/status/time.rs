@@ -10,29 +10,29 @@ pub fn rfc3339(moment: SystemTime) -> String {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let at = UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::MAX);
-    let (hour, minute, second) = at.as_hms();
+    let date_time = UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::MAX);
+    let (hour, minute, second) = date_time.as_hms();
     format!(
         "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z",
-        at.year(),
-        u8::from(at.month()),
-        at.day()
+        date_time.year(),
+        u8::from(date_time.month()),
+        date_time.day()
     )
 }
 
-/// Parses what [`rfc3339`] formats. Returns seconds since 1970.
-pub(crate) fn seconds_of(text: &str) -> Option<u64> {
+/// Parses the output of [`rfc3339`]. Returns seconds since 1970.
+pub(crate) fn parse_seconds(text: &str) -> Option<u64> {
     parse(text).map(|since| since.as_secs())
 }
 
-/// Parses what [`rfc3339`] formats. Returns the time since 1970.
+/// Parses the output of [`rfc3339`]. Returns the time since 1970.
 pub(super) fn parse(text: &str) -> Option<Duration> {
-    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
+    let number = |start: usize, end: usize| text.get(start..end)?.parse::<u8>().ok();
     let year = text.get(0..4)?.parse().ok()?;
     let month = Month::try_from(number(5, 7)?).ok()?;
     let date = Date::from_calendar_date(year, month, number(8, 10)?).ok()?;
-    let at = date.with_hms(number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let seconds = at.ok()?.assume_utc().unix_timestamp();
+    let date_time = date.with_hms(number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let seconds = date_time.ok()?.assume_utc().unix_timestamp();
     Some(Duration::from_secs(u64::try_from(seconds).ok()?))
 }
 
@@ -41,19 +41,19 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn at(seconds: u64) -> String {
+    fn format(seconds: u64) -> String {
         rfc3339(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     #[test]
     fn timestamps_are_formatted_as_rfc3339() {
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
-        assert_eq!(at(1_795_201_200), "2026-11-20T19:00:00Z");
+        assert_eq!(format(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(format(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(format(4_107_542_400), "2100-03-01T00:00:00Z");
+        assert_eq!(format(1_795_201_200), "2026-11-20T19:00:00Z");
         for seconds in [0, 951_782_399, 951_782_400, 4_107_542_400] {
-            assert_eq!(parse(&at(seconds)), Some(Duration::from_secs(seconds)));
+            assert_eq!(parse(&format(seconds)), Some(Duration::from_secs(seconds)));
         }
         assert_eq!(parse("2026-02-30T00:00:00Z"), None);
         assert_eq!(parse("now"), None);

@@ -40,13 +40,13 @@ pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<Vrrp> {
         Ok(routers) => routers.into_iter().map(Vrrp::from).collect(),
         Err(error) => {
             let reason = format!("the VRRP agent does not respond: {error}");
-            let silent = |router: &weir_model::VirtualRouter| unknown(router, &reason);
+            let silent = |router: &weir_model::VirtualRouter| unknown_router(router, &reason);
             desired.vrrp.iter().map(silent).collect()
         }
     }
 }
 
-fn unknown(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
+fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
     let router = RouterStatus {
         name: router.name.clone(),
         state: "init".to_owned(),

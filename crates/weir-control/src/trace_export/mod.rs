@@ -83,7 +83,7 @@ struct Stop {
 impl TraceExport {
     /// Starts, replaces or stops the task. Must be called inside a tokio runtime.
     pub(crate) fn configure(&mut self, tracing: Option<&Tracing>, queue: &Arc<TraceQueue>) {
-        if self.running.as_ref().map(|it| &it.config) == tracing {
+        if self.running.as_ref().map(|running| &running.config) == tracing {
             return;
         }
         // The old task sends the remaining requests and ends.
@@ -225,7 +225,7 @@ impl Exporter {
     fn warn(&mut self, error: &str) {
         if self
             .last_warning
-            .is_none_or(|at| at.elapsed() >= WARNING_INTERVAL)
+            .is_none_or(|time| time.elapsed() >= WARNING_INTERVAL)
         {
             self.last_warning = Some(Instant::now());
             tracing::warn!(error, "failed to send traces");

@@ -112,38 +112,40 @@ impl Attributes {
         self.0.push(Attribute { key, value });
     }
 
-    fn text(&mut self, key: &'static str, value: &str) {
+    fn add_text(&mut self, key: &'static str, value: &str) {
         if !value.is_empty() {
             self.add(key, Value::Text(value.to_owned()));
         }
     }
 
-    fn integer(&mut self, key: &'static str, value: impl Into<i64>) {
+    fn add_integer(&mut self, key: &'static str, value: impl Into<i64>) {
         self.add(key, Value::Integer(value.into().to_string()));
     }
 
-    fn seconds(&mut self, key: &'static str, value: Option<Duration>) {
+    fn add_seconds(&mut self, key: &'static str, value: Option<Duration>) {
         if let Some(value) = value {
             self.add(key, Value::Number(value.as_secs_f64()));
         }
     }
 
-    fn method(&mut self, method: &str) {
+    fn add_method(&mut self, method: &str) {
         if METHODS.contains(&method) {
-            self.text("http.request.method", method);
+            self.add_text("http.request.method", method);
         } else {
-            self.text("http.request.method", "_OTHER");
-            self.text("http.request.method_original", method);
+            self.add_text("http.request.method", "_OTHER");
+            self.add_text("http.request.method_original", method);
         }
     }
 
-    fn result(&mut self, request: &TracedRequest) {
+    fn add_result(&mut self, request: &TracedRequest) {
         if request.status > 0 {
-            self.integer("http.response.status_code", request.status);
+            self.add_integer("http.response.status_code", request.status);
         }
         match request.error {
-            Some(kind) => self.text("error.type", kind),
-            None if request.status >= 500 => self.text("error.type", &request.status.to_string()),
+            Some(kind) => self.add_text("error.type", kind),
+            None if request.status >= 500 => {
+                self.add_text("error.type", &request.status.to_string())
+            }
             None => {}
         }
     }
@@ -169,14 +171,19 @@ pub(super) fn encode(
     requests: &[TracedRequest],
 ) -> Result<String, serde_json::Error> {
     let mut resource = Attributes::default();
-    resource.text("service.name", &identity.service_name);
-    resource.text("service.instance.id", &identity.instance);
-    resource.text("service.version", env!("CARGO_PKG_VERSION"));
-    resource.text("host.name", &identity.host);
+    resource.add_text("service.name", &identity.service_name);
+    resource.add_text("service.instance.id", &identity.instance);
+    resource.add_text("service.version", env!("CARGO_PKG_VERSION"));
+    resource.add_text("host.name", &identity.host);
     let mut spans = Vec::with_capacity(2 * requests.len());
     for request in requests {
         spans.push(server_span(request));
-        spans.extend(request.upstream.as_ref().map(|it| client_span(request, it)));
+        spans.extend(
+            request
+                .upstream
+                .as_ref()
+                .map(|upstream| client_span(request, upstream)),
+        );
     }
     serde_json::to_string(&Export {
         resource_spans: [ResourceSpans {
@@ -194,7 +201,7 @@ pub(super) fn encode(
     })
 }
 
-fn name(request: &TracedRequest) -> String {
+fn span_name(request: &TracedRequest) -> String {
     let method = if METHODS.contains(&request.method.as_str()) {
         request.method.as_str()
     } else {
@@ -213,35 +220,35 @@ fn nanoseconds(time: Duration) -> String {
 /// Returns the span of the request from the client.
 fn server_span(request: &TracedRequest) -> Span {
     let mut attributes = Attributes::default();
-    attributes.method(&request.method);
-    attributes.text("url.scheme", scheme(request.is_secure));
-    attributes.text("url.path", &request.path);
+    attributes.add_method(&request.method);
+    attributes.add_text("url.scheme", scheme(request.is_secure));
+    attributes.add_text("url.path", &request.path);
     let (host, port) = split_host(&request.host);
-    attributes.text("server.address", host);
+    attributes.add_text("server.address", host);
     if let Some(port) = port {
-        attributes.integer("server.port", port);
+        attributes.add_integer("server.port", port);
     }
     if let Some(client) = request.client {
         let address = client.ip().to_canonical().to_string();
-        attributes.text("client.address", &address);
-        attributes.integer("client.port", client.port());
+        attributes.add_text("client.address", &address);
+        attributes.add_integer("client.port", client.port());
     }
-    attributes.text("network.protocol.version", request.version);
-    attributes.text("user_agent.original", &request.user_agent);
-    attributes.text("http.route", &request.route_path);
-    attributes.text("weir.service", &request.service);
-    attributes.text("weir.route", &request.route);
+    attributes.add_text("network.protocol.version", request.version);
+    attributes.add_text("user_agent.original", &request.user_agent);
+    attributes.add_text("http.route", &request.route_path);
+    attributes.add_text("weir.service", &request.service);
+    attributes.add_text("weir.route", &request.route);
     if let Some(upstream) = &request.upstream {
-        attributes.text("weir.pool", &upstream.pool);
-        attributes.text("weir.server", &upstream.server);
+        attributes.add_text("weir.pool", &upstream.pool);
+        attributes.add_text("weir.server", &upstream.server);
     }
-    attributes.integer("weir.retries", request.retries);
+    attributes.add_integer("weir.retries", request.retries);
     let queue = request.queue_us.map(|us| Duration::from_micros(us.into()));
-    attributes.seconds("weir.queue.duration", queue);
-    attributes.result(request);
+    attributes.add_seconds("weir.queue.duration", queue);
+    attributes.add_result(request);
     let events = request.failed.iter().map(|(time, server)| {
         let mut attributes = Attributes::default();
-        attributes.text("weir.server", server);
+        attributes.add_text("weir.server", server);
         Event {
             time_unix_nano: nanoseconds(*time),
             name: "weir.attempt.failed",
@@ -256,7 +263,7 @@ fn server_span(request: &TracedRequest) -> Span {
             parent => format!("{parent:016x}"),
         },
         trace_state: request.trace_state.clone(),
-        name: name(request),
+        name: span_name(request),
         kind: KIND_SERVER,
         start_time_unix_nano: nanoseconds(request.began),
         end_time_unix_nano: nanoseconds(request.ended),
@@ -271,31 +278,31 @@ fn server_span(request: &TracedRequest) -> Span {
 /// Returns the span of the last attempt at a server.
 fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
     let mut attributes = Attributes::default();
-    attributes.method(&request.method);
+    attributes.add_method(&request.method);
     if let Some(address) = upstream.address {
         let ip = address.ip().to_canonical().to_string();
-        attributes.text("server.address", &ip);
-        attributes.integer("server.port", address.port());
-        attributes.text("network.peer.address", &ip);
-        attributes.integer("network.peer.port", address.port());
+        attributes.add_text("server.address", &ip);
+        attributes.add_integer("server.port", address.port());
+        attributes.add_text("network.peer.address", &ip);
+        attributes.add_integer("network.peer.port", address.port());
         let url = url(upstream.is_secure, address, &request.path);
-        attributes.text("url.full", &url);
+        attributes.add_text("url.full", &url);
     }
-    attributes.text("weir.pool", &upstream.pool);
-    attributes.text("weir.server", &upstream.server);
+    attributes.add_text("weir.pool", &upstream.pool);
+    attributes.add_text("weir.server", &upstream.server);
     let reused = Value::Flag(upstream.is_reused);
     attributes.add("weir.connection.reused", reused);
     if request.retries > 0 {
-        attributes.integer("http.request.resend_count", request.retries);
+        attributes.add_integer("http.request.resend_count", request.retries);
     }
     let connected = upstream.connected;
     let connect = connected.filter(|_| !upstream.is_reused);
-    let connect = connect.map(|at| at.saturating_sub(upstream.began));
-    attributes.seconds("weir.connect.duration", connect);
+    let connect = connect.map(|connected| connected.saturating_sub(upstream.began));
+    attributes.add_seconds("weir.connect.duration", connect);
     let answered = connected.zip(upstream.answered);
-    let response = answered.map(|(from, to)| to.saturating_sub(from));
-    attributes.seconds("weir.response.duration", response);
-    attributes.result(request);
+    let response = answered.map(|(start, end)| end.saturating_sub(start));
+    attributes.add_seconds("weir.response.duration", response);
+    attributes.add_result(request);
     let moments = [
         ("weir.connected", connected),
         ("weir.response.began", upstream.answered),
@@ -312,7 +319,7 @@ fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
         span_id: format!("{:016x}", upstream.span_id),
         parent_span_id: format!("{:016x}", request.span_id),
         trace_state: request.trace_state.clone(),
-        name: name(request),
+        name: span_name(request),
         kind: KIND_CLIENT,
         start_time_unix_nano: nanoseconds(upstream.began),
         end_time_unix_nano: nanoseconds(request.ended),

@@ -57,7 +57,7 @@ impl CookieKey {
     fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         let value = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            value => value.map_err(|source| self.failed(source))?,
+            value => value.map_err(|source| self.file_error(source))?,
         };
         if value.len() == 2 * BYTES && value.iter().all(u8::is_ascii_hexdigit) {
             return Ok(Some(value));
@@ -73,11 +73,11 @@ impl CookieKey {
         let mut key = [0; BYTES];
         rand::fill(&mut key).map_err(|_| Error::Random)?;
         let text = hex::encode(&key);
-        replace_file(&self.path, text.as_bytes()).map_err(|source| self.failed(source))?;
+        replace_file(&self.path, text.as_bytes()).map_err(|source| self.file_error(source))?;
         Ok(text.into_bytes())
     }
 
-    fn failed(&self, source: std::io::Error) -> Error {
+    fn file_error(&self, source: std::io::Error) -> Error {
         Error::File {
             path: self.path.clone(),
             source,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use weir_sys::{Capabilities, Capability};
 
 /// Capabilities for loading and attaching programs and for adding addresses.
-const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
+const REQUIRED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 
-/// Why a configuration or request cannot be applied.
+/// The reason why a configuration or request cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An error from the layer 4 engine.
@@ -19,7 +19,7 @@ pub enum Error {
     /// An unprivileged daemon cannot do this.
     #[error("{reason}: the daemon must run as root for this; restart Weir with this configuration")]
     NeedsRoot {
-        /// Why the daemon must run as root.
+        /// The reason why the daemon must run as root.
         reason: &'static str,
     },
     /// The privileged helper rejected the request.
@@ -54,9 +54,9 @@ pub enum Error {
          it next starts"
     )]
     RollbackFailed {
-        /// Why the override was not applied.
+        /// The reason why the override was not applied.
         cause: Box<Error>,
-        /// Why the previous override could not be recorded again.
+        /// The reason why the previous override could not be recorded again.
         rollback: Box<Error>,
     },
     /// The system's random number generator failed.
@@ -71,7 +71,7 @@ pub enum Error {
 /// # Errors
 /// Capabilities are missing or cannot be read.
 pub fn check_capabilities() -> Result<(), Error> {
-    let missing = Capabilities::effective()?.missing(&NEEDED);
+    let missing = Capabilities::effective()?.missing(&REQUIRED);
     if missing.is_empty() {
         return Ok(());
     }

@@ -65,12 +65,12 @@ impl Handover {
         Self {
             standings: states.saved_standings(),
             since: since.collect(),
-            ..Self::of_services(services)
+            ..Self::from_services(services)
         }
     }
 
     /// Returns only the counters.
-    fn of_services(services: &[ServiceStatus]) -> Self {
+    fn from_services(services: &[ServiceStatus]) -> Self {
         let counts = |service: &ServiceStatus| ServiceCounters {
             name: service.name.clone(),
             totals: [
@@ -115,7 +115,7 @@ impl Handover {
 
     /// Adds the ticket keys.
     pub(super) fn with_tickets(mut self, tickets: &[ServiceTickets]) -> Self {
-        let of_service = |tickets: &ServiceTickets| Tickets {
+        let convert = |tickets: &ServiceTickets| Tickets {
             service: tickets.service.clone(),
             client_ca: tickets.client_ca.clone(),
             client_auth: tickets.client_auth.as_str().to_owned(),
@@ -125,14 +125,14 @@ impl Handover {
                 .map(|key| (key.name, key.secret, key.made))
                 .collect(),
         };
-        self.tickets = tickets.iter().map(of_service).collect();
+        self.tickets = tickets.iter().map(convert).collect();
         self
     }
 
     /// Returns the ticket keys. Skips services whose client authentication mode is unknown.
     pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
-        let of_service = |tickets: &Tickets| {
-            let mut known = ClientAuth::ALL.into_iter();
+        let convert = |tickets: &Tickets| {
+            let mut modes = ClientAuth::ALL.into_iter();
             let key = |(name, secret, made): &([u8; 16], [u8; 32], SystemTime)| TicketKey {
                 name: *name,
                 secret: *secret,
@@ -141,11 +141,11 @@ impl Handover {
             Some(ServiceTickets {
                 service: tickets.service.clone(),
                 client_ca: tickets.client_ca.clone(),
-                client_auth: known.find(|auth| auth.as_str() == tickets.client_auth)?,
+                client_auth: modes.find(|auth| auth.as_str() == tickets.client_auth)?,
                 keys: tickets.keys.iter().map(key).collect(),
             })
         };
-        self.tickets.iter().filter_map(of_service).collect()
+        self.tickets.iter().filter_map(convert).collect()
     }
 
     /// Writes the state to a new sealed memfd and returns it.
@@ -156,7 +156,7 @@ impl Handover {
         sealed_file("weir-handover", &serde_json::to_vec(self)?)
     }
 
-    /// Reads what the previous daemon wrote. Returns an empty state if the file cannot be read.
+    /// Reads the previous daemon's state. Returns an empty state if the file cannot be read.
     pub(super) fn read(file: &mut File) -> Self {
         let mut text = Vec::new();
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
@@ -167,19 +167,25 @@ impl Handover {
         })
     }
 
-    /// Returns only the counters: by how much they grew from `before` to `now`.
+    /// Returns only the counters: the increase from `before` to `now`.
     pub(super) fn counter_delta(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
-        let mut handover = Self::of_services(now);
-        let before = Self::of_services(before);
+        let mut handover = Self::from_services(now);
+        let before = Self::from_services(before);
         for counts in &mut handover.services {
-            let Some(previous) = before.services.iter().find(|it| it.name == counts.name) else {
+            let Some(previous) = before
+                .services
+                .iter()
+                .find(|service| service.name == counts.name)
+            else {
                 continue;
             };
             subtract(&mut counts.totals, &previous.totals);
             subtract(&mut counts.responses, &previous.responses);
             for server in &mut counts.servers {
-                let same = |it: &&ServerCounters| it.pool == server.pool && it.name == server.name;
-                if let Some(previous) = previous.servers.iter().find(same) {
+                let is_same = |other: &&ServerCounters| {
+                    other.pool == server.pool && other.name == server.name
+                };
+                if let Some(previous) = previous.servers.iter().find(is_same) {
                     subtract(&mut server.totals, &previous.totals);
                 }
             }

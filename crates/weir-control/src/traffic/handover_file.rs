@@ -17,7 +17,7 @@ const FILE: &str = "proxy-left.json";
 /// Minimum interval between two writes, as a multiple of the duration of the first one.
 const PAUSE_FACTOR: u32 = 100;
 
-/// Reads and writes the file with the state of proxy services.
+/// The reader and writer of the file with the state of proxy services.
 #[derive(Debug)]
 pub(super) struct HandoverFile {
     path: PathBuf,
@@ -37,13 +37,13 @@ impl HandoverFile {
         }
     }
 
-    /// Returns what the previous daemon wrote; `None` = there is no file.
+    /// Returns the previous daemon's state; `None` = there is no file.
     pub(super) fn read(&self) -> Option<Handover> {
         let mut file = File::open(&self.path).ok()?;
         Some(Handover::read(&mut file))
     }
 
-    /// Whether it is time to write.
+    /// Returns whether it is time to write.
     pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.next_write_at
     }

@@ -27,7 +27,7 @@ use weir_sys::sealed_file;
 
 use super::Error;
 use super::path::Paths;
-use crate::plane::Wanted;
+use crate::plane::WantedConfiguration;
 
 /// The layer 4 engine, in this process or in the privileged one.
 #[derive(Debug)]
@@ -91,10 +91,10 @@ pub(super) struct RemoteOpening {
 }
 
 impl RemoteOpening {
-    /// As [`weir_engine::Opening::begin`].
+    /// Begins the start; see [`weir_engine::Opening::begin`].
     pub(super) fn begin(
         client: &EngineClient,
-        wanted: Wanted<'_>,
+        wanted: WantedConfiguration<'_>,
     ) -> Result<(Self, SavedServers), Error> {
         let opening = Self {
             client: client.clone(),
@@ -119,14 +119,14 @@ impl RemoteOpening {
         }
     }
 
-    /// As [`weir_engine::Opening::cancel`].
+    /// Cancels the start; see [`weir_engine::Opening::cancel`].
     pub(super) fn cancel(self) {
         if let Err(error) = self.client.request(&Request::Cancel, &[]) {
             tracing::warn!(%error, "failed to cancel the start of layer 4");
         }
     }
 
-    /// As [`weir_engine::Opening::finish`].
+    /// Completes the start; see [`weir_engine::Opening::finish`].
     pub(super) fn finish(self, states: &ServerStates) -> Result<RemoteEngine, Error> {
         let states = states.copy();
         let Reply::Active(facts) = self.client.request(&Request::Finish { states }, &[])? else {
@@ -158,7 +158,11 @@ impl RemoteEngine {
         Ok(())
     }
 
-    fn apply(&mut self, wanted: Wanted<'_>, states: &ServerStates) -> Result<(), Error> {
+    fn apply(
+        &mut self,
+        wanted: WantedConfiguration<'_>,
+        states: &ServerStates,
+    ) -> Result<(), Error> {
         let added = wanted.added();
         let address_digest = address_digest(wanted.text, wanted.configured);
         let file = (wanted.text != self.text).then(|| text_file(wanted.text));
@@ -170,7 +174,7 @@ impl RemoteEngine {
             address_digest,
         };
         let pending = self.client.begin(&request, &files)?;
-        // While the other process works.
+        // This is computed while the other process works.
         let configured = wanted.desired.clone();
         let expected = merged(&self.facts, wanted.desired);
         let Reply::Active(facts) = pending.wait()? else {
@@ -184,12 +188,12 @@ impl RemoteEngine {
         } else {
             merged(&facts, wanted.desired)?
         };
-        let before = (
+        let previous = (
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.configured, configured),
         );
         // Freed on another thread, as in the engine: freeing takes as long as applying a change.
-        tokio::task::spawn_blocking(move || drop(before));
+        tokio::task::spawn_blocking(move || drop(previous));
         (self.facts, self.added, self.address_digest) = (facts, added, address_digest);
         wanted.text.clone_into(&mut self.text);
         Ok(())
@@ -267,7 +271,7 @@ impl Layer4 {
     }
 
     /// Returns the engine if it is in this process.
-    pub(super) fn local(&mut self) -> Option<&mut Engine> {
+    pub(super) fn as_local(&mut self) -> Option<&mut Engine> {
         match self {
             Self::Local(engine) => Some(engine),
             Self::Remote(_) => None,
@@ -326,7 +330,7 @@ impl Layer4 {
 
     pub(super) async fn apply(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: WantedConfiguration<'_>,
         states: &ServerStates,
     ) -> Result<(), Error> {
         match self {
@@ -551,7 +555,12 @@ impl Layer4 {
                 match remote.read(Query::Latencies)? {
                     Reply::Latencies { counters, adjusted } => {
                         let watched = remote.watched(counters).into_iter();
-                        Ok((adjusted, watched.map(|it| it.into_parts().0).collect()))
+                        Ok((
+                            adjusted,
+                            watched
+                                .map(|handshakes| handshakes.into_parts().0)
+                                .collect(),
+                        ))
                     }
                     _ => unexpected(),
                 }

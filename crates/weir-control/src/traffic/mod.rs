@@ -41,7 +41,7 @@ use self::server_state::{apply_to_proxy, now};
 use crate::configuration;
 use crate::keeper::{self, Kept, Link, Takeover};
 use crate::order_file::OrderStore;
-use crate::plane::Wanted;
+use crate::plane::WantedConfiguration;
 use crate::trace_export::TraceExport;
 use weir_engine::vip::Vips;
 use weir_engine::{Opening, Paths};
@@ -54,13 +54,13 @@ const SOCKETS: &str = "proxy";
 /// after a crash needs them.
 const TICKETS: &str = "tickets";
 
-/// Whether `desired` needs the layer 4 engine. A configuration without any service needs it, because ipvsadm may add
-/// services.
+/// Returns whether `desired` needs the layer 4 engine. A configuration without any service needs it, because ipvsadm
+/// may add services.
 pub(crate) fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
-/// What the privileged process needs to open the engine with the active configuration.
+/// The input with which the privileged process opens the engine for the active configuration.
 #[derive(Debug, Default)]
 struct OpenRequest {
     text: String,
@@ -125,7 +125,11 @@ impl Traffic {
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.
-    pub async fn open(paths: &Paths, wanted: Wanted<'_>, kept: &mut Kept) -> Result<Self, Error> {
+    pub async fn open(
+        paths: &Paths,
+        wanted: WantedConfiguration<'_>,
+        kept: &mut Kept,
+    ) -> Result<Self, Error> {
         let desired = wanted.desired;
         let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
         let has_orders = overrides.is_some();
@@ -172,7 +176,7 @@ impl Traffic {
         traffic
             .proxy
             .count_from(&prepared, &handover.service_statuses());
-        let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
+        let is_proxied = |pool: &str| proxied_pools(desired).any(|proxied| proxied.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // The pinned data plane of an earlier configuration must be updated, because its services were removed.
         let is_local = traffic.host.is_none();
@@ -200,7 +204,7 @@ impl Traffic {
         let mut inlet = self.proxy.inlet();
         self.receiver = Some(std::thread::spawn(move || {
             keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
-                inlet.count(&Handover::read(&mut file).service_statuses());
+                inlet.add_counts(&Handover::read(&mut file).service_statuses());
             });
         }));
     }
@@ -213,11 +217,11 @@ impl Traffic {
         Ok(self.proxy.prepare(desired)?)
     }
 
-    /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_orders` tells whether the
-    /// overrides file exists. Later `has_orders` is `None`, because the states in memory are newer than any file.
+    /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_orders` specifies whether
+    /// the overrides file exists. Later `has_orders` is `None`, because the states in memory are newer than any file.
     async fn open_engine(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: WantedConfiguration<'_>,
         has_orders: Option<bool>,
     ) -> Result<(), Error> {
         if let Some(host) = &self.host {
@@ -250,7 +254,7 @@ impl Traffic {
     /// Opens the engine again, with the active configuration.
     async fn reopen_engine(&mut self) -> Result<(), Error> {
         let (desired, request) = (self.desired.clone(), std::mem::take(&mut self.open_request));
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &request.configured,
             text: &request.text,
@@ -268,13 +272,14 @@ impl Traffic {
         }
     }
 
-    /// Whether the engine's process must add the addresses of proxy services, because no other privileged process can.
+    /// Returns whether the engine's process must add the addresses of proxy services, because no other privileged
+    /// process can.
     fn needs_engine_for_addresses(&self, desired: &Desired) -> bool {
         self.is_service && desired.node.vip_interface.is_some()
     }
 
     /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` sections.
-    fn check_sections(&self, wanted: &Wanted<'_>) -> Result<(), Error> {
+    fn check_sections(&self, wanted: &WantedConfiguration<'_>) -> Result<(), Error> {
         let desired = wanted.desired;
         let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
         let Some(helper) = privileged::helper().filter(|_| is_used) else {
@@ -282,14 +287,16 @@ impl Traffic {
         };
         // The helper reads only the director's own file, so the digest must not include published services, which
         // virtual routers may track.
-        let own = configuration::own_desired(wanted.text, desired);
+        let own_desired = configuration::own_desired(wanted.text, desired);
         helper
-            .permits_sections(weir_helper::section_digest(own.as_ref().unwrap_or(desired)))
+            .permits_sections(weir_helper::section_digest(
+                own_desired.as_ref().unwrap_or(desired),
+            ))
             .map_err(Error::Refused)
     }
 
-    /// Keeps what another process needs to open the engine again.
-    fn keep_open_request(&mut self, wanted: Wanted<'_>) {
+    /// Keeps the input with which another process opens the engine again.
+    fn keep_open_request(&mut self, wanted: WantedConfiguration<'_>) {
         if self.host.is_some() {
             self.open_request = OpenRequest {
                 text: wanted.text.to_owned(),
@@ -312,8 +319,8 @@ impl Traffic {
         self.proxy.commit(prepared);
         self.traces
             .configure(desired.tracing.as_ref(), self.proxy.traces());
-        for why in self.proxy.exceeding(desired) {
-            tracing::warn!("{why}");
+        for warning in self.proxy.exceeding(desired) {
+            tracing::warn!("{warning}");
         }
         self.pass_sockets();
         self.pass_tickets();

@@ -25,7 +25,7 @@ impl Offline {
     /// directory's lock held.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine cannot be opened, or the overrides cannot be written.
     pub(crate) async fn open(paths: &Paths, configured: &Desired) -> Result<Self, Error> {
         let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
         let has_orders = overrides.is_some();

@@ -11,7 +11,7 @@ use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 #[derive(Debug)]
 pub(super) struct Paths(pub(super) EngineClient);
 
-const fn id(packets: PathPackets) -> ProbeId {
+const fn probe_id(packets: PathPackets) -> ProbeId {
     ProbeId {
         local: packets.local.ip(),
         port: packets.local.port(),
@@ -31,32 +31,32 @@ impl RemotePaths for Paths {
             dscp: entry.dscp,
             tunnel_port: way.tunnel.port,
         };
-        let id = id(packets);
+        let id = probe_id(packets);
         let added = self.0.request(&Request::AddProbe { id, way }, &[]);
         added.map(drop).map_err(io::Error::other)
     }
 
     fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>> {
-        let query = Request::Read(Query::Probe(id(packets)));
+        let query = Request::Read(Query::Probe(probe_id(packets)));
         match self.0.request(&query, &[]).map_err(io::Error::other)? {
-            Reply::Probe(found) => Ok(found.map(|it| PathObservation {
-                sent: it.sent,
-                answered: it.answered,
-                stray: it.stray,
-                unturned: it.unturned,
-                error_type: it.error_type,
-                error_code: it.error_code,
+            Reply::Probe(observation) => Ok(observation.map(|counters| PathObservation {
+                sent: counters.sent,
+                answered: counters.answered,
+                stray: counters.stray,
+                unturned: counters.unturned,
+                error_type: counters.error_type,
+                error_code: counters.error_code,
             })),
             _ => Err(io::Error::other("unexpected reply")),
         }
     }
 
     fn remove(&self, packets: PathPackets) {
-        self.0.order(&Request::RemoveProbe(id(packets)));
+        self.0.order(&Request::RemoveProbe(probe_id(packets)));
     }
 
     fn claims_vip(&self, packets: PathPackets) -> bool {
-        let reply = self.0.request(&Request::ClaimsVip(id(packets)), &[]);
+        let reply = self.0.request(&Request::ClaimsVip(probe_id(packets)), &[]);
         matches!(reply, Ok(Reply::Claims(true)))
     }
 }

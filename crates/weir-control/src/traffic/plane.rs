@@ -19,7 +19,7 @@ use super::{Error, Traffic, needs_engine};
 use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
-use crate::plane::{LastPass, Plane, Wanted};
+use crate::plane::{LastPass, Plane, WantedConfiguration};
 use crate::snapshot::{OpenFiles, Snapshot};
 use crate::status::Sync;
 use weir_engine::{Engine, ListenerConflict};
@@ -34,7 +34,7 @@ impl Plane for Traffic {
         }
     }
 
-    async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
+    async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
         self.check_needs_root(desired)?;
         self.check_sections(&wanted)?;
@@ -189,7 +189,7 @@ impl Plane for Traffic {
     }
 
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
-        self.added()
+        self.all_added_vips()
     }
 
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
@@ -222,9 +222,9 @@ impl Plane for Traffic {
         };
         let services = self.proxy.status();
         let servers = services.iter().flat_map(|service| &service.servers);
-        let same = servers.filter(|it| it.pool == pool && it.name == server);
+        let matching = servers.filter(|status| status.pool == pool && status.name == server);
         // Each service's count includes the connections of all services.
-        open += same.map(|server| server.active).max().unwrap_or(0);
+        open += matching.map(|server| server.active).max().unwrap_or(0);
         Ok((open, closed))
     }
 
@@ -312,7 +312,7 @@ impl Plane for Traffic {
     }
 
     fn engine(&mut self) -> Option<&mut Engine> {
-        self.engine.as_mut()?.local()
+        self.engine.as_mut()?.as_local()
     }
 
     async fn tick(&mut self) -> Result<(), Error> {
@@ -321,12 +321,12 @@ impl Plane for Traffic {
         }
         self.pass_tickets();
         self.proxy.sample_rates();
-        let watched = self.watch_requests();
-        let ticked = match &mut self.engine {
+        let watch_result = self.watch_requests();
+        let tick_result = match &mut self.engine {
             Some(engine) => engine.tick(&self.states).await,
             None => self.vips.tick(&self.desired).await.map_err(Error::from),
         };
-        watched.and(ticked)
+        watch_result.and(tick_result)
     }
 
     fn export_state(&mut self) -> io::Result<OwnedFd> {

@@ -19,12 +19,12 @@ impl Traffic {
     /// Reads the counters and applies the resulting ejections.
     pub(super) fn watch_requests(&mut self) -> Result<(), Error> {
         let counters = counters(&self.proxy.status());
-        let before = &mut self.last_success.0;
-        before.retain(|name, _| counters.contains_key(name));
+        let last_successes = &mut self.last_success.0;
+        last_successes.retain(|name, _| counters.contains_key(name));
         for (name, conduct) in &counters {
-            let last_success = before.entry(name.clone()).or_insert(*conduct);
+            let last_success = last_successes.entry(name.clone()).or_insert(*conduct);
             let ejected = self.states.ejection(&name.0, &name.1, None).is_some();
-            if last_success.well != conduct.well || ejected {
+            if last_success.successes != conduct.successes || ejected {
                 *last_success = *conduct;
             }
         }
@@ -43,8 +43,10 @@ impl Traffic {
         let pools: Vec<Watched<'_>> = pools.collect();
         let explain = |pool: &str, server: &str, ejection: &mut Ejection| {
             let name = (pool.to_owned(), server.to_owned());
-            if let (Some(now), Some(before)) = (counters.get(&name), before.get(&name)) {
-                ejection.reason = reason(now, before);
+            if let (Some(now), Some(last_successes)) =
+                (counters.get(&name), last_successes.get(&name))
+            {
+                ejection.reason = reason(now, last_successes);
             }
         };
         let now = now();
@@ -58,26 +60,26 @@ impl Traffic {
 
 /// Returns the counters of each server over all services, by pool and name.
 fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
-    let mut all: HashMap<(String, String), Conduct> = HashMap::new();
+    let mut totals: HashMap<(String, String), Conduct> = HashMap::new();
     for server in services.iter().flat_map(|service| &service.servers) {
-        let sum = all
+        let sum = totals
             .entry((server.pool.clone(), server.name.clone()))
             .or_default();
-        let more = &server.conduct;
-        sum.well = sum.well.wrapping_add(more.well);
-        sum.unreached = sum.unreached.wrapping_add(more.unreached);
-        sum.broken = sum.broken.wrapping_add(more.broken);
-        sum.status = sum.status.wrapping_add(more.status);
+        let conduct = &server.conduct;
+        sum.successes = sum.successes.wrapping_add(conduct.successes);
+        sum.unreached = sum.unreached.wrapping_add(conduct.unreached);
+        sum.broken = sum.broken.wrapping_add(conduct.broken);
+        sum.status = sum.status.wrapping_add(conduct.status);
     }
-    all
+    totals
 }
 
 /// Returns the number of requests, and of those that succeeded, as a sample of handshakes.
 const fn sample(conduct: &Conduct) -> Sample {
     let failed = conduct.unreached + conduct.broken + conduct.status;
     Sample {
-        syns: conduct.well + failed,
-        answered: conduct.well,
+        syns: conduct.successes + failed,
+        answered: conduct.successes,
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn reason_counts_failures_by_kind() {
         let before = Conduct {
-            well: 7,
+            successes: 7,
             unreached: 1,
             broken: 2,
             status: 3,

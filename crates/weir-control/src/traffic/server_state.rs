@@ -15,7 +15,7 @@ use super::layer4::Layer4;
 use super::{Error, Traffic};
 use crate::order_file::OrderStore;
 
-/// What an override changes: both planes, and the overrides file.
+/// The targets of an override: both planes and the overrides file.
 pub(super) struct Planes<'a> {
     pub(super) engine: Option<&'a mut Layer4>,
     /// `None` = no daemon is running.
@@ -73,7 +73,7 @@ impl Planes<'_> {
     fn check_override(&self, pool: &str, server: &str, order: ServerOrder) -> Result<(), Error> {
         let exists = pool_of(self.engine.as_deref(), self.desired, pool).is_some_and(|pool| {
             let mut servers = pool.servers.iter().chain(&pool.sorry);
-            servers.any(|it| it.name == server)
+            servers.any(|candidate| candidate.name == server)
         });
         if !exists {
             return Err(Error::Engine(weir_engine::Error::NoServer {
@@ -98,10 +98,10 @@ impl Planes<'_> {
         states: &mut ServerStates,
         edits: &[Edit],
     ) -> Vec<Result<(), Refusal>> {
-        let (mut results, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
+        let (mut results, mut engine_edits) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let engine = self.engine.as_deref();
-            results.push(match engine.and_then(|it| it.weight_order(edit)) {
+            results.push(match engine.and_then(|engine| engine.weight_order(edit)) {
                 Some(Ok(order)) => {
                     let server = (order.pool.as_str(), order.server.as_str());
                     let applied = self.set_override(states, server, ServerOrder(order.wanted));
@@ -109,7 +109,7 @@ impl Planes<'_> {
                 }
                 Some(Err(refusal)) => Some(Err(refusal)),
                 None => {
-                    rest.push(edit.clone());
+                    engine_edits.push(edit.clone());
                     None
                 }
             });
@@ -118,7 +118,7 @@ impl Planes<'_> {
             return Vec::new();
         };
         let before = engine.revision();
-        let edit_results = engine.edit_table(&rest, states).await;
+        let edit_results = engine.edit_table(&engine_edits, states).await;
         let mut edit_results = edit_results.into_iter();
         if engine.revision() != before {
             states.handle_configuration(engine.desired().pools.iter());
@@ -164,7 +164,9 @@ impl Traffic {
             return Ok(());
         };
         let services = engine.watch_clients(&self.states)?.into_iter();
-        let pools: Vec<_> = services.map(|it| it.without_alive(passed)).collect();
+        let pools: Vec<_> = services
+            .map(|handshakes| handshakes.without_alive(passed))
+            .collect();
         let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
         let now = now();
         let (events, changed) =
@@ -192,8 +194,8 @@ impl Traffic {
             changed.insert(adjusted.pool);
         }
         let explain = |pool: &str, _: &str, ejection: &mut Ejection| {
-            let limit = pools.iter().find(|it| it.pool.name == pool);
-            let limit = limit.and_then(|it| it.pool.health.max_latency);
+            let limit = pools.iter().find(|watched| watched.pool.name == pool);
+            let limit = limit.and_then(|watched| watched.pool.health.max_latency);
             let limit = limit.unwrap_or_default().as_secs_f64() * 1_000.0;
             ejection.reason = format!("all responses took longer than {limit} ms");
         };

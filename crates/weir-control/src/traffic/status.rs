@@ -13,7 +13,7 @@ use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
     /// Returns the addresses that Weir has added, with their interface.
-    pub(super) fn added(&self) -> Vec<(String, IpAddr)> {
+    pub(super) fn all_added_vips(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
             None => self.vips.added().iter().cloned().collect(),
@@ -22,7 +22,10 @@ impl Traffic {
 
     /// Returns the status of the proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
-        let added = self.added().into_iter().map(|(_, address)| address);
+        let added = self
+            .all_added_vips()
+            .into_iter()
+            .map(|(_, address)| address);
         let added: BTreeSet<IpAddr> = added.collect();
         let mut pools = HashMap::new();
         let now = SystemTime::now();
@@ -111,13 +114,13 @@ impl Traffic {
         if packet.protocol != Protocol::Tcp {
             return None;
         }
-        let to = packet.destination;
-        let exact = |proxy: &&weir_model::Proxy| proxy.listen.contains(&to);
+        let destination = packet.destination;
+        let exact = |proxy: &&weir_model::Proxy| proxy.listen.contains(&destination);
         let any = |proxy: &&weir_model::Proxy| {
             proxy.listen.iter().any(|listen| {
                 listen.ip().is_unspecified()
-                    && listen.port() == to.port()
-                    && listen.is_ipv4() == to.is_ipv4()
+                    && listen.port() == destination.port()
+                    && listen.is_ipv4() == destination.is_ipv4()
             })
         };
         let proxies = || self.desired.proxies.iter();
@@ -138,7 +141,9 @@ impl<'a> ConfiguredPool<'a> {
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {
             pool,
-            servers: servers.map(|it| (it.name.as_str(), it)).collect(),
+            servers: servers
+                .map(|server| (server.name.as_str(), server))
+                .collect(),
         }
     }
 }

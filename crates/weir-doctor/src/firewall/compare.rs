@@ -32,7 +32,7 @@ pub(super) fn matches(
     if let (Some("lo"), Some("iifname" | "iif" | "oifname" | "oif")) =
         (right.as_str(), left["meta"]["key"].as_str())
     {
-        // These packets come from or go to other machines.
+        // The packet comes from or goes to another machine, so the device is never `lo`.
         return Some(operator == "!=");
     }
     let field = field(packet, left)?;
@@ -153,7 +153,7 @@ fn flag_names(value: &Value) -> Option<Vec<&str>> {
 
 /// Returns whether a field equals one of the values on the right side; `None` = unknown.
 fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> Option<bool> {
-    let any_of = |list: &[Value]| {
+    let equals_any = |list: &[Value]| {
         let mut unknown = false;
         for element in list {
             match equals(rules, chain, field, element) {
@@ -165,11 +165,11 @@ fn equals(rules: &Ruleset, chain: &Chain, field: &Field<'_>, right: &Value) -> O
         (!unknown).then_some(false)
     };
     match right {
-        Value::String(name) if name.starts_with('@') => any_of(rules.set(chain, &name[1..])?),
-        Value::Array(list) => any_of(list),
+        Value::String(name) if name.starts_with('@') => equals_any(rules.set(chain, &name[1..])?),
+        Value::Array(list) => equals_any(list),
         Value::Object(object) => {
             if let Some(list) = object.get("set").and_then(Value::as_array) {
-                any_of(list)
+                equals_any(list)
             } else if let Some(element) = object.get("elem") {
                 equals(rules, chain, field, &element["val"])
             } else if let Some(prefix) = object.get("prefix") {

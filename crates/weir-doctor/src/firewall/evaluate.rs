@@ -81,7 +81,8 @@ impl Ruleset {
         for rule in &chain.rules {
             let mut certain = true;
             for expression in rule {
-                let step = self.step(chain, packet, expression, (before_conntrack, depth));
+                let step =
+                    self.evaluate_expression(chain, packet, expression, (before_conntrack, depth));
                 match step {
                     Step::Match => continue,
                     Step::NoMatch => {}
@@ -103,7 +104,7 @@ impl Ruleset {
     }
 
     /// Evaluates one expression of a rule.
-    fn step(
+    fn evaluate_expression(
         &self,
         chain: &Chain,
         packet: &mut Packet,
@@ -123,7 +124,9 @@ impl Ruleset {
                 None => Step::MaybeMatch,
             },
             "vmap" => match look_up(self, chain, packet, statement) {
-                Some(Some(verdict)) => self.step(chain, packet, verdict, (before_conntrack, depth)),
+                Some(Some(verdict)) => {
+                    self.evaluate_expression(chain, packet, verdict, (before_conntrack, depth))
+                }
                 Some(None) => Step::NoMatch,
                 // An element may decide, or none may match.
                 None => Step::Verdict(Verdict::Unknown),
@@ -134,7 +137,7 @@ impl Ruleset {
             "jump" | "goto" => {
                 let Some(target) = statement["target"]
                     .as_str()
-                    .and_then(|to| self.chain(chain, to))
+                    .and_then(|name| self.chain(chain, name))
                 else {
                     return Step::Verdict(Verdict::Unknown);
                 };
@@ -176,7 +179,7 @@ enum Step {
     Verdict(Verdict),
 }
 
-/// Adds the text of the rule to a drop.
+/// Adds the text of the rule to a drop that has none.
 fn with_rule_text(verdict: Verdict, rule: &[Value]) -> Verdict {
     match verdict {
         Verdict::Dropped(Some(text)) if text.is_empty() => Verdict::Dropped(Some(rule_text(rule))),

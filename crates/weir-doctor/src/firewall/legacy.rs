@@ -93,11 +93,11 @@ fn chain(tool: Tool, table: &str, name: &str, policy: &str) -> Chain {
 fn split_words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut was_quoted) =
         (Vec::new(), String::new(), false, false);
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match char {
             '"' => (quoted, was_quoted) = (!quoted, true),
-            '\\' if quoted => word.extend(letters.next()),
+            '\\' if quoted => word.extend(chars.next()),
             ' ' if !quoted => {
                 if was_quoted || !word.is_empty() {
                     words.push(std::mem::take(&mut word));
@@ -407,7 +407,7 @@ mod tests {
         let marked = saved("ACCEPT", &["INPUT -m mark --mark 0x7 -j DROP"]);
         let packet = |mark| Packet {
             mark,
-            ..syn().later(Tracking::New)
+            ..syn().ack(Tracking::New)
         };
         assert!(marked.find_drop(packet(Some(7)), INBOUND).is_some());
         assert_eq!(marked.find_drop(packet(Some(8)), INBOUND), None);

@@ -103,8 +103,8 @@ fn program_output(program: &str, arguments: &[&str]) -> Option<String> {
     succeeded.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns whether this is the output of the iptables variant that uses nftables, which does not print the legacy
-/// tables.
+/// Returns whether `saved` is empty or the output of the iptables variant that uses nftables, which does not print
+/// the legacy tables.
 fn is_nft(saved: &str) -> bool {
     let first = saved.lines().next().unwrap_or_default();
     first.is_empty() || first.contains("nft") || first.contains("nf_tables")
@@ -124,12 +124,12 @@ pub fn diagnosis(
         chain,
         rule,
     } = drop;
-    let by = match rule {
+    let cause = match rule {
         Some(text) => format!("its rule `{text}`"),
         None => "its policy".to_owned(),
     };
     Diagnosis::new(
-        format!("the chain `{table} {chain}` of {tool} drops {packets}, by {by}"),
+        format!("the chain `{table} {chain}` of {tool} drops {packets}, by {cause}"),
         consequence,
     )
     .fix(tool.accept(table, chain, filter))

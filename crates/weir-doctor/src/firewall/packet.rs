@@ -16,7 +16,7 @@ pub enum Tracking {
 }
 
 impl Tracking {
-    /// The name in rules.
+    /// Returns the name in rules.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -112,8 +112,8 @@ impl Packet {
         }
     }
 
-    /// Returns a later packet of the same connection, in the given conntrack state.
-    pub const fn later(self, tracking: Tracking) -> Self {
+    /// Returns an ACK of the same connection, in the given conntrack state.
+    pub const fn ack(self, tracking: Tracking) -> Self {
         Self {
             flags: ACK,
             tracking,

@@ -1,4 +1,4 @@
-//! The chains, rules and sets in the output of `nft -j list ruleset`. It includes the rules of the iptables variant
+//! The chains, rules and sets in the output of `nft -j list ruleset`, which includes the rules of the iptables variant
 //! that uses nftables. [`legacy`](super::legacy) adds the tables of iptables-legacy.
 
 use std::collections::HashMap;
@@ -115,14 +115,14 @@ impl Ruleset {
         chains
     }
 
-    /// Returns the chain to which a rule of `from` jumps.
-    pub(super) fn chain(&self, from: &Chain, name: &str) -> Option<&Chain> {
-        self.chains.get(*self.by_name.get(&from.key(name))?)
+    /// Returns the chain to which a rule of `referrer` jumps.
+    pub(super) fn chain(&self, referrer: &Chain, name: &str) -> Option<&Chain> {
+        self.chains.get(*self.by_name.get(&referrer.key(name))?)
     }
 
-    /// Returns the elements of a set or map that a rule of `from` uses.
-    pub(super) fn set(&self, from: &Chain, name: &str) -> Option<&[Value]> {
-        self.sets.get(&from.key(name)).map(Vec::as_slice)
+    /// Returns the elements of a set or map that a rule of `referrer` uses.
+    pub(super) fn set(&self, referrer: &Chain, name: &str) -> Option<&[Value]> {
+        self.sets.get(&referrer.key(name)).map(Vec::as_slice)
     }
 }
 
@@ -148,12 +148,12 @@ fn saved_key(tool: Tool, table: &str, name: &str) -> Key {
     (tool, family.to_owned(), table.to_owned(), name.to_owned())
 }
 
-/// Returns the key of an object of nft; `name` is the field with its name.
-fn key(object: &Value, name: &str) -> Key {
+/// Returns the key of an nft object, whose name is in the field `name_field`.
+fn key(object: &Value, name_field: &str) -> Key {
     (
         Tool::Nft,
         text(object, "family"),
         text(object, "table"),
-        text(object, name),
+        text(object, name_field),
     )
 }

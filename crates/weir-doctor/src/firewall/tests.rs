@@ -6,13 +6,13 @@ fn input(policy: &str, rules: &[&str]) -> Ruleset {
         r#"{{"chain": {{"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter",
            "hook": "input", "prio": 0, "policy": "{policy}"}}}}"#
     );
-    let more = r#"{"chain": {"family": "inet", "table": "filter", "name": "sub", "handle": 2}},
+    let sub_chain_and_set = r#"{"chain": {"family": "inet", "table": "filter", "name": "sub", "handle": 2}},
         {"set": {"family": "inet", "name": "ok", "table": "filter", "type": "inet_service", "handle": 3,
                  "elem": [443, {"range": [7000, 7010]}]}},
         {"rule": {"family": "inet", "table": "filter", "chain": "sub", "handle": 9,
                   "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 81}},
                            {"drop": null}]}}"#;
-    let mut objects = vec![base, more.to_owned()];
+    let mut objects = vec![base, sub_chain_and_set.to_owned()];
     objects.extend(rules.iter().map(|expr| {
         format!(r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "input", "handle": 5, "expr": [{expr}]}}}}"#)
     }));
@@ -75,9 +75,13 @@ fn rules_are_evaluated_before_the_policy() {
         let found = dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], syn());
         assert_eq!(found.is_none(), passes, "{right}");
     }
-    let secure = Packet::syn("192.0.2.10".parse().expect("valid address"), Some(7003));
+    let in_range_of_set = Packet::syn("192.0.2.10".parse().expect("valid address"), Some(7003));
     assert_eq!(
-        dropping_rule("drop", &[rule(&[&port(r#""@ok""#), ACCEPT])], secure),
+        dropping_rule(
+            "drop",
+            &[rule(&[&port(r#""@ok""#), ACCEPT])],
+            in_range_of_set
+        ),
         None
     );
 }
@@ -107,7 +111,7 @@ fn rules_with_unknown_result_are_not_reported() {
         dropping_rule("drop", &[rule(&[limited, ACCEPT])], syn()),
         None
     );
-    // The first rule may drop some packets; the second drops the rest.
+    // The first rule may drop some packets; the second drops all others.
     let all = [rule(&[&some_client, DROP]), rule(&[&port("80"), DROP])];
     assert_eq!(
         dropping_rule("accept", &all, syn()).as_deref(),
@@ -119,13 +123,16 @@ fn rules_with_unknown_result_are_not_reported() {
 
 #[test]
 fn addresses_families_and_flags_are_compared() {
-    let to =
+    let drop_rule =
         |right: &str| dropping_rule("accept", &[rule(&[&address("daddr", right), DROP])], syn());
-    assert!(to(r#""192.0.2.10""#).is_some() && to(r#""192.0.2.11""#).is_none());
+    assert!(drop_rule(r#""192.0.2.10""#).is_some() && drop_rule(r#""192.0.2.11""#).is_none());
     let prefix =
         |text: &str, length: u8| format!(r#"{{"prefix": {{"addr": "{text}", "len": {length}}}}}"#);
-    assert!(to(&prefix("192.0.2.8", 29)).is_some() && to(&prefix("192.0.2.0", 29)).is_none());
-    assert!(to(r#"{"range": ["192.0.2.1", "192.0.2.20"]}"#).is_some());
+    assert!(
+        drop_rule(&prefix("192.0.2.8", 29)).is_some()
+            && drop_rule(&prefix("192.0.2.0", 29)).is_none()
+    );
+    assert!(drop_rule(r#"{"range": ["192.0.2.1", "192.0.2.20"]}"#).is_some());
     let ipv6 = Packet::syn("2001:db8::10".parse().expect("valid address"), Some(80));
     let rules = [rule(&[&address("daddr", r#""192.0.2.10""#), ACCEPT])];
     assert_eq!(
@@ -136,16 +143,18 @@ fn addresses_families_and_flags_are_compared() {
     let flags = r#"{"match": {"op": "==", "left": {"&": [{"payload": {"protocol": "tcp", "field": "flags"}},
         ["syn", "ack"]]}, "right": "syn"}}"#;
     assert!(dropping_rule("accept", &[rule(&[flags, DROP])], syn()).is_some());
-    let later = syn().later(Tracking::Established);
-    assert!(dropping_rule("accept", &[rule(&[flags, DROP])], later).is_none());
+    let ack = syn().ack(Tracking::Established);
+    assert!(dropping_rule("accept", &[rule(&[flags, DROP])], ack).is_none());
 }
 
 #[test]
 fn replies_have_ephemeral_destination_port() {
     let reply = Packet::reply("10.0.0.5".parse().expect("valid address"), Some(80));
-    let to = |right: &str| dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], reply);
-    assert!(to("80").is_some() && to(r#"{"set": [22, {"range": [80, 90]}]}"#).is_some());
-    assert!(to("8080").is_none() && to(r#"{"range": [1000, 60000]}"#).is_none());
+    let drop_rule = |right: &str| dropping_rule("drop", &[rule(&[&port(right), ACCEPT])], reply);
+    assert!(
+        drop_rule("80").is_some() && drop_rule(r#"{"set": [22, {"range": [80, 90]}]}"#).is_some()
+    );
+    assert!(drop_rule("8080").is_none() && drop_rule(r#"{"range": [1000, 60000]}"#).is_none());
 }
 
 #[test]
@@ -156,7 +165,7 @@ fn jumps_verdict_maps_and_tracking_are_evaluated() {
     assert!(dropping_rule("accept", &[jump], syn_to(80)).is_none());
     let map = r#"{"vmap": {"key": {"ct": {"key": "state"}},
         "data": {"set": [["invalid", {"drop": null}], ["established", {"accept": null}]]}}}"#;
-    let drop_rule = |tracking| dropping_rule("drop", &[map.to_owned()], syn().later(tracking));
+    let drop_rule = |tracking| dropping_rule("drop", &[map.to_owned()], syn().ack(tracking));
     assert_eq!(
         drop_rule(Tracking::Invalid).as_deref(),
         Some("ct state vmap")
@@ -164,7 +173,7 @@ fn jumps_verdict_maps_and_tracking_are_evaluated() {
     assert_eq!(drop_rule(Tracking::Established), None);
     assert_eq!(drop_rule(Tracking::New).as_deref(), Some(""));
     let rules = [rule(&[&state(r#"["established", "related"]"#), ACCEPT])];
-    assert!(dropping_rule("drop", &rules, syn().later(Tracking::Established)).is_none());
+    assert!(dropping_rule("drop", &rules, syn().ack(Tracking::Established)).is_none());
     assert!(dropping_rule("drop", &rules, syn()).is_some());
 }
 

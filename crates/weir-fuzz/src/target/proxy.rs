@@ -4,13 +4,13 @@ use weir_proxy::fuzzing;
 
 /// Parses the input as a certificate and as an OCSP response, in DER.
 pub(super) fn certificate(input: &[u8]) {
-    fuzzing::certificate(input);
+    fuzzing::parse_certificate(input);
 }
 
 /// Passes data of an HTTP/2 client in portions; the first byte is their size.
 pub(super) fn http2(input: &[u8]) {
     if let Some((portion, input)) = input.split_first() {
-        fuzzing::http2(input, usize::from(*portion).max(1));
+        fuzzing::parse_http2(input, usize::from(*portion).max(1));
     }
 }
 

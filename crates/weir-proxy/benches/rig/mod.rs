@@ -36,7 +36,7 @@ impl Drop for Candidate {
 
 /// Describes which programs are missing, or that there are too few CPUs. Returns `None` if the benchmark can run.
 pub(crate) fn missing(programs: &[&str]) -> Option<String> {
-    let is_there = |program: &&str| {
+    let is_installed = |program: &&str| {
         let found = Command::new("sh")
             .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
             .output();
@@ -45,7 +45,7 @@ pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     let missing: Vec<&str> = programs
         .iter()
         .copied()
-        .filter(|it| !is_there(it))
+        .filter(|program| !is_installed(program))
         .collect();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     (!missing.is_empty() || cpus < 2).then(|| format!("needs two CPUs and {}", missing.join(", ")))
@@ -58,10 +58,10 @@ pub(crate) fn directory() -> PathBuf {
     directory
 }
 
-/// Returns a number from the environment, or `otherwise` if it is not set.
-pub(crate) fn setting(name: &str, otherwise: u32) -> u32 {
+/// Returns a number from the environment, or `default` if it is not set.
+pub(crate) fn setting(name: &str, default: u32) -> u32 {
     let text = std::env::var(name).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Command) -> Candidate {
@@ -81,9 +81,9 @@ pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Comma
 }
 
 /// Returns a command that runs `program` on these CPUs.
-pub(crate) fn on(cpu: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn command_on(cpus: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", cpu]).arg(program);
+    command.args(["-c", cpus]).arg(program);
     command.env(
         "PATH",
         format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()),
@@ -102,7 +102,7 @@ pub(crate) fn nginx_command(directory: &Path, name: &str, cpu: &str, server: &st
         directory.display()
     );
     fs::write(&file, text).expect("write file");
-    let mut command = on(cpu, "nginx");
+    let mut command = command_on(cpu, "nginx");
     command.arg("-c").arg(file).stdout(Stdio::null());
     command
 }
@@ -118,7 +118,7 @@ pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
     )
     .expect("write file");
     let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
-    let mut command = on("0", program);
+    let mut command = command_on("0", program);
     command.arg("-db").arg("-f").arg(file);
     command.stdout(fs::File::create(directory.join("haproxy.log")).expect("create file"));
     command
@@ -159,7 +159,7 @@ pub(crate) fn serve(mut service: Proxy) {
 
 /// Returns a command that runs this program again, to call [`serve`].
 pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
-    let mut command = on(cpus, std::env::current_exe().expect("path of this program"));
+    let mut command = command_on(cpus, std::env::current_exe().expect("path of this program"));
     command.env(LOG, directory.join("weir.log"));
     command.stdout(Stdio::null());
     command
@@ -193,16 +193,16 @@ fn cpu_time(pid: u32) -> u64 {
 pub(crate) fn cost(candidate: &Candidate, load: impl FnOnce(&Candidate) -> u64) -> f64 {
     let before = cpu_time(candidate.pid);
     let requests = load(candidate);
-    assert!(requests > 0, "{} answered nothing", candidate.name);
+    assert!(requests > 0, "{} served no request", candidate.name);
     (cpu_time(candidate.pid) - before) as f64 / requests as f64
 }
 
 /// Runs wrk, and returns the number of requests that it counted. Panics if a response had an error status.
-pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
+pub(crate) fn wrk(url: &str, connections: u32, keep_alive: bool) -> u64 {
     let seconds = setting("WEIR_BENCH_SECONDS", 2);
-    let mut command = on("1", "wrk");
+    let mut command = command_on("1", "wrk");
     command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s")]);
-    if !keeps {
+    if !keep_alive {
         command.args(["-H", "Connection: close"]);
     }
     let output = command.arg(url).output().expect("run wrk");
@@ -244,7 +244,7 @@ pub(crate) fn compare(
         }
     }
     println!(
-        "{name}: CPU per request, and to {} in the same round",
+        "{name}: CPU time per request, and the ratio to {} in the same round",
         candidates[0].name
     );
     for (candidate, cost) in candidates.iter().zip(&costs) {

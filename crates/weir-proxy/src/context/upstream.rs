@@ -32,14 +32,14 @@ pub(crate) struct Upstream {
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
-    /// How long it may stay idle, even in the idle pool.
+    /// Limits of the connection while it is idle, which apply in the idle pool too.
     pub(crate) idle_limits: IdleLimits,
 }
 
 /// How long a connection stays idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdleLimits {
-    /// When it is closed, in milliseconds of the workers' clock.
+    /// When the connection is closed, in milliseconds of the workers' clock.
     pub(super) until: u64,
     /// Maximum number of idle connections to the server.
     pub(super) idle_max: usize,
@@ -70,7 +70,7 @@ impl Context {
         let watched = match self.upstreams.get(key) {
             Some(upstream) => upstream
                 .transport
-                .watch(&self.epoll, token::of(token::SERVER, key)),
+                .watch(&self.epoll, token::pack(token::SERVER, key)),
             None => Ok(()),
         };
         if let Err(error) = watched {
@@ -90,15 +90,15 @@ impl Context {
         tls: Option<&tls::TlsConnector>,
         service: &Service,
     ) -> rustix::io::Result<Key> {
-        let known = self.find_h2_client(target, port);
-        let link = match known {
+        let existing = self.find_h2_client(target, port);
+        let link = match existing {
             Some(link) => link,
             None => self.open_h2_client(target, port, tls, &service.timeouts)?,
         };
         let Some(Some(connection)) = self.h2_clients.get_mut(link) else {
             return Err(Errno::NOTCONN);
         };
-        let token = token::of(token::H2_CLIENT, link);
+        let token = token::pack(token::H2_CLIENT, link);
         let pipe = StreamPipe::new(
             &self.wakeups,
             token,
@@ -106,7 +106,7 @@ impl Context {
             connection.pipe_state(),
         );
         let pipe = Rc::new(RefCell::new(pipe));
-        connection.add(Rc::clone(&pipe), service.server_requests);
+        connection.add_request(Rc::clone(&pipe), service.server_requests);
         let key = self.upstreams.insert(Upstream {
             transport: Transport::stream(StreamPipeEnd(Rc::clone(&pipe))),
             target: Arc::clone(target),
@@ -117,7 +117,7 @@ impl Context {
                 ..Ready::default()
             },
             input: Vec::new(),
-            served: u32::from(known.is_some()),
+            served: u32::from(existing.is_some()),
             dedicated: true,
             deadline: Deadline::default(),
             idle_limits: IdleLimits::default(),
@@ -135,11 +135,11 @@ impl Context {
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
         // A connection that has not received settings yet is expected to allow as many streams as the others.
-        let known = keys
+        let max_allowed = keys
             .iter()
             .filter_map(|key| connection(key)?.allowed())
             .max();
-        let default_limit = H2ClientConn::default_limit(known);
+        let default_limit = H2ClientConn::default_limit(max_allowed);
         keys.into_iter().find(|key| {
             connection(key).is_some_and(|connection| connection.has_room(default_limit))
         })
@@ -158,7 +158,7 @@ impl Context {
         let Some(Some(connection)) = self.h2_clients.get_mut(key) else {
             return Err(Errno::NOTCONN);
         };
-        if let Err(error) = connection.watch(&self.epoll, token::of(token::H2_CLIENT, key)) {
+        if let Err(error) = connection.watch(&self.epoll, token::pack(token::H2_CLIENT, key)) {
             self.h2_clients.remove(key);
             return Err(error);
         }

@@ -16,39 +16,39 @@ use crate::wheel::Deadline;
 const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
-    /// Takes an idle connection for `session`, which holds a slot of the server. If `checked` is true, first checks
+    /// Takes an idle connection for `session`, which holds a slot of the server. If `verify` is true, first checks
     /// with a system call that the connection is still open.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,
         port: u16,
         session: Key,
-        checked: bool,
+        verify: bool,
     ) -> Option<Key> {
-        self.reuse_own(target, port, session, checked)
+        self.reuse_local(target, port, session, verify)
             .or_else(|| self.reuse_parked(target, port, session))
     }
 
-    fn reuse_own(
+    fn reuse_local(
         &mut self,
         target: &Target,
         port: u16,
         session: Key,
-        checked: bool,
+        verify: bool,
     ) -> Option<Key> {
         loop {
-            let waiting = self.idle.get_mut(target.id as usize)?;
-            let at = waiting.iter().rposition(|key| {
+            let stack = self.idle.get_mut(target.id as usize)?;
+            let index = stack.iter().rposition(|key| {
                 self.upstreams
                     .get(*key)
                     .is_some_and(|upstream| upstream.port == port)
             })?;
-            let key = waiting.remove(at);
+            let key = stack.remove(index);
             count_idle_end(target, self.worker);
             let upstream = self.upstreams.get_mut(key)?;
             if upstream.ready.ended
                 || upstream.ready.readable
-                || (checked && !upstream.transport.is_silent())
+                || (verify && !upstream.transport.is_silent())
             {
                 self.upstreams.remove(key);
                 continue;
@@ -61,35 +61,39 @@ impl Context {
 
     /// Releases a connection after an exchange. If `stays` is true, it can serve another exchange; `idle_max` idle
     /// connections are kept for `idle_ms`, further ones for a shorter time.
-    pub(crate) fn release(&mut self, key: Key, stays: bool, idle_max: usize, idle_ms: u64) {
+    pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
         };
         let target = Arc::clone(&upstream.target);
         upstream.session = Key::NONE;
         let id = upstream.target.id as usize;
-        let waits = stays
+        let becomes_idle = is_reusable
             && !upstream.transport.is_stream()
             && !self.draining
             && !target.load.is_withdrawn()
             && !TABLE.is_scarce()
             && !upstream.ready.ended
             && !upstream.ready.readable;
-        match self.idle.get_mut(id).filter(|_| waits && idle_max > 0) {
-            Some(waiting) => {
-                let ms = if waiting.len() < idle_max {
+        match self
+            .idle
+            .get_mut(id)
+            .filter(|_| becomes_idle && idle_max > 0)
+        {
+            Some(stack) => {
+                let limit_ms = if stack.len() < idle_max {
                     idle_ms
                 } else {
                     idle_ms.min(SURPLUS_MS)
                 };
-                waiting.push(key);
+                stack.push(key);
                 upstream.target.counters.of(self.worker).present.add(1);
-                let until = self.now + ms;
+                let until = self.now + limit_ms;
                 upstream.idle_limits = IdleLimits { until, idle_max };
                 let unused_ms = if self.idle_pool.is_some() {
                     UNUSED_MS
                 } else {
-                    ms
+                    limit_ms
                 };
                 self.idle_wheel
                     .set(&mut upstream.deadline, key, until.min(self.now + unused_ms));
@@ -106,7 +110,7 @@ impl Context {
         }
     }
 
-    /// Moves an unused connection to the idle pool, or closes it if its time is over.
+    /// Moves an unused connection to the idle pool, or closes it if its idle time is over.
     pub(crate) fn park_or_close(&mut self, key: Key) {
         let Some(upstream) = self.take_idle(key) else {
             return;
@@ -123,8 +127,8 @@ impl Context {
         if !upstream.session.is_none() {
             return None;
         }
-        if let Some(waiting) = self.idle.get_mut(upstream.target.id as usize) {
-            waiting.retain(|other| *other != key);
+        if let Some(stack) = self.idle.get_mut(upstream.target.id as usize) {
+            stack.retain(|other| *other != key);
         }
         self.upstreams.remove(key)
     }
@@ -178,7 +182,7 @@ impl Context {
             idle_limits: IdleLimits::default(),
         });
         let upstream = self.upstreams.get(key)?;
-        let token = token::of(token::SERVER, key);
+        let token = token::pack(token::SERVER, key);
         if upstream.transport.watch(&self.epoll, token).is_err() {
             self.upstreams.remove(key);
             return None;
@@ -186,27 +190,27 @@ impl Context {
         Some(key)
     }
 
-    /// Closes unused pipes and idle connections until `enough` returns true. Returns the last result of `enough`.
-    pub(crate) fn free_descriptors(&mut self, enough: impl Fn() -> bool) -> bool {
-        if enough() {
+    /// Closes unused pipes and idle connections until `is_enough` returns true. Returns the last result of `is_enough`.
+    pub(crate) fn free_descriptors(&mut self, is_enough: impl Fn() -> bool) -> bool {
+        if is_enough() {
             return true;
         }
         self.pipes.clear();
         for target in 0..self.idle.len() {
-            while let Some(key) = self.idle.get(target).and_then(|waiting| waiting.first()) {
-                if enough() {
+            while let Some(key) = self.idle.get(target).and_then(|stack| stack.first()) {
+                if is_enough() {
                     return true;
                 }
                 self.end_idle(*key);
             }
         }
         if let Some(idle_pool) = &self.idle_pool {
-            while !enough()
+            while !is_enough()
                 && idle_pool.drop_one(|ended| count_idle_end(&ended.target, self.worker))
             {
             }
         }
-        enough()
+        is_enough()
     }
 
     /// Returns whether the idle pool needs to be swept.
@@ -216,7 +220,7 @@ impl Context {
             .is_some_and(|idle_pool| !idle_pool.is_empty())
     }
 
-    /// Closes the connections in the idle pool whose time is over.
+    /// Closes the connections in the idle pool whose idle time is over.
     pub(crate) fn sweep(&self) {
         if let Some(idle_pool) = self
             .idle_pool
@@ -247,11 +251,16 @@ impl Context {
 
     /// Closes every idle connection to a target for which `stays` returns false.
     pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
-        let ends = |key: &Key| {
+        let is_idle_target = |key: &Key| {
             let upstream = self.upstreams.get(*key);
             upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))
         };
-        let keys: Vec<Key> = self.upstreams.keys().into_iter().filter(ends).collect();
+        let keys: Vec<Key> = self
+            .upstreams
+            .keys()
+            .into_iter()
+            .filter(is_idle_target)
+            .collect();
         for key in keys {
             self.end_idle(key);
         }

@@ -86,11 +86,11 @@ pub(crate) struct H2ClientConn {
     target: Arc<Target>,
     port: u16,
     /// Whether the connection accepts no further streams.
-    closing: bool,
+    is_closing: bool,
     /// Maximum number of concurrent streams; see [`H2ClientConn::allowed`].
     allowed: Option<usize>,
     /// Whether requests were added before the limit was known.
-    waiting: bool,
+    has_waiting: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
 }
@@ -114,9 +114,9 @@ impl H2ClientConn {
             started: 0,
             target: Arc::clone(target),
             port,
-            closing: false,
+            is_closing: false,
             allowed: None,
-            waiting: false,
+            has_waiting: false,
             idle_ms,
             deadline: Deadline::default(),
         }
@@ -148,7 +148,7 @@ impl H2ClientConn {
     /// Returns whether the connection accepts another request. `default_limit` is assumed before the server has sent
     /// its limit.
     pub(crate) fn has_room(&self, default_limit: usize) -> bool {
-        !self.closing && self.streams.len() < self.allowed.unwrap_or(default_limit)
+        !self.is_closing && self.streams.len() < self.allowed.unwrap_or(default_limit)
     }
 
     /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
@@ -181,10 +181,10 @@ impl H2ClientConn {
     }
 
     /// Adds a request. The connection accepts `max` requests in total; 0 = unlimited.
-    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, max: u32) {
+    pub(crate) fn add_request(&mut self, pipe: Rc<RefCell<StreamPipe>>, max: u32) {
         self.started = self.started.saturating_add(1);
-        self.closing |= max != 0 && self.started >= max;
-        self.waiting |= self.allowed.is_none();
+        self.is_closing |= max != 0 && self.started >= max;
+        self.has_waiting |= self.allowed.is_none();
         self.streams.push(Stream {
             pipe,
             phase: Phase::Head,
@@ -193,7 +193,7 @@ impl H2ClientConn {
 
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        let busy = !self.streams.is_empty();
+        let was_busy = !self.streams.is_empty();
         for round in 0..ROUNDS_MAX {
             if !self.io.flush() || !self.open() {
                 return self.end(actions);
@@ -219,18 +219,18 @@ impl H2ClientConn {
             if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
-                    .push(token::of(token::H2_CLIENT, key));
+                    .push(token::pack(token::H2_CLIENT, key));
             }
         }
         self.streams
             .retain(|stream| !matches!(stream.phase, Phase::Closed));
         if self.streams.is_empty() {
-            let unused =
+            let is_unused =
                 self.target.load.is_withdrawn() && !matches!(self.state, State::Connecting);
-            if self.closing || cx.draining || unused || self.allowed == Some(0) {
+            if self.is_closing || cx.draining || is_unused || self.allowed == Some(0) {
                 return self.end(actions);
             }
-            if busy {
+            if was_busy {
                 cx.h2_client_wheel
                     .set(&mut self.deadline, key, cx.now + self.idle_ms);
             }
@@ -276,7 +276,7 @@ impl H2ClientConn {
         }
         if transport.is_secure() && transport.protocol() != Some(b"h2") {
             let server = &self.target.name;
-            tracing::warn!(server, "the server does not speak HTTP/2");
+            tracing::warn!(server, "the server does not support HTTP/2");
             return false;
         }
         let mut builder = client::Builder::new();
@@ -286,7 +286,7 @@ impl H2ClientConn {
             .max_send_buffer_size(SEND_BUFFER)
             .initial_max_send_streams(LIMIT_UNKNOWN)
             .enable_push(false);
-        self.state = State::H2Handshake(Box::pin(builder.handshake(self.io.end())));
+        self.state = State::H2Handshake(Box::pin(builder.handshake(self.io.handle())));
         true
     }
 
@@ -295,21 +295,21 @@ impl H2ClientConn {
         let Some(allowed) = self.allowed else {
             return;
         };
-        if allowed > 0 && !std::mem::take(&mut self.waiting) {
+        if allowed > 0 && !std::mem::take(&mut self.has_waiting) {
             return;
         }
-        let mut taken = 0;
+        let mut used = 0;
         for stream in &mut self.streams {
             let pipe = &mut *stream.pipe.borrow_mut();
             // If the server lowers its limit to 0, a request that h2 has not started would wait forever.
-            let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
-            let waits = pipe.state == PipeState::Connecting;
-            if pipe.detached || !(waits || stuck) {
-                taken += usize::from(!pipe.detached);
+            let is_stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
+            let is_waiting = pipe.state == PipeState::Connecting;
+            if pipe.detached || !(is_waiting || is_stuck) {
+                used += usize::from(!pipe.detached);
                 continue;
             }
-            if waits && taken < allowed {
-                taken += 1;
+            if is_waiting && used < allowed {
+                used += 1;
                 pipe.state = PipeState::Open;
                 actions.push(Action::Resume(pipe.owner));
                 continue;
@@ -364,7 +364,7 @@ impl H2ClientConn {
                     Poll::Ready(Ok(())) => moved |= stream.begin(pipe, send, secure, cx),
                     // The server has sent GOAWAY. Requests that were not started use another connection.
                     Poll::Ready(Err(_)) => {
-                        self.closing = true;
+                        self.is_closing = true;
                         stream.phase = Phase::Closed;
                         pipe.state = PipeState::Closed;
                         actions.push(Action::Close(pipe.owner));
@@ -421,8 +421,8 @@ impl Stream {
         cx: &mut Context,
     ) -> bool {
         let text = &pipe.outbound;
-        let read = match head::request(text, &HEAD_LIMITS, &mut cx.fields) {
-            Ok(Some(read)) => read,
+        let parsed = match head::request(text, &HEAD_LIMITS, &mut cx.fields) {
+            Ok(Some(parsed)) => parsed,
             Ok(None) => {
                 pipe.await_head();
                 return false;
@@ -433,9 +433,9 @@ impl Stream {
                 return false;
             }
         };
-        let message = message::request(text, &read, &cx.fields, secure);
-        pipe.take_head(read.len);
-        let content = Content::new(read.framing);
+        let message = message::convert_request(text, &parsed, &cx.fields, secure);
+        pipe.take_head(parsed.len);
+        let content = Content::new(parsed.framing);
         let ends = content.is_done();
         let sent = message.and_then(|message| send.send_request(message, ends).ok());
         let Some((response, stream)) = sent else {
@@ -447,7 +447,7 @@ impl Stream {
             send: (!ends).then_some((stream, content)),
             response: Some(response),
             body: None,
-            to_head: read.method == Method::Head,
+            to_head: parsed.method == Method::Head,
         };
         true
     }
@@ -472,14 +472,14 @@ impl Stream {
         if let Some((stream, content)) = send {
             let sent = transfer::send(stream, content, pipe);
             moved |= sent.moved;
-            if sent.over {
+            if sent.is_over {
                 *send = None;
             }
         }
         if pipe.take_room_event() {
             actions.push(Action::Resume(pipe.owner));
         }
-        let mut broken = false;
+        let mut failed = false;
         if let Some(future) = response {
             while let Poll::Ready(Some(Ok(interim))) = future.poll_informational(&mut context()) {
                 let (parts, ()) = interim.into_parts();
@@ -488,14 +488,14 @@ impl Stream {
             }
             match Pin::new(future).poll(&mut context()) {
                 Poll::Pending => {}
-                Poll::Ready(Err(_)) => broken = true,
-                Poll::Ready(Ok(answer)) => {
-                    let (parts, content) = answer.into_parts();
-                    let ended = content.is_end_stream();
-                    let coding = message::write_response(&parts, ended, *to_head, pipe.inbound());
-                    pipe.inbound_ended = ended;
+                Poll::Ready(Err(_)) => failed = true,
+                Poll::Ready(Ok(received)) => {
+                    let (parts, content) = received.into_parts();
+                    let is_end = content.is_end_stream();
+                    let coding = message::write_response(&parts, is_end, *to_head, pipe.inbound());
+                    pipe.inbound_ended = is_end;
                     *response = None;
-                    *body = (!ended).then_some((content, coding));
+                    *body = (!is_end).then_some((content, coding));
                     actions.push(Action::Resume(pipe.owner));
                 }
             }
@@ -503,7 +503,7 @@ impl Stream {
         if let Some((content, coding)) = body {
             match transfer::receive(content, *coding, pipe) {
                 Received::Nothing => {}
-                Received::Broken => broken = true,
+                Received::Broken => failed = true,
                 received => {
                     moved = true;
                     if received == Received::All {
@@ -513,7 +513,7 @@ impl Stream {
                 }
             }
         }
-        if broken {
+        if failed {
             self.phase = Phase::Closed;
             pipe.state = PipeState::Closed;
             actions.push(Action::Close(pipe.owner));

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::field_filter::FieldFilter;
-use super::frame_counter::{FrameCounter, SeenFrames};
+use super::frame_counter::{FrameCounter, FrameCounts};
 use super::io_buffer::{IoBuffer, IoHandle};
 use super::upgrade::settings_end;
 use crate::context::Ready;
@@ -25,12 +25,13 @@ const SLOW_READ_BYTES_TLS: usize = 20 << 10;
 /// [`FrameCounter`] allows, so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
-/// Moves bytes between a transport and the buffers of its connection.
+/// The I/O of an HTTP/2 connection, which moves bytes between its transport and its buffers.
 #[derive(Debug)]
 pub(super) struct ConnIo {
     pub(super) transport: Transport,
     pub(super) ready: Ready,
     buffer: Rc<RefCell<IoBuffer>>,
+    /// Number of outbox bytes that the transport has accepted.
     sent: usize,
     /// Number of outbox bytes that the frame counter has parsed.
     counted: usize,
@@ -74,7 +75,7 @@ impl ConnIo {
     /// Passes received bytes to `h2`.
     fn put(&mut self, bytes: &[u8]) {
         if let Some(counter) = &mut self.counter {
-            counter.read(bytes);
+            counter.count_received(bytes);
         }
         let buffer = &mut *self.buffer.borrow_mut();
         let fields = &mut self.fields;
@@ -96,7 +97,7 @@ impl ConnIo {
     }
 
     /// Returns the handle through which `h2` reads and writes.
-    pub(super) fn end(&self) -> IoHandle {
+    pub(super) fn handle(&self) -> IoHandle {
         IoHandle(Rc::clone(&self.buffer))
     }
 
@@ -107,15 +108,15 @@ impl ConnIo {
     }
 
     /// Returns the number of streams that were reset because of client errors since the last call.
-    pub(super) fn provoked_resets(&mut self) -> u64 {
+    pub(super) fn take_provoked_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
         counter.map_or(0, FrameCounter::take_provoked)
     }
 
     /// Returns the counts of frames since the last call.
-    pub(super) fn take_seen(&mut self) -> SeenFrames {
+    pub(super) fn take_counts(&mut self) -> FrameCounts {
         let counter = self.counter.as_mut();
-        counter.map_or_else(SeenFrames::default, FrameCounter::take_seen)
+        counter.map_or_else(FrameCounts::default, FrameCounter::take_counts)
     }
 
     /// Returns whether the peer has ended its direction.
@@ -124,8 +125,9 @@ impl ConnIo {
     }
 
     fn has_room(&self) -> bool {
-        let held = self.fields.as_ref().map_or(0, |fields| fields.held());
-        self.buffer.borrow().unread() + self.before_settings.len() + held < INBOX_MAX.max(held + 1)
+        let held_len = self.fields.as_ref().map_or(0, |fields| fields.held_len());
+        self.buffer.borrow().unread() + self.before_settings.len() + held_len
+            < INBOX_MAX.max(held_len + 1)
     }
 
     /// Reads and discards input of a closed connection. Returns whether the peer may still send.
@@ -144,7 +146,7 @@ impl ConnIo {
     pub(super) fn flush(&mut self) -> bool {
         let buffer = &mut *self.buffer.borrow_mut();
         if let Some(counter) = &mut self.counter {
-            counter.sent(&buffer.outbox[self.counted..]);
+            counter.count_sent(&buffer.outbox[self.counted..]);
             self.counted = buffer.outbox.len();
         }
         while self.ready.writable
@@ -161,7 +163,7 @@ impl ConnIo {
         }
         if self.sent == buffer.outbox.len() {
             if buffer.outbox.capacity() > INBOX_MAX {
-                // Frees a large buffer.
+                // Releases the memory of a large buffer.
                 buffer.outbox = Vec::new();
             } else {
                 buffer.outbox.clear();
@@ -178,8 +180,8 @@ impl ConnIo {
     /// Returns the end of a read pause, if reading is paused. Reading is never paused after the client has closed the
     /// connection.
     pub(super) fn paused_until(&self, now_ms: u64) -> Option<u64> {
-        let pauses = now_ms < self.paused_until && !self.ready.ended;
-        pauses.then_some(self.paused_until)
+        let is_paused = now_ms < self.paused_until && !self.ready.ended;
+        is_paused.then_some(self.paused_until)
     }
 
     /// Returns whether all bytes were written to the socket.
@@ -188,7 +190,7 @@ impl ConnIo {
     }
 
     /// Returns the maximum number of bytes per read.
-    fn room(&self) -> usize {
+    fn max_read_bytes(&self) -> usize {
         let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
         match slowed && !self.ready.ended {
             false => INBOX_MAX,
@@ -212,8 +214,8 @@ impl ConnIo {
             && self.has_room()
             && self.paused_until(now_ms).is_none()
         {
-            let room = self.room();
-            match self.transport.read(&mut self.ready, &mut scratch[..room]) {
+            let max = self.max_read_bytes();
+            match self.transport.read(&mut self.ready, &mut scratch[..max]) {
                 Read::Some(bytes) => {
                     self.put(&scratch[..bytes]);
                     self.pause_if_slowed(now_ms);

@@ -1,7 +1,7 @@
 //! Checks HPACK field blocks (RFC 7541) field by field, and replaces malformed fields.
 //!
 //! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, so it
-//! has to close the connection. Such a field is therefore replaced by a field of the same table size, and a field is
+//! has to close the connection. Such a field is therefore replaced with a field of the same table size, and a field is
 //! appended to the block that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass
 //! unchanged.
 //!
@@ -110,13 +110,13 @@ const fn is_token(byte: u8) -> bool {
 pub(super) enum Checked {
     /// The block passes unchanged. This includes undecodable blocks, which `h2` rejects.
     Unchanged,
-    /// This block replaces it.
+    /// The block is replaced with this one.
     Replaced(Vec<u8>),
     /// `h2` closes the connection because of the block's size.
     TooLarge,
 }
 
-/// Checks the field blocks of one connection.
+/// The checker of the field blocks of one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
     /// Kinds of the most recent entries of the client's table, by insertion number modulo [`ENTRIES_MAX`].
@@ -130,10 +130,10 @@ pub(super) struct BlockChecker {
     value: Vec<u8>,
 }
 
-/// Reads a block, and writes its replacement once one is needed.
+/// The reader of a block, and its replacement once one is needed.
 struct Reader<'a> {
     block: &'a [u8],
-    at: usize,
+    offset: usize,
     out: Option<Vec<u8>>,
 }
 
@@ -153,21 +153,21 @@ impl BlockChecker {
     pub(super) fn check(&mut self, block: &[u8], trailers: bool) -> Checked {
         let mut reader = Reader {
             block,
-            at: 0,
+            offset: 0,
             out: None,
         };
-        let mut wrong = false;
+        let mut has_invalid_field = false;
         self.list_size = 0;
-        while reader.at < block.len() {
+        while reader.offset < block.len() {
             if self.list_size > LIST_MAX {
                 return Checked::TooLarge;
             }
-            match self.field(&mut reader, trailers) {
-                Some(is_valid) => wrong |= !is_valid,
+            match self.check_field(&mut reader, trailers) {
+                Some(is_valid) => has_invalid_field |= !is_valid,
                 None => return Checked::Unchanged,
             }
         }
-        if wrong {
+        if has_invalid_field {
             let out = reader.out.get_or_insert_with(|| block.to_vec());
             out.extend_from_slice(INVALID_FIELD);
         }
@@ -175,40 +175,40 @@ impl BlockChecker {
     }
 
     /// Reads a field. Returns whether it is allowed, or `None` if the block is malformed.
-    fn field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
-        let begin = reader.at;
+    fn check_field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
+        let begin = reader.offset;
         let first = *reader.block.get(begin)?;
         if first & 0x80 != 0 {
-            let index = reader.integer(7)?;
+            let index = reader.read_integer(7)?;
             let kind = self.kind(index)?;
             self.list_size += self.size(index);
-            reader.pass(begin);
+            reader.copy(begin);
             return Some(kind != Kind::Malformed && !(trailers && kind.is_pseudo()));
         }
         if first & 0xe0 == 0x20 {
             // An update of the table size.
-            reader.integer(5)?;
-            reader.pass(begin);
+            reader.read_integer(5)?;
+            reader.copy(begin);
             return Some(true);
         }
         let inserts = first & 0x40 != 0;
-        let index = reader.integer(if inserts { 6 } else { 4 })?;
+        let index = reader.read_integer(if inserts { 6 } else { 4 })?;
         self.name.clear();
         let kind = match index {
             0 => {
-                reader.string(&mut self.name)?;
+                reader.read_string(&mut self.name)?;
                 Kind::of_name(&self.name)
             }
             _ => self.kind(index)?,
         };
-        reader.string(&mut self.value)?;
+        reader.read_string(&mut self.value)?;
         let is_valid = kind.allows(&self.value);
         let size = self.name.len() + self.value.len() + ENTRY_OVERHEAD;
         self.list_size += size;
         if !is_valid {
             self.replace(reader, begin, index, inserts, kind)?;
         } else {
-            reader.pass(begin);
+            reader.copy(begin);
         }
         if inserts {
             self.kinds[self.inserted % ENTRIES_MAX] = if is_valid { kind } else { Kind::Malformed };
@@ -270,24 +270,24 @@ impl BlockChecker {
         };
         let out = reader.replacement(begin);
         let index = if name.is_some() { 0 } else { index };
-        literal(inserts, index, name.as_deref(), out);
-        string(length, std::iter::repeat_n(b'x', length), out);
+        write_literal(inserts, index, name.as_deref(), out);
+        write_string(length, std::iter::repeat_n(b'x', length), out);
         Some(())
     }
 }
 
 impl Reader<'_> {
     /// Reads an integer (RFC 7541 section 5.1).
-    fn integer(&mut self, prefix: u32) -> Option<usize> {
+    fn read_integer(&mut self, prefix: u32) -> Option<usize> {
         let mask = (1usize << prefix) - 1;
-        let mut value = usize::from(*self.block.get(self.at)?) & mask;
-        self.at += 1;
+        let mut value = usize::from(*self.block.get(self.offset)?) & mask;
+        self.offset += 1;
         if value < mask {
             return Some(value);
         }
         for nth in 0..INTEGER_MAX - 1 {
-            let byte = *self.block.get(self.at)?;
-            self.at += 1;
+            let byte = *self.block.get(self.offset)?;
+            self.offset += 1;
             value += usize::from(byte & 0x7f) << (7 * nth);
             if byte & 0x80 == 0 {
                 return Some(value);
@@ -297,58 +297,60 @@ impl Reader<'_> {
     }
 
     /// Reads a string (RFC 7541 section 5.2).
-    fn string(&mut self, into: &mut Vec<u8>) -> Option<()> {
-        into.clear();
-        let coded = *self.block.get(self.at)? & 0x80 != 0;
-        let length = self.integer(7)?;
-        let text = self.block.get(self.at..self.at.checked_add(length)?)?;
-        self.at += length;
-        if coded {
-            return huffman::decode(text, into);
+    fn read_string(&mut self, out: &mut Vec<u8>) -> Option<()> {
+        out.clear();
+        let is_huffman = *self.block.get(self.offset)? & 0x80 != 0;
+        let length = self.read_integer(7)?;
+        let text = self
+            .block
+            .get(self.offset..self.offset.checked_add(length)?)?;
+        self.offset += length;
+        if is_huffman {
+            return huffman::decode(text, out);
         }
-        into.extend_from_slice(text);
+        out.extend_from_slice(text);
         Some(())
     }
 
-    /// Copies the bytes from `begin` on to the replacement, if there is one.
-    fn pass(&mut self, begin: usize) {
+    /// Copies the bytes that were read since `begin` to the replacement, if there is one.
+    fn copy(&mut self, begin: usize) {
         if let Some(out) = &mut self.out {
-            out.extend_from_slice(&self.block[begin..self.at]);
+            out.extend_from_slice(&self.block[begin..self.offset]);
         }
     }
 
-    /// Returns the replacement, to which a substitute for the bytes from `begin` on is appended.
+    /// Returns the replacement, to which the caller appends a substitute for the bytes that were read since `begin`.
     fn replacement(&mut self, begin: usize) -> &mut Vec<u8> {
         self.out.get_or_insert_with(|| self.block[..begin].to_vec())
     }
 }
 
 /// Writes the start of a literal field, with an index or a name.
-fn literal(inserts: bool, index: usize, name: Option<&[u8]>, out: &mut Vec<u8>) {
+fn write_literal(inserts: bool, index: usize, name: Option<&[u8]>, out: &mut Vec<u8>) {
     let (first, prefix) = if inserts { (0x40, 6) } else { (0, 4) };
-    integer(first, prefix, index, out);
+    write_integer(first, prefix, index, out);
     if let Some(name) = name {
-        string(name.len(), name.iter().copied(), out);
+        write_string(name.len(), name.iter().copied(), out);
     }
 }
 
-fn string(length: usize, text: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
-    integer(0, 7, length, out);
+fn write_string(length: usize, text: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
+    write_integer(0, 7, length, out);
     out.extend(text);
 }
 
-fn integer(first: u8, prefix: u32, value: usize, out: &mut Vec<u8>) {
+fn write_integer(first: u8, prefix: u32, value: usize, out: &mut Vec<u8>) {
     let mask = (1usize << prefix) - 1;
     if value < mask {
         return out.push(first | value as u8);
     }
     out.push(first | mask as u8);
-    let mut left = value - mask;
-    while left >= 0x80 {
-        out.push((left & 0x7f) as u8 | 0x80);
-        left >>= 7;
+    let mut remaining = value - mask;
+    while remaining >= 0x80 {
+        out.push((remaining & 0x7f) as u8 | 0x80);
+        remaining >>= 7;
     }
-    out.push(left as u8);
+    out.push(remaining as u8);
 }
 
 #[cfg(test)]
@@ -357,10 +359,10 @@ mod tests {
 
     use super::*;
 
-    fn plain(name: &[u8], value: &[u8], inserts: bool) -> Vec<u8> {
+    fn literal_field(name: &[u8], value: &[u8], inserts: bool) -> Vec<u8> {
         let mut out = Vec::new();
-        literal(inserts, 0, Some(name), &mut out);
-        string(value.len(), value.iter().copied(), &mut out);
+        write_literal(inserts, 0, Some(name), &mut out);
+        write_string(value.len(), value.iter().copied(), &mut out);
         out
     }
 
@@ -368,10 +370,10 @@ mod tests {
     fn accepted_bytes_match_http_crate() {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
-            let field = Kind::of_name(&text) == Kind::Field;
+            let is_field = Kind::of_name(&text) == Kind::Field;
             // The http crate also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
-            let taken = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
-            assert_eq!(field, taken, "{byte:x}");
+            let is_accepted = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
+            assert_eq!(is_field, is_accepted, "{byte:x}");
             let value = Kind::Field.allows(&text);
             assert_eq!(value, HeaderValue::from_bytes(&text).is_ok(), "{byte:x}");
             let method = Kind::Method.allows(&text);
@@ -383,7 +385,7 @@ mod tests {
     fn blocks_without_errors_pass() {
         let mut blocks = BlockChecker::new();
         let mut block = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0x3f, 0x45];
-        block.extend(plain(b"x-a", b"b c\t\xff", true));
+        block.extend(literal_field(b"x-a", b"b c\t\xff", true));
         block.push(0x80 | 62);
         let mut coded = vec![0x40, 0x80 | 3];
         coded.extend(huffman::tests::encode(b"x-ab"));
@@ -392,18 +394,18 @@ mod tests {
         assert_eq!(blocks.check(&block, false), Checked::Unchanged);
         // Entries of the table, and input that is not a block.
         assert_eq!(blocks.check(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
-        for none in [
+        for invalid in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
             &[0x40, 9, b'a'],
             &[0x80],
             &[0xf0],
         ] {
-            assert_eq!(blocks.check(none, false), Checked::Unchanged);
+            assert_eq!(blocks.check(invalid, false), Checked::Unchanged);
         }
     }
 
     #[test]
-    fn malformed_fields_are_replaced_by_fields_of_the_same_size() {
+    fn malformed_fields_are_replaced_with_fields_of_the_same_size() {
         for (name, value) in [
             (&b"x-a"[..], &b"b\r\nc: d"[..]),
             (b"x-a", b"\0"),
@@ -417,7 +419,7 @@ mod tests {
         ] {
             let mut blocks = BlockChecker::new();
             let mut block = vec![0x82];
-            block.extend(plain(name, value, true));
+            block.extend(literal_field(name, value, true));
             block.push(0x84);
             let Checked::Replaced(out) = blocks.check(&block, false) else {
                 panic!("{name:?} passes");
@@ -439,11 +441,11 @@ mod tests {
     fn pseudo_fields_in_trailers_are_malformed() {
         let mut blocks = BlockChecker::new();
         assert_eq!(
-            blocks.check(&plain(b":path", b"/a", true), false),
+            blocks.check(&literal_field(b":path", b"/a", true), false),
             Checked::Unchanged
         );
         let others = [
-            plain(b":path", b"/", false),
+            literal_field(b":path", b"/", false),
             vec![0x84],
             vec![0xbe],
             vec![0x41, 1, b'a'],
@@ -453,7 +455,7 @@ mod tests {
             assert_eq!(blocks.check(&block, true), Checked::Replaced(expected));
         }
         assert_eq!(
-            blocks.check(&plain(b"grpc-status", b"0", true), true),
+            blocks.check(&literal_field(b"grpc-status", b"0", true), true),
             Checked::Unchanged
         );
     }
@@ -461,9 +463,9 @@ mod tests {
     #[test]
     fn references_to_large_field_are_read_only_up_to_limit() {
         let mut blocks = BlockChecker::new();
-        let mut block = plain(b"x", &[b'a'; 4000], true);
-        let fits = LIST_MAX / 4033 - 1;
-        block.extend(std::iter::repeat_n(0xbe, fits));
+        let mut block = literal_field(b"x", &[b'a'; 4000], true);
+        let references_max = LIST_MAX / 4033 - 1;
+        block.extend(std::iter::repeat_n(0xbe, references_max));
         assert_eq!(blocks.check(&block, false), Checked::Unchanged);
         // Nothing is read after the limit is exceeded: the invalid reference there would be an error.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);

@@ -6,8 +6,8 @@
 
 use super::field_block::{BlockChecker, Checked};
 
-const HEADER: usize = 9;
-const PREFACE: usize = 24;
+const HEADER_LEN: usize = 9;
+const PREFACE_LEN: usize = 24;
 /// Maximum size of a frame, from clients and to the framer.
 const FRAME_MAX: usize = 16 << 10;
 /// Maximum number of bytes of one block that are held back. For the largest heads that a service may allow (64 KiB),
@@ -27,7 +27,7 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_LEN: usize = 5;
 
-/// Filters the frames of one connection.
+/// The filter for the frames of one connection.
 #[derive(Debug)]
 pub(super) struct FieldFilter {
     blocks: BlockChecker,
@@ -35,7 +35,7 @@ pub(super) struct FieldFilter {
     skip: usize,
     /// An incomplete frame header, or the frames of a block; and the offset of the last frame.
     held: Vec<u8>,
-    last: usize,
+    last_offset: usize,
     /// The last stream that was opened, and the streams whose content has not ended, so that trailers may follow.
     stream: u32,
     open: Vec<u32>,
@@ -43,17 +43,17 @@ pub(super) struct FieldFilter {
     is_disabled: bool,
 }
 
-struct Head {
+struct FrameHeader {
     length: usize,
     kind: u8,
     flags: u8,
     stream: u32,
 }
 
-impl Head {
+impl FrameHeader {
     /// Parses a frame header.
     fn read(bytes: &[u8]) -> Option<Self> {
-        let [a, b, c, kind, flags, id @ ..] = *bytes.first_chunk::<HEADER>()?;
+        let [a, b, c, kind, flags, id @ ..] = *bytes.first_chunk::<HEADER_LEN>()?;
         Some(Self {
             length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
             kind,
@@ -62,7 +62,7 @@ impl Head {
         })
     }
 
-    const fn ends(&self) -> bool {
+    const fn ends_block(&self) -> bool {
         self.flags & END_HEADERS != 0
     }
 }
@@ -72,9 +72,9 @@ impl FieldFilter {
     pub(super) const fn new() -> Self {
         Self {
             blocks: BlockChecker::new(),
-            skip: PREFACE,
+            skip: PREFACE_LEN,
             held: Vec::new(),
-            last: 0,
+            last_offset: 0,
             stream: 0,
             open: Vec::new(),
             is_disabled: false,
@@ -82,100 +82,101 @@ impl FieldFilter {
     }
 
     /// Returns the number of bytes that are held back.
-    pub(super) const fn held(&self) -> usize {
+    pub(super) const fn held_len(&self) -> usize {
         self.held.len()
     }
 
     /// Passes received bytes to `put`, except for those that are held back.
     pub(super) fn pass(&mut self, bytes: &[u8], mut put: impl FnMut(&[u8])) {
-        // Bytes between `from` and `at` pass unchanged.
-        let (mut from, mut at) = (0, 0);
-        while at < bytes.len() && !self.is_disabled {
-            let rest = &bytes[at..];
+        // The bytes between `unsent` and `offset` pass unchanged.
+        let (mut unsent, mut offset) = (0, 0);
+        while offset < bytes.len() && !self.is_disabled {
+            let rest = &bytes[offset..];
             if self.skip > 0 {
                 let skipped = self.skip.min(rest.len());
                 self.skip -= skipped;
-                at += skipped;
+                offset += skipped;
             } else if self.held.is_empty() {
-                match Head::read(rest) {
+                match FrameHeader::read(rest) {
                     Some(head) if self.is_droppable(&head) => {
-                        put(&bytes[from..at]);
-                        at += HEADER;
-                        from = at;
+                        put(&bytes[unsent..offset]);
+                        offset += HEADER_LEN;
+                        unsent = offset;
                     }
                     Some(head) if head.kind != HEADERS => {
                         self.track_end(&head);
-                        self.skip = HEADER + head.length;
+                        self.skip = HEADER_LEN + head.length;
                     }
-                    Some(head) if head.ends() && rest.len() >= HEADER + head.length => {
-                        let end = HEADER + head.length;
-                        if let Some(other) = self.check(&rest[..end]) {
-                            put(&bytes[from..at]);
-                            put(&other);
-                            from = at + end;
+                    Some(head) if head.ends_block() && rest.len() >= HEADER_LEN + head.length => {
+                        let end = HEADER_LEN + head.length;
+                        if let Some(replacement) = self.check(&rest[..end]) {
+                            put(&bytes[unsent..offset]);
+                            put(&replacement);
+                            unsent = offset + end;
                         }
-                        at += end;
+                        offset += end;
                     }
                     _ => {
-                        put(&bytes[from..at]);
-                        at += self.hold(rest, &mut put);
-                        from = at;
+                        put(&bytes[unsent..offset]);
+                        offset += self.hold_back(rest, &mut put);
+                        unsent = offset;
                     }
                 }
             } else {
-                at += self.hold(rest, &mut put);
-                from = at;
+                offset += self.hold_back(rest, &mut put);
+                unsent = offset;
             }
         }
-        put(&bytes[from..]);
+        put(&bytes[unsent..]);
     }
 
     /// Holds back the bytes that belong to the current frame. Returns their number.
-    fn hold(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
-        let have = self.held.len() - self.last;
-        let head = Head::read(&self.held[self.last..]);
-        let wanted = head.map_or(HEADER, |head| HEADER + head.length);
-        let taken = (wanted - have).min(bytes.len());
-        self.held.extend_from_slice(&bytes[..taken]);
-        let Some(head) = Head::read(&self.held[self.last..]) else {
-            return taken;
+    fn hold_back(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
+        let have = self.held.len() - self.last_offset;
+        let head = FrameHeader::read(&self.held[self.last_offset..]);
+        let wanted = head.map_or(HEADER_LEN, |head| HEADER_LEN + head.length);
+        let count = (wanted - have).min(bytes.len());
+        self.held.extend_from_slice(&bytes[..count]);
+        let Some(head) = FrameHeader::read(&self.held[self.last_offset..]) else {
+            return count;
         };
-        let first = self.last == 0;
+        let first = self.last_offset == 0;
         if first && self.is_droppable(&head) {
             self.held.clear();
-            return taken;
+            return count;
         }
-        let belongs = match first {
+        let is_part_of_block = match first {
             true => head.kind == HEADERS,
             false => {
-                let same = Head::read(&self.held).is_some_and(|first| first.stream == head.stream);
-                head.kind == CONTINUATION && same
+                let is_same_stream =
+                    FrameHeader::read(&self.held).is_some_and(|first| first.stream == head.stream);
+                head.kind == CONTINUATION && is_same_stream
             }
         };
-        if !belongs || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
+        if !is_part_of_block || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
             // Another frame. No other frame may follow within a block.
             self.is_disabled = !first || head.kind == HEADERS;
             self.track_end(&head);
-            self.skip = HEADER + head.length - (self.held.len() - self.last);
+            self.skip = HEADER_LEN + head.length - (self.held.len() - self.last_offset);
             self.release(put);
-        } else if self.held.len() - self.last == HEADER + head.length {
-            if head.ends() {
+        } else if self.held.len() - self.last_offset == HEADER_LEN + head.length {
+            if head.ends_block() {
                 let held = std::mem::take(&mut self.held);
                 match self.check(&held) {
-                    Some(other) => put(&other),
+                    Some(replacement) => put(&replacement),
                     None => put(&held),
                 }
-                self.last = 0;
+                self.last_offset = 0;
             } else {
-                self.last = self.held.len();
+                self.last_offset = self.held.len();
             }
         }
-        taken
+        count
     }
 
     /// Returns whether the frame can be dropped: it has no content, and is allowed on this stream (RFC 9113 section
     /// 6.1).
-    fn is_droppable(&self, head: &Head) -> bool {
+    fn is_droppable(&self, head: &FrameHeader) -> bool {
         head.kind == DATA
             && head.length == 0
             && head.flags & (END_STREAM | PADDED) == 0
@@ -183,28 +184,28 @@ impl FieldFilter {
     }
 
     /// Updates the open streams if the frame ends a stream's content.
-    fn track_end(&mut self, head: &Head) {
-        let ends = match head.kind {
+    fn track_end(&mut self, head: &FrameHeader) {
+        let ends_stream = match head.kind {
             DATA => head.flags & END_STREAM != 0,
             kind => kind == RST_STREAM,
         };
-        if ends && !self.open.is_empty() {
+        if ends_stream && !self.open.is_empty() {
             self.open.retain(|open| *open != head.stream);
         }
     }
 
     /// Returns whether a block contains trailers. Otherwise it opens a stream, or is an error that the framer detects.
-    fn is_trailers(&mut self, head: &Head) -> bool {
-        let ends = head.flags & END_STREAM != 0;
-        if let Some(at) = self.open.iter().position(|open| *open == head.stream) {
-            if ends {
-                self.open.swap_remove(at);
+    fn is_trailers(&mut self, head: &FrameHeader) -> bool {
+        let ends_stream = head.flags & END_STREAM != 0;
+        if let Some(index) = self.open.iter().position(|open| *open == head.stream) {
+            if ends_stream {
+                self.open.swap_remove(index);
             }
             return true;
         }
         if head.stream > self.stream {
             self.stream = head.stream;
-            if !ends {
+            if !ends_stream {
                 // Streams that Weir has reset are not removed otherwise.
                 if self.open.len() == OPEN_MAX {
                     self.open.remove(0);
@@ -217,22 +218,22 @@ impl FieldFilter {
 
     fn release(&mut self, put: &mut impl FnMut(&[u8])) {
         put(&std::mem::take(&mut self.held));
-        self.last = 0;
+        self.last_offset = 0;
     }
 
     /// Checks the block in these frames. Returns replacement frames, if they are needed.
     fn check(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
-        let head = Head::read(frames)?;
+        let head = FrameHeader::read(frames)?;
         let trailers = self.is_trailers(&head);
-        let (priority, first) = content(&head, frames.get(HEADER..HEADER + head.length)?)?;
-        let checked = if head.ends() {
+        let (priority, first) = content(&head, frames.get(HEADER_LEN..HEADER_LEN + head.length)?)?;
+        let checked = if head.ends_block() {
             self.blocks.check(first, trailers)
         } else {
             let mut block = first.to_vec();
-            let mut rest = &frames[HEADER + head.length..];
-            while let Some(next) = Head::read(rest) {
-                let end = HEADER + next.length;
-                block.extend_from_slice(rest.get(HEADER..end)?);
+            let mut rest = &frames[HEADER_LEN + head.length..];
+            while let Some(next) = FrameHeader::read(rest) {
+                let end = HEADER_LEN + next.length;
+                block.extend_from_slice(rest.get(HEADER_LEN..end)?);
                 rest = &rest[end..];
             }
             self.blocks.check(&block, trailers)
@@ -249,7 +250,7 @@ impl FieldFilter {
 }
 
 /// Returns the priority and the block fragment of a HEADERS frame, or `None` if it is malformed.
-fn content<'a>(head: &Head, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+fn content<'a>(head: &FrameHeader, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut rest = payload;
     if head.flags & PADDED != 0 {
         let (padding, others) = rest.split_first()?;
@@ -261,8 +262,8 @@ fn content<'a>(head: &Head, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     }
 }
 
-fn frames_of(head: &Head, priority: &[u8], block: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(block.len() + 2 * HEADER + PRIORITY_LEN);
+fn frames_of(head: &FrameHeader, priority: &[u8], block: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(block.len() + 2 * HEADER_LEN + PRIORITY_LEN);
     let (first, mut rest) = block.split_at(block.len().min(FRAME_MAX - PRIORITY_LEN));
     let flags = head.flags & (END_STREAM | PRIORITY);
     let mut frame = |kind: u8, flags: u8, parts: [&[u8]; 2]| {
@@ -273,12 +274,12 @@ fn frames_of(head: &Head, priority: &[u8], block: &[u8]) -> Vec<u8> {
         out.extend_from_slice(parts[0]);
         out.extend_from_slice(parts[1]);
     };
-    let ends = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
-    frame(HEADERS, flags | ends(rest), [priority, first]);
+    let end_flag = |rest: &[u8]| if rest.is_empty() { END_HEADERS } else { 0 };
+    frame(HEADERS, flags | end_flag(rest), [priority, first]);
     while !rest.is_empty() {
         let part;
         (part, rest) = rest.split_at(rest.len().min(FRAME_MAX));
-        frame(CONTINUATION, ends(rest), [&[], part]);
+        frame(CONTINUATION, end_flag(rest), [&[], part]);
     }
     out
 }
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn malformed_blocks_are_replaced_for_any_segmentation() {
-        let preface = [b'p'; PREFACE];
+        let preface = [b'p'; PREFACE_LEN];
         let settings = frame(4, 0, 0, &[]);
         let data = frame(0, 0, 1, &[1; 300]);
         let padded = [&[2][..], &[0, 0, 0, 0, 7], MALFORMED, &[0, 0]].concat();
@@ -363,7 +364,7 @@ mod tests {
             empty(0, 1),
         ]
         .concat();
-        let preface = [b'p'; PREFACE];
+        let preface = [b'p'; PREFACE_LEN];
         let dropped = empty(0, 1).repeat(3);
         let text = [
             &preface[..],
@@ -383,26 +384,26 @@ mod tests {
 
     #[test]
     fn replacement_longer_than_a_frame_is_split() {
-        let wrong = [
+        let malformed = [
             &[0, 1, b'X', 0x7f, 0x81, 0xfd, 0x01][..],
             &[b'y'; 32_512 - 256],
         ]
         .concat();
-        let wrong = [&wrong[..], &[b'y'; 256]].concat();
+        let malformed = [&malformed[..], &[b'y'; 256]].concat();
         let text = [
-            &[b'p'; PREFACE][..],
-            &frame(HEADERS, 0, 1, &wrong[..16_000]),
-            &frame(CONTINUATION, 0, 1, &wrong[16_000..32_000]),
-            &frame(CONTINUATION, END_HEADERS, 1, &wrong[32_000..]),
+            &[b'p'; PREFACE_LEN][..],
+            &frame(HEADERS, 0, 1, &malformed[..16_000]),
+            &frame(CONTINUATION, 0, 1, &malformed[16_000..32_000]),
+            &frame(CONTINUATION, END_HEADERS, 1, &malformed[32_000..]),
         ]
         .concat();
         let out = pass(&text, 5_000);
-        let mut rest = &out[PREFACE..];
+        let mut rest = &out[PREFACE_LEN..];
         let (mut kinds, mut block) = (Vec::new(), Vec::new());
-        while let Some(head) = Head::read(rest) {
-            kinds.push((head.kind, head.ends()));
-            block.extend_from_slice(&rest[HEADER..HEADER + head.length]);
-            rest = &rest[HEADER + head.length..];
+        while let Some(head) = FrameHeader::read(rest) {
+            kinds.push((head.kind, head.ends_block()));
+            block.extend_from_slice(&rest[HEADER_LEN..HEADER_LEN + head.length]);
+            rest = &rest[HEADER_LEN + head.length..];
         }
         assert_eq!(kinds, [(HEADERS, false), (CONTINUATION, true)]);
         assert!(block.starts_with(&[0, 1, b'x']) && block.ends_with(b"connection\x01x"));
@@ -415,7 +416,7 @@ mod tests {
             frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20),
             step in 1usize..50,
         ) {
-            let mut text = vec![b'p'; PREFACE];
+            let mut text = vec![b'p'; PREFACE_LEN];
             for (kind, flags, stream, length) in &frames {
                 // Only empty DATA frames may be dropped, so DATA frames have at least one byte here.
                 let length = (*length).max(usize::from(*kind == DATA));

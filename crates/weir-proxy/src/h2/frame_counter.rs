@@ -30,8 +30,8 @@ const UPDATES_PER_REQUEST: u64 = 4;
 /// kilobyte.
 const UPDATES_MAX: u64 = 1 << 16;
 
-const HEADER: usize = 9;
-const PREFACE: usize = 24;
+const HEADER_LEN: usize = 9;
+const PREFACE_LEN: usize = 24;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -41,14 +41,14 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
-/// Parses frame headers in a byte stream that arrives in segments.
+/// The parser of frame headers in a byte stream that arrives in segments.
 #[derive(Debug)]
 struct Frames {
     /// Number of bytes until the next frame header.
     skip: usize,
-    /// A frame header and, for RST_STREAM, the error code. The first `have` bytes are present.
-    header: [u8; HEADER + 4],
-    have: usize,
+    /// A frame header and, for RST_STREAM, the error code. The first `filled` bytes are present.
+    header: [u8; HEADER_LEN + 4],
+    filled: usize,
 }
 
 /// A frame's header.
@@ -64,8 +64,8 @@ impl Frames {
     const fn new(skip: usize) -> Self {
         Self {
             skip,
-            header: [0; HEADER + 4],
-            have: 0,
+            header: [0; HEADER_LEN + 4],
+            filled: 0,
         }
     }
 
@@ -75,25 +75,25 @@ impl Frames {
         *bytes = &bytes[skipped..];
         self.skip -= skipped;
         loop {
-            let wanted = match self.have {
-                HEADER.. if self.is_reset() => HEADER + 4,
-                _ => HEADER,
+            let wanted = match self.filled {
+                HEADER_LEN.. if self.is_reset() => HEADER_LEN + 4,
+                _ => HEADER_LEN,
             };
-            if self.have == wanted {
+            if self.filled == wanted {
                 break;
             }
-            let more = (wanted - self.have).min(bytes.len());
+            let more = (wanted - self.filled).min(bytes.len());
             if more == 0 {
                 return None;
             }
-            self.header[self.have..self.have + more].copy_from_slice(&bytes[..more]);
+            self.header[self.filled..self.filled + more].copy_from_slice(&bytes[..more]);
             *bytes = &bytes[more..];
-            self.have += more;
+            self.filled += more;
         }
         let [a, b, c, kind, flags, _, _, _, _, code @ ..] = self.header;
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        self.skip = length - (self.have - HEADER);
-        self.have = 0;
+        self.skip = length - (self.filled - HEADER_LEN);
+        self.filled = 0;
         Some(Frame {
             length,
             kind,
@@ -118,17 +118,17 @@ pub(super) struct FrameCounter {
     /// Number of idle frames that are not offset, and whether there were any since the last
     /// [`FrameCounter::take_pause`].
     debt: u64,
-    received: bool,
+    has_new_idle: bool,
     /// Number of WINDOW_UPDATE frames that sent data allows.
     updates_allowed: u64,
     /// Number of streams that were reset because of client errors.
     provoked: u64,
-    seen: SeenFrames,
+    counts: FrameCounts,
 }
 
 /// Counts of frames by type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct SeenFrames {
+pub(super) struct FrameCounts {
     pub(super) headers: u64,
     pub(super) data: u64,
     pub(super) settings: u64,
@@ -140,15 +140,15 @@ impl FrameCounter {
     /// Creates a counter that starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
-            inbound: Frames::new(PREFACE),
+            inbound: Frames::new(PREFACE_LEN),
             outbound: Frames::new(0),
             budget: BUDGET_MAX,
             refilled_at: 0,
             debt: 0,
-            received: false,
+            has_new_idle: false,
             updates_allowed: 0,
             provoked: 0,
-            seen: SeenFrames {
+            counts: FrameCounts {
                 headers: 0,
                 data: 0,
                 settings: 0,
@@ -159,18 +159,18 @@ impl FrameCounter {
     }
 
     /// Returns the counts of frames since the last call.
-    pub(super) fn take_seen(&mut self) -> SeenFrames {
-        std::mem::take(&mut self.seen)
+    pub(super) fn take_counts(&mut self) -> FrameCounts {
+        std::mem::take(&mut self.counts)
     }
 
     /// Parses bytes from the client.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+    pub(super) fn count_received(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.inbound.next(&mut bytes) {
             match frame.kind {
-                DATA => self.seen.data += 1,
-                HEADERS => self.seen.headers += 1,
-                SETTINGS => self.seen.settings += 1,
-                GOAWAY => self.seen.goaways += 1,
+                DATA => self.counts.data += 1,
+                HEADERS => self.counts.headers += 1,
+                SETTINGS => self.counts.settings += 1,
+                GOAWAY => self.counts.goaways += 1,
                 _ => {}
             }
             let makes_progress = match frame.kind {
@@ -191,7 +191,7 @@ impl FrameCounter {
             if !makes_progress {
                 self.budget = self.budget.saturating_sub(1);
                 self.debt += 1;
-                self.received = true;
+                self.has_new_idle = true;
             } else if matches!(frame.kind, DATA | HEADERS) {
                 self.debt = self.debt.saturating_sub(PER_PROGRESS);
             }
@@ -205,11 +205,11 @@ impl FrameCounter {
 
     /// Returns whether reading must pause because of idle frames since the last call.
     pub(super) fn take_pause(&mut self) -> bool {
-        std::mem::take(&mut self.received) && self.is_slowed()
+        std::mem::take(&mut self.has_new_idle) && self.is_slowed()
     }
 
     /// Parses bytes to the client.
-    pub(super) fn sent(&mut self, mut bytes: &[u8]) {
+    pub(super) fn count_sent(&mut self, mut bytes: &[u8]) {
         while let Some(frame) = self.outbound.next(&mut bytes) {
             match frame.kind {
                 DATA => {
@@ -222,7 +222,7 @@ impl FrameCounter {
                 // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED and FRAME_SIZE_ERROR are client errors; the other
                 // codes are not.
                 RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
-                GOAWAY => self.seen.goaways_sent += 1,
+                GOAWAY => self.counts.goaways_sent += 1,
                 _ => {}
             }
         }
@@ -261,88 +261,88 @@ mod tests {
     fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
         let mut frame = (length as u32).to_be_bytes()[1..].to_vec();
         frame.extend_from_slice(&[kind, flags, 0, 0, 0, 1]);
-        frame.resize(HEADER + length, 7);
+        frame.resize(HEADER_LEN + length, 7);
         frame
     }
 
-    fn started() -> FrameCounter {
+    fn new_counter() -> FrameCounter {
         let mut counter = FrameCounter::new();
-        counter.read(&[b'x'; PREFACE]);
+        counter.count_received(&[b'x'; PREFACE_LEN]);
         counter
     }
 
     #[test]
     fn only_idle_frames_count_as_flood() {
-        let mut counter = started();
+        let mut counter = new_counter();
         for _ in 0..5_000 {
-            counter.read(&frame(HEADERS, 5, 40));
-            counter.read(&frame(DATA, 0, 1_000));
-            counter.read(&frame(WINDOW_UPDATE, 0, 4));
+            counter.count_received(&frame(HEADERS, 5, 40));
+            counter.count_received(&frame(DATA, 0, 1_000));
+            counter.count_received(&frame(WINDOW_UPDATE, 0, 4));
         }
         assert!(!counter.is_flood(1));
-        (0..999).for_each(|_| counter.read(&frame(6, 0, 8)));
+        (0..999).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         assert!(!counter.is_flood(2));
-        (0..50).for_each(|_| counter.read(&frame(4, 0, 0)));
+        (0..50).for_each(|_| counter.count_received(&frame(4, 0, 0)));
         assert!(counter.is_flood(1_000));
     }
 
     #[test]
     fn idle_frames_slow_connection_until_they_are_offset() {
-        let mut counter = started();
+        let mut counter = new_counter();
         assert!(!counter.is_flood(1));
-        (0..IDLE_FREE).for_each(|_| counter.read(&frame(6, 0, 8)));
+        (0..IDLE_FREE).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         assert!(!counter.is_slowed() && !counter.take_pause());
-        counter.read(&frame(6, 0, 8));
+        counter.count_received(&frame(6, 0, 8));
         assert!(counter.is_slowed() && counter.take_pause());
         // Without further idle frames there is no further pause.
         assert!(!counter.take_pause());
         for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
-            (0..PER_PROGRESS).for_each(|_| counter.read(&frame(6, 0, 8)));
+            (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
             assert!(counter.take_pause());
-            counter.read(&progress);
-            counter.read(&progress);
+            counter.count_received(&progress);
+            counter.count_received(&progress);
             assert!(!counter.is_slowed());
-            (0..PER_PROGRESS).for_each(|_| counter.read(&frame(6, 0, 8)));
+            (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(6, 0, 8)));
         }
-        counter.sent(&frame(DATA, 0, 40));
-        counter.sent(&frame(DATA, 0, 0));
+        counter.count_sent(&frame(DATA, 0, 40));
+        counter.count_sent(&frame(DATA, 0, 0));
         assert_eq!(counter.debt, IDLE_FREE + 1 - PER_PROGRESS);
-        (0..PER_PROGRESS).for_each(|_| counter.read(&frame(0, 0, 0)));
+        (0..PER_PROGRESS).for_each(|_| counter.count_received(&frame(0, 0, 0)));
         assert!(counter.take_pause());
         assert!(!counter.is_flood(1_001) && !counter.is_slowed());
     }
 
     #[test]
     fn only_window_updates_beyond_sent_data_count_as_flood() {
-        let mut counter = started();
+        let mut counter = new_counter();
         for _ in 0..20_000 {
-            counter.sent(&frame(DATA, 0, 16_384));
+            counter.count_sent(&frame(DATA, 0, 16_384));
             // One for every kilobyte of the stream, and one for every frame of the connection.
-            (0..17).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+            (0..17).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.is_flood(0));
         // Small messages that are acknowledged one by one.
         for _ in 0..20_000 {
-            counter.sent(&frame(DATA, 0, 10));
-            (0..2).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+            counter.count_sent(&frame(DATA, 0, 10));
+            (0..2).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.is_flood(0));
         let count = UPDATES_MAX + BUDGET_MAX;
-        (0..count).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+        (0..count).for_each(|_| counter.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.is_flood(0));
-        let mut idle = started();
-        (0..BUDGET_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
+        let mut idle = new_counter();
+        (0..BUDGET_MAX).for_each(|_| idle.count_received(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(idle.is_flood(0));
     }
 
     #[test]
     fn only_resets_for_client_errors_are_counted() {
-        let mut counter = started();
+        let mut counter = new_counter();
         for code in 0..14u8 {
             let mut reset = frame(RST_STREAM, 0, 4);
-            reset[HEADER..].copy_from_slice(&[0, 0, 0, code]);
-            reset.chunks(5).for_each(|part| counter.sent(part));
-            counter.sent(&frame(DATA, 0, 100));
+            reset[HEADER_LEN..].copy_from_slice(&[0, 0, 0, code]);
+            reset.chunks(5).for_each(|part| counter.count_sent(part));
+            counter.count_sent(&frame(DATA, 0, 100));
         }
         assert_eq!((counter.take_provoked(), counter.take_provoked()), (4, 0));
     }
@@ -350,13 +350,13 @@ mod tests {
     proptest! {
         #[test]
         fn counts_ignore_segments(kinds in prop::collection::vec((0u8..12, 0usize..30), 0..60), step in 1usize..20) {
-            let mut text = vec![b'x'; PREFACE];
+            let mut text = vec![b'x'; PREFACE_LEN];
             for (kind, length) in &kinds {
                 text.extend(frame(*kind, 0, *length));
             }
             let (mut whole, mut parts) = (FrameCounter::new(), FrameCounter::new());
-            whole.read(&text);
-            text.chunks(step).for_each(|part| parts.read(part));
+            whole.count_received(&text);
+            text.chunks(step).for_each(|part| parts.count_received(part));
             prop_assert_eq!(whole.budget, parts.budget);
             let (mut counted, mut updates_allowed) = (0u64, 0u64);
             for (kind, length) in &kinds {

@@ -31,15 +31,15 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
     let mut connection = None;
     let mut counter = FrameCounter::new();
     let mut fields = FieldFilter::new();
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for piece in input.chunks(portion) {
-        counter.read(piece);
+        counter.count_received(piece);
         let _ = counter.is_flood(0);
         fields.pass(piece, |bytes| buffer.borrow_mut().put(bytes));
         assert!(
-            fields.held() < HELD_MAX,
+            fields.held_len() < HELD_MAX,
             "{} bytes held back",
-            fields.held()
+            fields.held_len()
         );
         if connection.is_none() {
             match Pin::new(&mut handshake).poll(&mut context()) {
@@ -50,12 +50,12 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
         }
         if connection
             .as_mut()
-            .is_some_and(|open| !accept(open, &mut held))
+            .is_some_and(|open| !accept(open, &mut streams))
         {
             return;
         }
         let mut buffer = buffer.borrow_mut();
-        counter.sent(&buffer.outbox);
+        counter.count_sent(&buffer.outbox);
         buffer.outbox.clear();
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn read_frames(input: &[u8], portion: usize) {
 /// Accepts new streams. Returns whether the connection stays open.
 fn accept(
     connection: &mut Connection<IoHandle, Bytes>,
-    held: &mut Vec<(h2::RecvStream, server::SendResponse<Bytes>)>,
+    streams: &mut Vec<(h2::RecvStream, server::SendResponse<Bytes>)>,
 ) -> bool {
     loop {
         match connection.poll_accept(&mut context()) {
@@ -73,14 +73,14 @@ fn accept(
                 let mut text = Vec::new();
                 let _ = message::write_request(&parts, body.is_end_stream(), &mut text);
                 assert_single_head(&text);
-                held.push((body, respond));
+                streams.push((body, respond));
             }
             Poll::Ready(Some(Err(_)) | None) => return false,
         }
     }
 }
 
-/// Asserts that the text is exactly one head.
+/// Panics if bytes follow the first head. Ignores invalid and incomplete text.
 fn assert_single_head(text: &[u8]) {
     let limits = HeadLimits {
         head: text.len() + 1,

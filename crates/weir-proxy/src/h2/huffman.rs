@@ -44,25 +44,25 @@ const fn codes() -> Codes {
         symbols: [0; 256],
         short: [(0, 0); 1 << LOOKUP_BITS],
     };
-    let (mut code, mut at, mut length) = (0u32, 0usize, 1usize);
+    let (mut code, mut index, mut length) = (0u32, 0usize, 1usize);
     while length <= CODE_BITS_MAX {
         code <<= 1;
         all.first[length] = code;
-        all.begin[length] = at as u16;
+        all.begin[length] = index as u16;
         let mut symbol = 0;
         while symbol < 256 {
             if LENGTHS[symbol] as usize == length {
-                all.symbols[at] = symbol as u8;
+                all.symbols[index] = symbol as u8;
                 if length <= LOOKUP_BITS {
-                    let mut rest = 0;
-                    while rest < 1 << (LOOKUP_BITS - length) {
-                        let bits = (code as usize) << (LOOKUP_BITS - length) | rest;
+                    let mut suffix = 0;
+                    while suffix < 1 << (LOOKUP_BITS - length) {
+                        let bits = (code as usize) << (LOOKUP_BITS - length) | suffix;
                         all.short[bits] = (symbol as u8, length as u8);
-                        rest += 1;
+                        suffix += 1;
                     }
                 }
                 all.count[length] += 1;
-                at += 1;
+                index += 1;
                 code += 1;
             }
             symbol += 1;
@@ -70,47 +70,47 @@ const fn codes() -> Codes {
         length += 1;
     }
     // The end-of-string code is the last one of its length.
-    assert!(at == 256 && code as usize == (1 << END_LENGTH) - 1);
+    assert!(index == 256 && code as usize == (1 << END_LENGTH) - 1);
     all
 }
 
 /// Appends the decoded string. Returns `None` if it is malformed.
 pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut bytes = text.iter();
-    // The low `have` bits are not decoded yet.
-    let (mut bits, mut have) = (0u64, 0usize);
+    // The low `bit_count` bits of `bits` are not decoded yet.
+    let (mut bits, mut bit_count) = (0u64, 0usize);
     loop {
-        while have <= 32 {
+        while bit_count <= 32 {
             let Some(byte) = bytes.next() else { break };
             bits = bits << 8 | u64::from(*byte);
-            have += 8;
+            bit_count += 8;
         }
-        let next = if have >= LOOKUP_BITS {
-            bits >> (have - LOOKUP_BITS)
+        let next = if bit_count >= LOOKUP_BITS {
+            bits >> (bit_count - LOOKUP_BITS)
         } else {
             // Pad with ones, the start of the end-of-string code.
-            (((bits & ((1 << have) - 1)) + 1) << (LOOKUP_BITS - have)) - 1
+            (((bits & ((1 << bit_count) - 1)) + 1) << (LOOKUP_BITS - bit_count)) - 1
         };
         let (symbol, length) = CODES.short[(next & 0xff) as usize];
-        if length > 0 && usize::from(length) <= have {
+        if length > 0 && usize::from(length) <= bit_count {
             out.push(symbol);
-            have -= usize::from(length);
+            bit_count -= usize::from(length);
             continue;
         }
-        if have < LOOKUP_BITS {
+        if bit_count < LOOKUP_BITS {
             // Valid padding is less than a byte of ones.
             return (next & 0xff == 0xff).then_some(());
         }
-        let (symbol, length) = long(bits, have)?;
+        let (symbol, length) = decode_long(bits, bit_count)?;
         out.push(symbol);
-        have -= length;
+        bit_count -= length;
     }
 }
 
 /// Returns the symbol of a code that is longer than [`LOOKUP_BITS`], and the length of the code.
-fn long(bits: u64, have: usize) -> Option<(u8, usize)> {
-    (LOOKUP_BITS + 1..=CODE_BITS_MAX.min(have)).find_map(|length| {
-        let code = (bits >> (have - length)) as u32 & ((1 << length) - 1);
+fn decode_long(bits: u64, bit_count: usize) -> Option<(u8, usize)> {
+    (LOOKUP_BITS + 1..=CODE_BITS_MAX.min(bit_count)).find_map(|length| {
+        let code = (bits >> (bit_count - length)) as u32 & ((1 << length) - 1);
         let nth = code.checked_sub(CODES.first[length])?;
         let symbol = usize::from(CODES.begin[length]) + nth as usize;
         (nth < u32::from(CODES.count[length])).then(|| (CODES.symbols[symbol], length))
@@ -125,25 +125,25 @@ pub(super) mod tests {
 
     /// Encodes a string as a peer would.
     pub(in crate::h2) fn encode(text: &[u8]) -> Vec<u8> {
-        let (mut out, mut bits, mut have) = (Vec::new(), 0u64, 0usize);
+        let (mut out, mut bits, mut bit_count) = (Vec::new(), 0u64, 0usize);
         for byte in text {
             let length = usize::from(LENGTHS[usize::from(*byte)]);
             let begin = usize::from(CODES.begin[length]);
-            let of_length = &CODES.symbols[begin..begin + usize::from(CODES.count[length])];
-            let nth = of_length
+            let symbols = &CODES.symbols[begin..begin + usize::from(CODES.count[length])];
+            let nth = symbols
                 .iter()
                 .position(|symbol| symbol == byte)
                 .expect("every byte has a code");
             bits = bits << length | (u64::from(CODES.first[length]) + nth as u64);
-            have += length;
-            while have >= 8 {
-                out.push((bits >> (have - 8)) as u8);
-                have -= 8;
+            bit_count += length;
+            while bit_count >= 8 {
+                out.push((bits >> (bit_count - 8)) as u8);
+                bit_count -= 8;
             }
-            bits &= (1 << have) - 1;
+            bits &= (1 << bit_count) - 1;
         }
-        if have > 0 {
-            out.push((((bits + 1) << (8 - have)) - 1) as u8);
+        if bit_count > 0 {
+            out.push((((bits + 1) << (8 - bit_count)) - 1) as u8);
         }
         out
     }
@@ -181,14 +181,14 @@ pub(super) mod tests {
     #[test]
     fn invalid_padding_is_rejected() {
         // Padding with zeros, padding of a whole byte, and the end-of-string code.
-        for wrong in [
+        for malformed in [
             &[0x1e, 0x00][..],
             &[0x07, 0xff],
             &[0xff, 0xff, 0xff, 0xff],
             &[0xff],
             &[0x18],
         ] {
-            assert_eq!(decode(wrong, &mut Vec::new()), None, "{wrong:x?}");
+            assert_eq!(decode(malformed, &mut Vec::new()), None, "{malformed:x?}");
         }
     }
 

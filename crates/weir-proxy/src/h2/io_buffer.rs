@@ -50,14 +50,14 @@ impl AsyncRead for IoHandle {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        target: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let buffer = &mut *self.0.borrow_mut();
-        let bytes = buffer.unread().min(into.remaining());
+        let bytes = buffer.unread().min(target.remaining());
         if bytes == 0 && !buffer.ended {
             return Poll::Pending;
         }
-        into.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
+        target.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
         buffer.read += bytes;
         if buffer.read == buffer.inbox.len() {
             // Idle connections have no buffer.

@@ -23,7 +23,7 @@ pub(crate) enum Coding {
 pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Coding {
     out.extend_from_slice(parts.method.as_str().as_bytes());
     out.push(b' ');
-    let authority = parts.uri.authority().map(|it| it.as_str());
+    let authority = parts.uri.authority().map(|authority| authority.as_str());
     match (parts.uri.path_and_query(), authority) {
         (_, Some(authority)) if parts.method == Method::CONNECT => {
             out.extend_from_slice(authority.as_bytes());
@@ -52,8 +52,8 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
     }
     let has_length = parts.headers.contains_key(CONTENT_LENGTH);
     let coding = if ended {
-        let may = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
-        if !has_length && !may && parts.method != Method::OPTIONS {
+        let is_bodiless = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
+        if !has_length && !is_bodiless && parts.method != Method::OPTIONS {
             write_field("content-length", b"0", out);
         }
         Coding::None
@@ -157,12 +157,12 @@ pub(crate) fn write_end(coding: Coding, trailers: Option<&HeaderMap>, out: &mut 
     }
 }
 
-fn map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
+fn header_map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
     let mut map = HeaderMap::with_capacity(fields.len());
-    let stays = |field: &&Field| {
+    let is_forwarded = |field: &&Field| {
         !field.dropped && !matches!(field.name, Name::TransferEncoding | Name::Upgrade)
     };
-    for field in fields.iter().filter(stays) {
+    for field in fields.iter().filter(is_forwarded) {
         let name = HeaderName::from_bytes(field.name_in(head)).ok()?;
         map.append(name, HeaderValue::from_bytes(field.value_in(head)).ok()?);
     }
@@ -170,33 +170,33 @@ fn map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
 }
 
 /// Converts the head of a response to a message. Returns `None` if that is not possible.
-pub(crate) fn response(
+pub(crate) fn convert_response(
     head: &[u8],
-    read: &Response,
+    parsed: &Response,
     fields: &[Field],
 ) -> Option<http::Response<()>> {
     let mut message = http::Response::new(());
-    *message.status_mut() = StatusCode::from_u16(read.status).ok()?;
-    *message.headers_mut() = map(head, fields)?;
+    *message.status_mut() = StatusCode::from_u16(parsed.status).ok()?;
+    *message.headers_mut() = header_map(head, fields)?;
     Some(message)
 }
 
 /// Converts the head of a request to a message. Returns `None` if that is not possible.
-pub(crate) fn request(
+pub(crate) fn convert_request(
     head: &[u8],
-    read: &Request,
+    parsed: &Request,
     fields: &[Field],
     secure: bool,
 ) -> Option<http::Request<()>> {
     let mut message = http::Request::new(());
-    *message.method_mut() = Method::from_bytes(read.method_in(head)).ok()?;
-    let mut headers = map(head, fields)?;
+    *message.method_mut() = Method::from_bytes(parsed.method_in(head)).ok()?;
+    let mut headers = header_map(head, fields)?;
     let host = headers.remove(HOST);
     let authority = host.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
     *message.uri_mut() = http::Uri::builder()
         .scheme(if secure { "https" } else { "http" })
         .authority(authority)
-        .path_and_query(read.path_in(head))
+        .path_and_query(parsed.path_in(head))
         .build()
         .ok()?;
     // Trailers are forwarded. gRPC servers require this field.
@@ -206,7 +206,7 @@ pub(crate) fn request(
     Some(message)
 }
 
-/// Parses the content of a message in text that weir-http has validated.
+/// The parser of a message's content, in text that weir-http has validated.
 #[derive(Debug)]
 pub(crate) enum Content {
     Done,
@@ -250,16 +250,16 @@ impl Content {
     pub(crate) fn take(&mut self, text: &mut Vec<u8>, max: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
-            Self::Length(left) => {
+            Self::Length(remaining) => {
                 let bytes = text.len().min(max);
-                let bytes = usize::try_from(*left).unwrap_or(bytes).min(bytes);
+                let bytes = usize::try_from(*remaining).unwrap_or(bytes).min(bytes);
                 if bytes == 0 {
                     return None;
                 }
-                *left -= bytes as u64;
+                *remaining -= bytes as u64;
                 Piece {
                     content: cut(text, bytes),
-                    last: *left == 0,
+                    last: *remaining == 0,
                     trailers: None,
                 }
             }
@@ -275,7 +275,7 @@ impl Content {
                     trailers: None,
                 }
             }
-            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, max)?,
+            Self::Chunked { chunks, tail } => take_chunked(chunks, tail, text, max)?,
         };
         if piece.last {
             *self = Self::Done;
@@ -294,7 +294,7 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
 }
 
 /// Takes chunked content. `text` is bounded by the pipe, so scanning more than is taken costs little.
-fn chunked(
+fn take_chunked(
     chunks: &mut Chunks,
     tail: &mut Vec<u8>,
     text: &mut Vec<u8>,
@@ -302,21 +302,21 @@ fn chunked(
 ) -> Option<Piece> {
     let part = text.len().min(max);
     let mut content = Vec::with_capacity(part);
-    let mut behind = 0;
+    let mut content_end = 0;
     let begin = text.as_ptr() as usize;
     let used = chunks
         .scan(&text[..part], &mut |data| {
             content.extend_from_slice(data);
-            behind = data.as_ptr() as usize - begin + data.len();
+            content_end = data.as_ptr() as usize - begin + data.len();
         })
         .ok()?;
     if used == 0 {
         return None;
     }
-    if behind > 0 {
+    if content_end > 0 {
         tail.clear();
     }
-    tail.extend_from_slice(&text[behind..used]);
+    tail.extend_from_slice(&text[content_end..used]);
     text.drain(..used);
     let last = chunks.is_done();
     if content.is_empty() && !last {
@@ -325,12 +325,12 @@ fn chunked(
     Some(Piece {
         content: content.into(),
         last,
-        trailers: if last { trailers(tail) } else { None },
+        trailers: if last { parse_trailers(tail) } else { None },
     })
 }
 
 /// Parses the trailers after the line of the last chunk.
-fn trailers(tail: &[u8]) -> Option<HeaderMap> {
+fn parse_trailers(tail: &[u8]) -> Option<HeaderMap> {
     let text = tail.strip_prefix(b"\r\n").unwrap_or(tail);
     let mut map = HeaderMap::new();
     for line in text.split(|byte| *byte == b'\n').skip(1) {
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         /// Content and trailers that were encoded as chunks are decoded correctly, for any segmentation of the input
-        /// and any any requested length.
+        /// and any requested length.
         #[test]
         fn encoded_chunks_decode_to_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
@@ -391,7 +391,7 @@ mod tests {
             map.insert("grpc-status", HeaderValue::from_static("0"));
             write_end(Coding::Chunked, trailer.then_some(&map), &mut text);
             let mut content = Content::new(Framing::Chunked);
-            let (mut got, mut last) = (Vec::new(), None);
+            let (mut received, mut last) = (Vec::new(), None);
             let mut buffer = Vec::new();
             for piece in text.chunks(step) {
                 buffer.extend_from_slice(piece);
@@ -401,14 +401,14 @@ mod tests {
                         if buffer.len() == before { break }
                         continue;
                     };
-                    got.extend_from_slice(&piece.content);
+                    received.extend_from_slice(&piece.content);
                     if piece.last {
                         prop_assert!(last.is_none());
                         last = Some(piece.trailers);
                     }
                 }
             }
-            prop_assert_eq!(got, parts.concat());
+            prop_assert_eq!(received, parts.concat());
             prop_assert_eq!(last, Some(trailer.then_some(map)));
             prop_assert!(buffer.is_empty() && content.is_done());
         }

@@ -82,12 +82,12 @@ impl ResetLimit {
         if exempt {
             return false;
         }
-        let over = self.count_network(self.key(client), resets, now_ms);
-        if over {
+        let is_over = self.count_network(self.key(client), resets, now_ms);
+        if is_over {
             let until = now_ms + (BURST_S + PENALTY_S) * 1_000;
             self.alert_until.fetch_max(until, Ordering::Relaxed);
         }
-        over
+        is_over
     }
 
     fn count_service(&self, resets: u64, now_ms: u64) {
@@ -133,8 +133,8 @@ impl ResetLimit {
                 _ => 0,
             };
             let after = before.saturating_add(resets.saturating_mul(self.interval));
-            let over = after > burst;
-            let after = if over {
+            let is_over = after > burst;
+            let after = if is_over {
                 burst + PENALTY_S * UNITS_PER_S
             } else {
                 after
@@ -144,7 +144,7 @@ impl ResetLimit {
                 .compare_exchange_weak(entry, new, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
             {
-                return over;
+                return is_over;
             }
         }
     }
@@ -175,10 +175,10 @@ impl ResetLimit {
         }
         let used = self.used(client, now_ms);
         let service = self.service.load(Ordering::Relaxed);
-        let over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * SERVICE_UNITS_PER_S;
+        let is_over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * SERVICE_UNITS_PER_S;
         match used {
             used if used > BURST_S * UNITS_PER_S => Verdict::Blocked,
-            1.. if over => Verdict::Refused,
+            1.. if is_over => Verdict::Refused,
             _ => Verdict::Served,
         }
     }
@@ -202,7 +202,7 @@ fn ahead(due: u32, now: u32) -> u64 {
 mod tests {
     use super::*;
 
-    const START: u64 = 1_000_000;
+    const START_MS: u64 = 1_000_000;
 
     fn v4(last: u8) -> IpAddr {
         IpAddr::from([192, 0, 2, last])
@@ -211,26 +211,26 @@ mod tests {
     #[test]
     fn only_network_over_its_limit_is_blocked_temporarily() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
-        assert!(!resets.count(v4(1), false, 1_000, START));
-        assert_eq!(resets.verdict_for(v4(1), false, START), Verdict::Served);
-        assert!(resets.count(v4(1), false, 2, START));
+        assert!(!resets.count(v4(1), false, 1_000, START_MS));
+        assert_eq!(resets.verdict_for(v4(1), false, START_MS), Verdict::Served);
+        assert!(resets.count(v4(1), false, 2, START_MS));
         assert_eq!(
-            resets.verdict_for(v4(1), false, START + 9_900),
+            resets.verdict_for(v4(1), false, START_MS + 9_900),
             Verdict::Blocked
         );
-        assert_eq!(resets.verdict_for(v4(2), false, START), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(2), false, START_MS), Verdict::Served);
         assert_eq!(
-            resets.verdict_for(v4(1), false, START + 10_100),
+            resets.verdict_for(v4(1), false, START_MS + 10_100),
             Verdict::Served
         );
-        assert_eq!(resets.verdict_for(v4(1), true, START), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(1), true, START_MS), Verdict::Served);
     }
 
     #[test]
     fn resets_within_rate_never_exceed_limit() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
         for second in 0..1_000 {
-            assert!(!resets.count(v4(1), false, 99, START + second * 1_000));
+            assert!(!resets.count(v4(1), false, 99, START_MS + second * 1_000));
         }
     }
 
@@ -243,25 +243,25 @@ mod tests {
                 client(&format!("2001:db8:1:2::{host:x}")),
                 false,
                 100,
-                START,
+                START_MS,
             );
         }
         assert_eq!(
-            resets.verdict_for(client("2001:db8:1:2::77"), false, START),
+            resets.verdict_for(client("2001:db8:1:2::77"), false, START_MS),
             Verdict::Blocked
         );
         assert_eq!(
-            resets.verdict_for(client("2001:db8:1:3::1"), false, START),
+            resets.verdict_for(client("2001:db8:1:3::1"), false, START_MS),
             Verdict::Served
         );
         // An IPv4-mapped address counts as IPv4.
-        assert!(resets.count(v4(1), false, 2_000, START));
+        assert!(resets.count(v4(1), false, 2_000, START_MS));
         assert_eq!(
-            resets.verdict_for(client("::ffff:192.0.2.1"), false, START),
+            resets.verdict_for(client("::ffff:192.0.2.1"), false, START_MS),
             Verdict::Blocked
         );
         assert_eq!(
-            resets.verdict_for(client("::ffff:192.0.2.2"), false, START),
+            resets.verdict_for(client("::ffff:192.0.2.2"), false, START_MS),
             Verdict::Served
         );
     }
@@ -270,15 +270,21 @@ mod tests {
     fn service_over_its_limit_refuses_only_networks_that_reset() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
         for last in 0..200 {
-            assert!(!resets.count(v4(last), false, 900, START));
+            assert!(!resets.count(v4(last), false, 900, START_MS));
         }
-        assert_eq!(resets.verdict_for(v4(3), false, START), Verdict::Refused);
-        assert_eq!(resets.verdict_for(v4(250), false, START), Verdict::Served);
-        // Resets of proxies in front count towards the service's limit too.
-        assert!(!resets.count(v4(251), true, 900, START));
-        assert_eq!(resets.verdict_for(v4(251), false, START), Verdict::Served);
+        assert_eq!(resets.verdict_for(v4(3), false, START_MS), Verdict::Refused);
         assert_eq!(
-            resets.verdict_for(v4(3), false, START + 1_100),
+            resets.verdict_for(v4(250), false, START_MS),
+            Verdict::Served
+        );
+        // Resets of proxies in front count towards the service's limit too.
+        assert!(!resets.count(v4(251), true, 900, START_MS));
+        assert_eq!(
+            resets.verdict_for(v4(251), false, START_MS),
+            Verdict::Served
+        );
+        assert_eq!(
+            resets.verdict_for(v4(3), false, START_MS + 1_100),
             Verdict::Served
         );
     }
@@ -291,18 +297,18 @@ mod tests {
                 let resets = std::sync::Arc::clone(&resets);
                 let count = move || {
                     (0..1_000)
-                        .filter(|_| resets.count(v4(1), false, 1, START))
+                        .filter(|_| resets.count(v4(1), false, 1, START_MS))
                         .count()
                 };
                 std::thread::spawn(count)
             })
             .collect();
-        let over: usize = threads
+        let rejected: usize = threads
             .into_iter()
-            .map(|one| one.join().expect("join thread"))
+            .map(|thread| thread.join().expect("join thread"))
             .sum();
         // The interval is rounded down to a whole unit, so a few more resets are allowed.
-        assert!((2_990..=3_000).contains(&over), "{over}");
+        assert!((2_990..=3_000).contains(&rejected), "{rejected}");
     }
 
     #[test]
@@ -311,7 +317,7 @@ mod tests {
         for network in 0..200_000u128 {
             let client = std::net::Ipv6Addr::from_bits(network << 64);
             assert!(
-                !resets.count(client.into(), false, 1, START),
+                !resets.count(client.into(), false, 1, START_MS),
                 "a new network is never blocked"
             );
         }

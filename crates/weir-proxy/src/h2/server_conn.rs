@@ -148,7 +148,7 @@ impl H2ServerConn {
             // A browser that leaves a page may reset all of its streams in one read. Resets beyond that are counted.
             .max_pending_accept_reset_streams(service.streams as usize)
             .reset_stream_duration(Duration::from_secs(5))
-            .handshake(io.end());
+            .handshake(io.handle());
         Self {
             io,
             watched: upgrade.watched,
@@ -180,7 +180,7 @@ impl H2ServerConn {
 
     /// Registers the socket and drives the connection for the first time. Returns whether the connection stays open.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        let token = token::of(token::H2_SERVER, key);
+        let token = token::pack(token::H2_SERVER, key);
         let registered = if self.watched {
             self.io.transport.rewatch(&cx.epoll, token)
         } else {
@@ -209,7 +209,7 @@ impl H2ServerConn {
 
     /// Counts the frames of a turn.
     fn count_frames(&mut self, cx: &Context) {
-        let seen = self.io.take_seen();
+        let seen = self.io.take_counts();
         let details = self.local.service.details.of(cx.worker);
         for (detail, frames) in [
             (Detail::H2Headers, seen.headers),
@@ -226,9 +226,9 @@ impl H2ServerConn {
 
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        let stays = self.turn(key, cx, actions);
+        let is_open = self.turn(key, cx, actions);
         self.count_frames(cx);
-        stays
+        is_open
     }
 
     fn turn(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
@@ -236,7 +236,7 @@ impl H2ServerConn {
             return self.io.flush() && self.io.discard(&mut cx.scratch);
         }
         self.resume_reading(key, cx);
-        let before = self.streams.len();
+        let streams_before = self.streams.len();
         for round in 0..ROUNDS_MAX {
             if !self.io.flush() {
                 return self.end(actions);
@@ -262,15 +262,15 @@ impl H2ServerConn {
             if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
-                    .push(token::of(token::H2_SERVER, key));
+                    .push(token::pack(token::H2_SERVER, key));
             }
         }
-        if let Some(at) = self.io.paused_until(cx.now) {
-            cx.pace_wheel.set(&mut self.resumption, key, at);
+        if let Some(resume_at) = self.io.paused_until(cx.now) {
+            cx.pace_wheel.set(&mut self.resumption, key, resume_at);
             self.suspend_reading(key, cx);
         }
         self.send_goaway_if_needed(key, cx);
-        if self.streams.is_empty() && before > 0 && !self.is_closing {
+        if self.streams.is_empty() && streams_before > 0 && !self.is_closing {
             let ms = self.timeouts().idle;
             cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
@@ -280,7 +280,7 @@ impl H2ServerConn {
     /// Disables read events during a pause. If that fails, each event is ignored instead.
     fn suspend_reading(&mut self, key: Key, cx: &Context) {
         if !self.reading_suspended {
-            let token = token::of(token::H2_SERVER, key);
+            let token = token::pack(token::H2_SERVER, key);
             let transport = &self.io.transport;
             self.reading_suspended = transport.suspend_reading(&cx.epoll, token).is_ok();
         }
@@ -289,7 +289,7 @@ impl H2ServerConn {
     /// Enables read events after a pause.
     fn resume_reading(&mut self, key: Key, cx: &Context) {
         if self.reading_suspended && self.io.paused_until(cx.now).is_none() {
-            let token = token::of(token::H2_SERVER, key);
+            let token = token::pack(token::H2_SERVER, key);
             // Data that arrived during the pause is reported at once.
             let resumed = self.io.transport.rewatch(&cx.epoll, token);
             self.reading_suspended = resumed.is_err();
@@ -313,7 +313,7 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// Returns since when no stream is open, if the connection may be closed to make room for others.
+    /// Returns when the last stream ended, if the connection may be closed to make room for others.
     pub(crate) fn idle_since(&self) -> Option<u64> {
         let idle =
             matches!(self.state, State::Open(_)) && self.streams.is_empty() && !self.is_closing;
@@ -339,7 +339,7 @@ impl H2ServerConn {
             self.send_goaway(key, cx);
             cx.wakeups
                 .borrow_mut()
-                .push(token::of(token::H2_SERVER, key));
+                .push(token::pack(token::H2_SERVER, key));
         }
     }
 
@@ -415,12 +415,12 @@ impl H2ServerConn {
                 respond.send_reset(Reason::REFUSED_STREAM);
                 let service = &self.local.service;
                 service.counters.of(cx.worker).refused.add(1);
-                // It costs the client as much as a reset, and the service nothing.
-                return self.count_own_resets(1, cx.now);
+                // A refused stream costs the client as much as a reset, and the service nothing.
+                return self.count_connection_resets(1, cx.now);
             }
             Verdict::Blocked => return self.close_for_abuse(),
         }
-        let token = token::of(token::H2_SERVER, key);
+        let token = token::pack(token::H2_SERVER, key);
         let secure = self.io.transport.is_secure();
         let pipe = StreamPipe::new(&cx.wakeups, token, secure, PipeState::Open);
         let Some(stream) = Stream::begin(request, respond, pipe, &mut cx.random) else {
@@ -440,9 +440,9 @@ impl H2ServerConn {
     /// Moves bytes between streams and sessions. Returns whether there are new frames to send.
     fn pump(&mut self, cx: &mut Context, received: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
-        let mut at = 0;
+        let mut index = 0;
         let mut reset = 0;
-        while let Some(stream) = self.streams.get_mut(at) {
+        while let Some(stream) = self.streams.get_mut(index) {
             let was_reset = (received && stream.is_reset()) || !stream.pump_request(actions);
             let answered = stream.is_answered();
             reset += u64::from(was_reset && !answered);
@@ -453,14 +453,14 @@ impl H2ServerConn {
                 }
             }
             if was_reset || stream.is_over() {
-                self.streams.swap_remove(at).release(actions);
+                self.streams.swap_remove(index).release(actions);
                 moved = true;
             } else {
-                at += 1;
+                index += 1;
             }
         }
         // Resets because of client errors, including streams that were never accepted here (CVE-2025-8671).
-        reset += self.io.provoked_resets();
+        reset += self.io.take_provoked_resets();
         if reset > 0 {
             self.count_resets(reset, cx);
             moved = true;
@@ -492,15 +492,15 @@ impl H2ServerConn {
         let over = service
             .resets
             .as_ref()
-            .is_some_and(|it| it.count(self.peer.ip(), self.is_trusted(), count, cx.now));
+            .is_some_and(|resets| resets.count(self.peer.ip(), self.is_trusted(), count, cx.now));
         if over {
             self.close_for_abuse();
         }
-        self.count_own_resets(count, cx.now);
+        self.count_connection_resets(count, cx.now);
     }
 
     /// Counts resets on this connection.
-    fn count_own_resets(&mut self, count: u64, now: u64) {
+    fn count_connection_resets(&mut self, count: u64, now: u64) {
         let forgiven = now.saturating_sub(self.forgiven_at) * FORGIVEN_PER_S / 1_000;
         if forgiven > 0 {
             self.resets = self.resets.saturating_sub(forgiven);

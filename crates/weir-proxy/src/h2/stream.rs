@@ -76,9 +76,9 @@ impl Stream {
             }
             Some(_) => {
                 // RFC 9220 section 3. A client that has disconnected needs no response.
-                let mut answer = Response::new(());
-                *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
-                let _ = respond.send_response(answer, true);
+                let mut response = Response::new(());
+                *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+                let _ = respond.send_response(response, true);
                 return None;
             }
         };
@@ -123,9 +123,9 @@ impl Stream {
     /// Closes the pipe and notifies the session.
     pub(super) fn release(&self, actions: &mut Actions) {
         let pipe = &mut *self.pipe.borrow_mut();
-        let over = pipe.state == PipeState::Closed;
+        let was_closed = pipe.state == PipeState::Closed;
         pipe.state = PipeState::Closed;
-        if !pipe.detached && !over {
+        if !pipe.detached && !was_closed {
             actions.push(Action::Close(pipe.owner));
         }
     }
@@ -174,8 +174,8 @@ impl Stream {
         if let Reply::Body(send, content) = &mut self.reply {
             let sent = transfer::send(send, content, pipe);
             moved |= sent.moved;
-            stalled = sent.stalled;
-            if sent.over {
+            stalled = sent.is_stalled;
+            if sent.is_over {
                 self.reply = Reply::Done;
             }
         }
@@ -204,36 +204,36 @@ impl Stream {
     /// sent.
     fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
         let text = &pipe.outbound;
-        let Some(read) = head::response(text, self.to_head, &HEAD_LIMITS, &mut cx.fields).ok()?
+        let Some(parsed) = head::response(text, self.to_head, &HEAD_LIMITS, &mut cx.fields).ok()?
         else {
             pipe.await_head();
             return Some(false);
         };
-        let message = message::response(text, &read, &cx.fields)?;
-        pipe.take_head(read.len);
+        let message = message::convert_response(text, &parsed, &cx.fields)?;
+        pipe.take_head(parsed.len);
         if let Some(expected_accept) = self.expected_accept.as_ref()
-            && (read.status == 101 || read.status >= 200)
+            && (parsed.status == 101 || parsed.status >= 200)
         {
             let (message, switches) = websocket::translate_response(message, expected_accept);
-            let content = match read.status {
+            let content = match parsed.status {
                 _ if switches => Content::UntilEnd,
                 // An invalid response was replaced.
                 101..300 => Content::Done,
-                _ => Content::new(read.framing),
+                _ => Content::new(parsed.framing),
             };
             return self.send_final(message, content);
         }
-        if (100..200).contains(&read.status) {
+        if (100..200).contains(&parsed.status) {
             self.respond.send_informational(message).ok()?;
             return Some(true);
         }
-        self.send_final(message, Content::new(read.framing))
+        self.send_final(message, Content::new(parsed.framing))
     }
 
     fn send_final(&mut self, message: Response<()>, content: Content) -> Option<bool> {
-        let ends = content.is_done();
-        let send = self.respond.send_response(message, ends).ok()?;
-        self.reply = if ends {
+        let is_end = content.is_done();
+        let send = self.respond.send_response(message, is_end).ok()?;
+        self.reply = if is_end {
             Reply::Done
         } else {
             Reply::Body(send, content)

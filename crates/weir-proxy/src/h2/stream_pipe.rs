@@ -41,7 +41,7 @@ pub(crate) struct StreamPipe {
     /// Whether the session has ended its direction.
     pub(crate) outbound_ended: bool,
     /// Whether the session could not write everything and waits for room.
-    pub(crate) full: bool,
+    pub(crate) waits_for_room: bool,
     /// State of the stream.
     pub(crate) state: PipeState,
     /// Whether the session has dropped its end.
@@ -87,7 +87,7 @@ impl StreamPipe {
             outbound: Vec::new(),
             outbound_max: PIPE_START,
             outbound_ended: false,
-            full: false,
+            waits_for_room: false,
             state,
             detached: false,
             owner: Owner::Pending,
@@ -119,7 +119,7 @@ impl StreamPipe {
         &mut self.inbound
     }
 
-    /// Waits for the rest of the outbound head. If the buffer is full, raises its limit; the sender has limited the
+    /// Raises the outbound limit if the buffer is full, because the head is incomplete. The sender has limited the
     /// length of the head.
     pub(super) const fn await_head(&mut self) {
         if self.outbound.len() >= self.outbound_max {
@@ -134,15 +134,15 @@ impl StreamPipe {
     }
 
     /// Raises the outbound limit, because the stream accepts content.
-    pub(super) const fn widen(&mut self) {
+    pub(super) const fn raise_outbound_max(&mut self) {
         self.outbound_max = PIPE_MAX;
     }
 
     /// Returns whether the session waited for room and has it now. Returns true only once.
     pub(super) const fn take_room_event(&mut self) -> bool {
-        let makes = self.full && self.outbound.len() < self.outbound_max;
-        self.full &= !makes;
-        makes
+        let has_room_again = self.waits_for_room && self.outbound.len() < self.outbound_max;
+        self.waits_for_room &= !has_room_again;
+        has_room_again
     }
 
     fn wake(&self) {
@@ -158,9 +158,9 @@ impl StreamPipe {
 pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
 
 impl StreamPipeEnd {
-    pub(crate) fn read(&self, ready: &mut Ready, into: &mut [u8]) -> Read {
+    pub(crate) fn read(&self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
         let pipe = &mut *self.0.borrow_mut();
-        let bytes = (pipe.inbound.len() - pipe.read).min(into.len());
+        let bytes = (pipe.inbound.len() - pipe.read).min(buffer.len());
         if bytes == 0 {
             if pipe.inbound_ended || pipe.is_over() {
                 return Read::End;
@@ -169,7 +169,7 @@ impl StreamPipeEnd {
             return Read::Blocked;
         }
         let end = pipe.read + bytes;
-        into[..bytes].copy_from_slice(&pipe.inbound[pipe.read..end]);
+        buffer[..bytes].copy_from_slice(&pipe.inbound[pipe.read..end]);
         pipe.read = end;
         if end == pipe.inbound.len() {
             pipe.inbound = Vec::new();
@@ -197,7 +197,7 @@ impl StreamPipeEnd {
             pipe.outbound.extend_from_slice(&part[..bytes]);
             written += bytes;
             if bytes < part.len() {
-                pipe.full = true;
+                pipe.waits_for_room = true;
                 break;
             }
         }
@@ -251,10 +251,10 @@ mod tests {
     /// Returns everything that the session can read, with at most `room` bytes per read, and the result of the last
     /// read.
     fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
-        let (mut content, mut into) = (Vec::new(), vec![0; room]);
+        let (mut content, mut buffer) = (Vec::new(), vec![0; room]);
         loop {
-            match end.read(ready, &mut into) {
-                Read::Some(bytes) => content.extend_from_slice(&into[..bytes]),
+            match end.read(ready, &mut buffer) {
+                Read::Some(bytes) => content.extend_from_slice(&buffer[..bytes]),
                 last => return (content, last),
             }
         }
@@ -283,8 +283,8 @@ mod tests {
         assert!(pipe.borrow().has_room());
         pipe.borrow_mut().inbound().push(0);
         assert!(!pipe.borrow().has_room());
-        let mut into = [0];
-        assert_eq!(end.read(&mut Ready::default(), &mut into), Read::Some(1));
+        let mut buffer = [0];
+        assert_eq!(end.read(&mut Ready::default(), &mut buffer), Read::Some(1));
         assert!(pipe.borrow().has_room());
     }
 
@@ -315,7 +315,7 @@ mod tests {
         );
         pipe.borrow_mut().take_head(2 * PIPE_START);
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
-        pipe.borrow_mut().widen();
+        pipe.borrow_mut().raise_outbound_max();
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_MAX - PIPE_START));
     }
 

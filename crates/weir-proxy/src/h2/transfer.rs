@@ -75,11 +75,12 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> R
 /// The result of sending content from a pipe.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sent {
+    /// Whether anything was sent.
     pub(super) moved: bool,
     /// Whether the peer's flow control window is used up.
-    pub(super) stalled: bool,
+    pub(super) is_stalled: bool,
     /// Whether the content is complete, or cannot be sent.
-    pub(super) over: bool,
+    pub(super) is_over: bool,
 }
 
 /// Sends content from the pipe to its stream.
@@ -88,33 +89,33 @@ pub(super) fn send(
     content: &mut Content,
     pipe: &mut StreamPipe,
 ) -> Sent {
-    let mut done = Sent::default();
-    while !done.over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
+    let mut result = Sent::default();
+    while !result.is_over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
         stream.reserve_capacity(pipe.outbound.len().max(1));
         let room = stream.capacity();
         if room == 0 && !pipe.outbound.is_empty() {
-            done.stalled = true;
+            result.is_stalled = true;
             break;
         }
-        pipe.widen();
-        let before = pipe.outbound.len();
+        pipe.raise_outbound_max();
+        let length_before = pipe.outbound.len();
         let Some(piece) = content.take(&mut pipe.outbound, room, pipe.outbound_ended) else {
             // Chunk framing may have been consumed without content.
-            if pipe.outbound.len() < before {
+            if pipe.outbound.len() < length_before {
                 continue;
             }
             break;
         };
-        done.moved = true;
-        let ends = piece.last && piece.trailers.is_none();
-        let mut sent = true;
-        if !piece.content.is_empty() || ends {
-            sent = stream.send_data(piece.content, ends).is_ok();
+        result.moved = true;
+        let is_end = piece.last && piece.trailers.is_none();
+        let mut is_sent = true;
+        if !piece.content.is_empty() || is_end {
+            is_sent = stream.send_data(piece.content, is_end).is_ok();
         }
         if let Some(trailers) = piece.trailers {
-            sent &= stream.send_trailers(trailers).is_ok();
+            is_sent &= stream.send_trailers(trailers).is_ok();
         }
-        done.over = piece.last || !sent;
+        result.is_over = piece.last || !is_sent;
     }
-    done
+    result
 }

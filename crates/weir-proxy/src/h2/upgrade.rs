@@ -9,7 +9,7 @@ use weir_http::{Field, Framing, Name, Request};
 
 /// Maximum size of a header block in one frame, in bytes.
 const FRAME_MAX: usize = 16 << 10;
-const FRAME_HEADER: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 /// Length of the connection preface: `PRI * HTTP/2.0`, an empty line, `SM` and an empty line.
 const PREFACE_LEN: usize = 24;
 const SETTINGS: u8 = 4;
@@ -37,14 +37,14 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
         return None;
     }
     let mut block = Vec::new();
-    literal(b":method", request.method_in(head), &mut block);
-    literal(b":scheme", b"http", &mut block);
-    literal(b":path", request.path_in(head), &mut block);
-    literal(b":authority", request.host_in(head, fields)?, &mut block);
-    let stays = |field: &&Field| !field.dropped && field.name != Name::Host;
-    for field in fields.iter().filter(stays) {
+    write_literal(b":method", request.method_in(head), &mut block);
+    write_literal(b":scheme", b"http", &mut block);
+    write_literal(b":path", request.path_in(head), &mut block);
+    write_literal(b":authority", request.host_in(head, fields)?, &mut block);
+    let is_kept = |field: &&Field| !field.dropped && field.name != Name::Host;
+    for field in fields.iter().filter(is_kept) {
         let name = field.name_in(head).to_ascii_lowercase();
-        literal(&name, field.value_in(head), &mut block);
+        write_literal(&name, field.value_in(head), &mut block);
     }
     if block.len() > FRAME_MAX {
         return None;
@@ -57,20 +57,20 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
 
 /// Appends a literal field without indexing (RFC 7541 section 6.2.2), so that the dynamic tables of both sides are
 /// unchanged.
-fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+fn write_literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
-        let mut left = text.len();
-        if left < 127 {
-            out.push(left as u8);
+        let mut remaining = text.len();
+        if remaining < 127 {
+            out.push(remaining as u8);
         } else {
             out.push(127);
-            left -= 127;
-            while left >= 128 {
-                out.push((left % 128) as u8 | 128);
-                left /= 128;
+            remaining -= 127;
+            while remaining >= 128 {
+                out.push((remaining % 128) as u8 | 128);
+                remaining /= 128;
             }
-            out.push(left as u8);
+            out.push(remaining as u8);
         }
         out.extend_from_slice(text);
     }
@@ -80,12 +80,12 @@ fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 /// another frame follows the preface; the `h2` crate rejects it.
 pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
     let frame = input.get(PREFACE_LEN..)?;
-    let header = frame.get(..FRAME_HEADER)?;
+    let header = frame.get(..FRAME_HEADER_LEN)?;
     if header[3] != SETTINGS {
         return Some(0);
     }
     let length =
         usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
-    let end = PREFACE_LEN + FRAME_HEADER + length;
+    let end = PREFACE_LEN + FRAME_HEADER_LEN + length;
     (input.len() >= end).then_some(end)
 }

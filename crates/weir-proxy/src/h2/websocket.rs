@@ -33,7 +33,7 @@ pub(super) fn write_request(
     let key = STANDARD.encode(nonce.map(u32::to_be_bytes).concat());
     let path = parts.uri.path_and_query();
     out.extend_from_slice(b"GET ");
-    out.extend_from_slice(path.map_or("/", |it| it.as_str()).as_bytes());
+    out.extend_from_slice(path.map_or("/", |path| path.as_str()).as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let mut fields = parts.headers.clone();
     if let Some(authority) = parts.uri.authority() {

@@ -27,7 +27,7 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
             let file = weir_sys::privileged::append(Path::new(path))?;
             let identity = identity(&file);
             return Ok(Sink {
-                to: Box::new(file),
+                writer: Box::new(file),
                 identity,
             });
         }
@@ -44,14 +44,14 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
         }
     };
     Ok(Sink {
-        to: sink,
+        writer: sink,
         identity: None,
     })
 }
 
 /// An open destination.
 pub(super) struct Sink {
-    pub(super) to: Box<dyn Write + Send>,
+    pub(super) writer: Box<dyn Write + Send>,
     /// Device and inode, if the destination is a file.
     pub(super) identity: Option<(u64, u64)>,
 }
@@ -63,7 +63,7 @@ impl Sink {
             return false;
         };
         match std::fs::metadata(path) {
-            Ok(found) => (found.dev(), found.ino()) != identity,
+            Ok(metadata) => (metadata.dev(), metadata.ino()) != identity,
             // An unprivileged process may lack access to the directory.
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
@@ -71,9 +71,9 @@ impl Sink {
 }
 
 fn identity(file: &File) -> Option<(u64, u64)> {
-    let found = file.metadata().ok()?;
+    let metadata = file.metadata().ok()?;
     // Renaming a pipe or a device does not matter.
-    found.is_file().then(|| (found.dev(), found.ino()))
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,23 +83,23 @@ enum MessageFormat {
     Journal,
 }
 
-/// Sends each line as a datagram.
+/// A writer that sends each line as a datagram.
 struct Messages {
     socket: UnixDatagram,
-    form: MessageFormat,
+    format: MessageFormat,
     host: String,
     service: String,
     message: Vec<u8>,
 }
 
 impl Messages {
-    fn connect(path: &str, form: MessageFormat, service: &str) -> io::Result<Self> {
+    fn connect(path: &str, format: MessageFormat, service: &str) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         Ok(Self {
             socket,
-            form,
+            format,
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -113,7 +113,7 @@ impl Messages {
     fn format(&mut self, line: &[u8], time_ms: u64) -> io::Result<()> {
         let (pid, out) = (std::process::id(), &mut self.message);
         out.clear();
-        match self.form {
+        match self.format {
             MessageFormat::Rfc3164 => write!(out, "<{PRIORITY}>weir[{pid}]: ")?,
             MessageFormat::Rfc5424 => {
                 let time = rfc3339(time_ms);
@@ -132,7 +132,7 @@ impl Messages {
             }
         }
         out.extend_from_slice(line);
-        if self.form == MessageFormat::Journal {
+        if self.format == MessageFormat::Journal {
             out.push(b'\n');
         }
         Ok(())
@@ -169,11 +169,11 @@ impl Write for Messages {
 mod tests {
     use super::*;
 
-    fn messages(form: MessageFormat) -> Messages {
+    fn messages(format: MessageFormat) -> Messages {
         let (socket, _) = UnixDatagram::pair().unwrap();
         Messages {
             socket,
-            form,
+            format,
             host: "h".to_owned(),
             service: "web".to_owned(),
             message: Vec::new(),
@@ -184,7 +184,7 @@ mod tests {
     fn message_header_depends_on_format() {
         let pid = std::process::id();
         let journal = "PRIORITY=6\nSYSLOG_FACILITY=16\nSYSLOG_IDENTIFIER=weir\nWEIR_SERVICE=web\nMESSAGE=a b\n";
-        for (form, expected) in [
+        for (format, expected) in [
             (MessageFormat::Rfc3164, format!("<134>weir[{pid}]: a b")),
             (
                 MessageFormat::Rfc5424,
@@ -192,7 +192,7 @@ mod tests {
             ),
             (MessageFormat::Journal, journal.to_owned()),
         ] {
-            let mut messages = messages(form);
+            let mut messages = messages(format);
             messages.format(b"a b", 1_500).unwrap();
             assert_eq!(String::from_utf8_lossy(&messages.message), expected);
         }

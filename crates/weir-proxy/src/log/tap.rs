@@ -15,8 +15,8 @@ use super::{Log, LogRecord, Outcome};
 pub const TAPS_MAX: usize = 4;
 
 /// Line format of a text tap.
-const LINE: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms {bytes_in}/\
-                    {bytes_out} {end}";
+const TEXT_FORMAT: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms \
+                    {bytes_in}/{bytes_out} {end}";
 
 /// The taps of all services, by name. Removed services have no strong reference.
 static SERVICES: Mutex<Option<HashMap<String, Weak<Taps>>>> = Mutex::new(None);
@@ -30,7 +30,7 @@ pub(crate) struct Taps {
 
 impl Taps {
     /// Returns the taps of the service with this name.
-    pub(crate) fn of(service: &str) -> Arc<Self> {
+    pub(crate) fn for_service(service: &str) -> Arc<Self> {
         let mut services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
         let services = services.get_or_insert_default();
         services.retain(|_, taps| taps.strong_count() > 0);
@@ -62,7 +62,7 @@ impl Taps {
     }
 }
 
-/// Why a service cannot be tapped.
+/// A reason why a service cannot be tapped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// There is no proxy service with this name.
@@ -161,7 +161,7 @@ impl Tap {
         let format = if json {
             LogFormat::Json
         } else {
-            LogFormat::Template(LINE.to_owned())
+            LogFormat::Template(TEXT_FORMAT.to_owned())
         };
         let kind = AccessLog::new("-", format);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -192,8 +192,9 @@ impl Tap {
     /// slow. Returns false if the service was removed.
     pub fn read(&mut self, out: &mut Vec<u8>) -> bool {
         let matches = &self.matches;
-        let is_shown = |record: &Record<'_>| matches.iter().all(|it| it.matches(record));
-        self.log.lines(&mut self.spare, out, is_shown);
+        let is_shown =
+            |record: &Record<'_>| matches.iter().all(|condition| condition.matches(record));
+        self.log.format_lines(&mut self.spare, out, is_shown);
         let dropped = self.log.dropped();
         if dropped > self.reported {
             let lost = dropped - self.reported;
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn tap_shows_matching_exchanges_until_it_is_closed() {
-        let taps = Taps::of("tapped");
+        let taps = Taps::for_service("tapped");
         assert!(!taps.is_active());
         let wanted = Match::parse("status=5*").unwrap();
         let mut tap = Tap::open("tapped", false, vec![wanted]).unwrap();
@@ -255,9 +256,11 @@ mod tests {
 
     #[test]
     fn tap_selects_by_path_and_query() {
-        let taps = Taps::of("parts");
-        let seen = |conditions: &[&str], target: &[u8]| {
-            let wanted = conditions.iter().map(|it| Match::parse(it).unwrap());
+        let taps = Taps::for_service("parts");
+        let is_shown = |conditions: &[&str], target: &[u8]| {
+            let wanted = conditions
+                .iter()
+                .map(|condition| Match::parse(condition).unwrap());
             let mut tap = Tap::open("parts", false, wanted.collect()).unwrap();
             let mut record = LogRecord::default();
             record.begin(0);
@@ -267,15 +270,15 @@ mod tests {
             tap.read(&mut out);
             !out.is_empty()
         };
-        assert!(seen(&["path=/a", "query=b=*"], b"/a?b=1"));
-        assert!(!seen(&["path=/a"], b"/ab"));
-        assert!(!seen(&["path=/a", "query=c*"], b"/a?b=1"));
-        assert!(seen(&["path=/a", "query="], b"/a"));
+        assert!(is_shown(&["path=/a", "query=b=*"], b"/a?b=1"));
+        assert!(!is_shown(&["path=/a"], b"/ab"));
+        assert!(!is_shown(&["path=/a", "query=c*"], b"/a?b=1"));
+        assert!(is_shown(&["path=/a", "query="], b"/a"));
     }
 
     #[test]
     fn too_many_taps_and_unknown_names_are_rejected() {
-        let _taps = Taps::of("limited");
+        let _taps = Taps::for_service("limited");
         let open = || Tap::open("limited", true, Vec::new());
         let all: Vec<_> = (0..TAPS_MAX).map(|_| open().unwrap()).collect();
         assert_eq!(open().unwrap_err(), TapError::TooMany);
@@ -293,7 +296,7 @@ mod tests {
 
     #[test]
     fn number_of_lost_lines_is_reported_to_slow_reader() {
-        let taps = Taps::of("slow");
+        let taps = Taps::for_service("slow");
         let mut tap = Tap::open("slow", false, Vec::new()).unwrap();
         for _ in 0..100_000 {
             put(&taps, 200);

@@ -37,7 +37,7 @@ pub(crate) struct Counters {
     /// Current connections from clients, or idle connections to a server.
     pub(crate) present: Count,
     /// Successes of a server.
-    pub(crate) well: Count,
+    pub(crate) successes: Count,
     /// Faults of a server, by [`Fault`].
     pub(crate) faults: [Count; Fault::COUNT],
 }
@@ -47,18 +47,18 @@ pub(crate) struct Counters {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds `more`. Only the writing thread may call this: a concurrent store would be lost.
-    pub(crate) fn add(&self, more: u64) {
+    /// Adds `amount`. Only the writing thread may call this: a concurrent store would be lost.
+    pub(crate) fn add(&self, amount: u64) {
         self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(more),
+            self.0.load(Ordering::Relaxed).wrapping_add(amount),
             Ordering::Relaxed,
         );
     }
 
-    /// Subtracts `less`; see [`Self::add`].
-    pub(crate) fn sub(&self, less: u64) {
+    /// Subtracts `amount`; see [`Self::add`].
+    pub(crate) fn sub(&self, amount: u64) {
         self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_sub(less),
+            self.0.load(Ordering::Relaxed).wrapping_sub(amount),
             Ordering::Relaxed,
         );
     }

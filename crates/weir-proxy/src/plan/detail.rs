@@ -179,11 +179,11 @@ mod tests {
 
     #[test]
     fn discriminants_follow_table_order_and_names_are_unique() {
-        for (at, detail) in Detail::ALL.into_iter().enumerate() {
-            assert_eq!(detail as usize, at);
+        for (index, detail) in Detail::ALL.into_iter().enumerate() {
+            assert_eq!(detail as usize, index);
             let same = Detail::ALL
                 .iter()
-                .filter(|it| it.as_str() == detail.as_str());
+                .filter(|other| other.as_str() == detail.as_str());
             assert_eq!(same.count(), 1);
         }
     }

@@ -28,8 +28,8 @@ pub(crate) struct Histogram {
 impl Histogram {
     #[inline]
     fn record(&self, us: u64) {
-        let at = BOUNDS_US.iter().take_while(|bound| us > **bound).count();
-        self.counts[at].add(1);
+        let index = BOUNDS_US.iter().take_while(|bound| us > **bound).count();
+        self.counts[index].add(1);
         self.sum_us.add(us);
         self.max_us.raise(us);
     }
@@ -73,17 +73,17 @@ pub(crate) struct Finished {
 
 impl Exchanges {
     #[inline]
-    pub(crate) fn record(&self, done: &Finished) {
+    pub(crate) fn record(&self, finished: &Finished) {
         self.ended.add(1);
-        self.last_us.raise(done.at_us);
-        let class = usize::from(done.status / 100);
+        self.last_us.raise(finished.at_us);
+        let class = usize::from(finished.status / 100);
         if (1..=5).contains(&class) {
             self.responses[class - 1].add(1);
         }
-        if let Some(kind) = done.error {
+        if let Some(kind) = finished.error {
             self.errors[kind as usize].add(1);
         }
-        for (histogram, us) in self.stages.iter().zip(done.stages) {
+        for (histogram, us) in self.stages.iter().zip(finished.stages) {
             if let Some(us) = us {
                 histogram.record(u64::from(us));
             }
@@ -134,11 +134,11 @@ impl RecentTimes {
     /// Records a duration. Only the worker that owns the histogram may call this.
     #[inline]
     pub(crate) fn record(&self, us: u64, now_us: u64) {
-        let now = period(now_us);
-        let before = self.period.load(Ordering::Relaxed);
-        if now != before {
-            self.age(now.wrapping_sub(before));
-            self.period.store(now, Ordering::Relaxed);
+        let current = period(now_us);
+        let last = self.period.load(Ordering::Relaxed);
+        if current != last {
+            self.age(current.wrapping_sub(last));
+            self.period.store(current, Ordering::Relaxed);
         }
         let count = &self.counts[Recent::bucket(us)];
         count.store(
@@ -226,20 +226,20 @@ mod tests {
     #[test]
     fn results_of_all_workers_are_summed() {
         let all = PerWorker::<Exchanges>::new(2);
-        let done = Finished {
+        let finished = Finished {
             status: 204,
             error: None,
             stages: [None, Some(600), Some(501), Some(40_000_000)],
             at_us: 7,
         };
-        all.of(0).record(&done);
+        all.of(0).record(&finished);
         all.of(1).record(&Finished {
             status: 0,
             error: Some(ErrorKind::ClientAbort),
             stages: [None; 4],
             at_us: 9,
         });
-        all.of(1).record(&done);
+        all.of(1).record(&finished);
         let results = all.results();
         assert_eq!(results.ended, 3);
         assert_eq!(results.responses, [0, 2, 0, 0, 0]);

@@ -11,24 +11,24 @@ pub(crate) struct RatePeaks {
     /// Totals of connections and requests at the last sample.
     last: [AtomicU64; 2],
     /// Time of the last sample; 0 = none.
-    at_ms: AtomicU64,
+    sampled_at_ms: AtomicU64,
     peaks: [AtomicU32; 2],
 }
 
 impl RatePeaks {
     /// Updates the peaks from the totals of connections and requests.
     pub(crate) fn sample(&self, totals: [u64; 2], now_ms: u64) {
-        let before = self.at_ms.load(Ordering::Relaxed);
-        let elapsed = now_ms.saturating_sub(before);
+        let last_ms = self.sampled_at_ms.load(Ordering::Relaxed);
+        let elapsed = now_ms.saturating_sub(last_ms);
         if elapsed < INTERVAL_MS {
             return;
         }
-        self.at_ms.store(now_ms, Ordering::Relaxed);
+        self.sampled_at_ms.store(now_ms, Ordering::Relaxed);
         for ((last, peak), total) in self.last.iter().zip(&self.peaks).zip(totals) {
-            let more = total.saturating_sub(last.swap(total, Ordering::Relaxed));
+            let increase = total.saturating_sub(last.swap(total, Ordering::Relaxed));
             // There is no previous sample to compare the first one with.
-            if before > 0 {
-                let rate = u32::try_from(more * 1_000 / elapsed).unwrap_or(u32::MAX);
+            if last_ms > 0 {
+                let rate = u32::try_from(increase * 1_000 / elapsed).unwrap_or(u32::MAX);
                 peak.fetch_max(rate, Ordering::Relaxed);
             }
         }
@@ -38,7 +38,7 @@ impl RatePeaks {
     pub(crate) fn get(&self) -> [u64; 2] {
         self.peaks
             .each_ref()
-            .map(|it| it.load(Ordering::Relaxed).into())
+            .map(|peak| peak.load(Ordering::Relaxed).into())
     }
 }
 

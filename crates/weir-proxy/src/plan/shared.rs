@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Plan;
-use crate::handover::{Handed, Inbox};
+use crate::handover::{HandedOverConnection, Inbox};
 use crate::idle_pool::IdlePool;
 
 /// The state that the control thread and the workers share.
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// Whether clients are handed over to another process, through `outlet`.
     pub(crate) handing_over: AtomicBool,
-    outlet: Mutex<Option<Sender<Handed>>>,
+    outlet: Mutex<Option<Sender<HandedOverConnection>>>,
     /// Connections from another process.
     pub(crate) inbox: Inbox,
     /// Incremented with every connection that is added to `inbox`.
@@ -33,14 +33,14 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Makes every worker hand over its clients.
-    pub(crate) fn hand_over(&self, outlet: Sender<Handed>) {
+    pub(crate) fn hand_over(&self, outlet: Sender<HandedOverConnection>) {
         *lock(&self.outlet) = Some(outlet);
         let _no_arrivals = self.inbox.lock();
         self.handing_over.store(true, Ordering::Release);
     }
 
     /// Returns the channel to the other process.
-    pub(crate) fn outlet(&self) -> Option<Sender<Handed>> {
+    pub(crate) fn outlet(&self) -> Option<Sender<HandedOverConnection>> {
         lock(&self.outlet).clone()
     }
 

@@ -1,4 +1,4 @@
-//! Builds the services of a plan from the configuration. Keeps the state of known services and creates the rest.
+//! Builds the services of a plan from the configuration. Keeps existing state and creates the missing state.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::{Error, Result, file_root, socket, tls};
 
 /// Builds one service. Returns it with the names in its certificates and its listeners.
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
-pub(super) fn service(
+pub(super) fn build_service(
     known: &mut Known,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
@@ -50,15 +50,18 @@ pub(super) fn service(
         ..
     } = tables(known, proxy);
     file_root::check_roots(proxy)?;
-    let (tls, names, expiries) = match secure(known, proxy)? {
-        Some(tls::Secured {
+    let (tls, names, expiries) = match build_tls(known, proxy)? {
+        Some(tls::ServiceTlsConfig {
             config,
             names,
             expiries,
         }) => (Some(config), Some(names), expiries),
         None => (None, None, Vec::new()),
     };
-    let mut options_of_routes = proxy.routes.iter().filter_map(|it| it.options.as_ref());
+    let mut options_of_routes = proxy
+        .routes
+        .iter()
+        .filter_map(|route| route.options.as_ref());
     let has_body_limits = options_of_routes.any(|options| options.max_body.is_some());
     let service = Service {
         name: proxy.name.clone(),
@@ -81,11 +84,14 @@ pub(super) fn service(
         },
         options: options(known, proxy, pools),
         auth: auths(proxy),
-        has_forward_auth: proxy.routes.iter().any(|it| it.forward_auth().is_some()),
+        has_forward_auth: proxy
+            .routes
+            .iter()
+            .any(|route| route.forward_auth().is_some()),
         normalize_path: proxy.normalize_path,
         pools: pools
             .iter()
-            .map(|pool| targets(known, workers, proxy, pool))
+            .map(|pool| build_pool(known, workers, proxy, pool))
             .collect::<Result<_>>()?,
         tls,
         expiries,
@@ -129,7 +135,7 @@ pub(super) fn service(
         preamble: proxy.proxy_protocol,
         log: log(known, workers, proxy),
         log_maps: proxy.log_maps.clone(),
-        taps: Taps::of(&proxy.name),
+        taps: Taps::for_service(&proxy.name),
         tracer: tracer
             .filter(|_| proxy.protocol == ProxyProtocol::Http)
             .cloned(),
@@ -205,27 +211,28 @@ fn mirrors(
     let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
         options.timeouts.over(&proxy.timeouts)
     });
-    let mut mirror = |(at, wanted): (usize, &weir_model::Mirror)| {
-        let name = match at {
+    let mut mirror = |(index, settings): (usize, &weir_model::Mirror)| {
+        let name = match index {
             0 => route.to_string(),
-            _ => format!("{route} mirror {at}"),
+            _ => format!("{route} mirror {index}"),
         };
-        let key = (proxy.name.clone(), name, wanted.concurrent);
+        let key = (proxy.name.clone(), name, settings.concurrent);
         let concurrent = known.mirrors.entry(key);
-        let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
+        let concurrent =
+            concurrent.or_insert_with(|| Arc::new(Concurrent::one(settings.concurrent)));
         Some(Arc::new(Mirror {
-            pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
-            share: wanted.share,
-            body_bytes: wanted.body as usize,
-            path: wanted.path.clone(),
+            pool: pools.iter().position(|pool| pool.name == settings.pool)?,
+            share: settings.share,
+            body_bytes: settings.body as usize,
+            path: settings.path.clone(),
             is_auth_request: false,
             concurrent: Arc::clone(concurrent),
             retry: RetryPolicy::new(0, none.clone()),
             timeouts: (&timeouts).into(),
         }))
     };
-    let wanted = route.mirrors().iter().enumerate();
-    wanted.filter_map(&mut mirror).collect()
+    let settings = route.mirrors().iter().enumerate();
+    settings.filter_map(&mut mirror).collect()
 }
 
 /// Returns the `forward_auth` settings of a route.
@@ -307,8 +314,8 @@ fn all_clients(
 fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
-    let any = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
-    any.then(|| Auths {
+    let is_used = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
+    is_used.then(|| Auths {
         service: proxy.basic_auth.clone(),
         routes,
     })
@@ -316,41 +323,50 @@ fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
 
 /// Sets which requests of each service are rejected as misdirected, which depends on the TLS settings of the other
 /// services. `parts` has the order of `services`.
-pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
+pub(super) fn set_misdirect(
+    services: &mut [Service],
+    parts: Vec<(&weir_model::Proxy, Option<Names>)>,
+) {
     let parts: Vec<_> = parts
         .into_iter()
         .map(|(proxy, names)| proxy.tls.as_ref().zip(names.map(Arc::new)))
         .collect();
-    for (at, service) in services.iter_mut().enumerate() {
-        let Some(Some((tls, own_names))) = parts.get(at) else {
+    for (index, service) in services.iter_mut().enumerate() {
+        let Some(Some((tls, own_names))) = parts.get(index) else {
             continue;
         };
-        let all = parts.iter().enumerate().filter(|(other, _)| *other != at);
+        let all = parts
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index);
         let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
         service.misdirect = Misdirect::new(tls, own_names, others);
     }
 }
 
 /// Builds the TLS configuration of a service from the current certificate files.
-fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Secured>> {
-    let Some(wanted) = &proxy.tls else {
+fn build_tls(
+    known: &mut Known,
+    proxy: &weir_model::Proxy,
+) -> Result<Option<tls::ServiceTlsConfig>> {
+    let Some(settings) = &proxy.tls else {
         return Ok(None);
     };
     let failed = |source| Error::Tls {
         owner: format!("service {}", proxy.name),
         source,
     };
-    let same = |tickets: &&Tickets| {
+    let is_unchanged = |tickets: &&Tickets| {
         let (ca, auth) = (&tickets.client_ca, tickets.client_auth);
-        ca == &wanted.client_ca && auth == wanted.client_auth && !tickets.keys.are_configured()
+        ca == &settings.client_ca && auth == settings.client_auth && !tickets.keys.are_configured()
     };
-    let keys = match known.tickets.get(&proxy.name).filter(same) {
-        Some(tickets) if wanted.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
-        _ => tls::Tickets::of(&proxy.name, wanted)
+    let keys = match known.tickets.get(&proxy.name).filter(is_unchanged) {
+        Some(tickets) if settings.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
+        _ => tls::Tickets::for_service(&proxy.name, settings)
             .map(Arc::new)
             .map_err(|source| {
                 failed(tls::CertificateError::Refused {
-                    path: wanted.certificates_text().into(),
+                    path: settings.certificates_text().into(),
                     source,
                 })
             })?,
@@ -360,11 +376,11 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Se
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
-    let secured =
-        tls::server_config(wanted, protocols, Arc::<tls::Tickets>::clone(&keys)).map_err(failed)?;
+    let secured = tls::server_config(settings, protocols, Arc::<tls::Tickets>::clone(&keys))
+        .map_err(failed)?;
     let tickets = Tickets {
-        client_ca: wanted.client_ca.clone(),
-        client_auth: wanted.client_auth,
+        client_ca: settings.client_ca.clone(),
+        client_auth: settings.client_auth,
         keys,
     };
     known.tickets.insert(proxy.name.clone(), tickets);
@@ -372,7 +388,7 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Se
 }
 
 /// Builds a pool for a service. Known servers are kept if their settings are the same.
-fn targets(
+fn build_pool(
     known: &mut Known,
     workers: usize,
     proxy: &weir_model::Proxy,
@@ -383,14 +399,18 @@ fn targets(
         ProxyProtocol::Http => &[b"http/1.1"],
         ProxyProtocol::Tcp => &[],
     };
-    let back = pool.tls.as_ref().map(|wanted| {
-        tls::TlsConnector::new(wanted, protocols).map_err(|source| Error::Tls {
+    let connector = pool.tls.as_ref().map(|settings| {
+        tls::TlsConnector::new(settings, protocols).map_err(|source| Error::Tls {
             owner: format!("pool {}", pool.name),
             source,
         })
     });
     let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
-    let by_backup = |backup: bool| pool.servers.iter().filter(move |it| it.backup == backup);
+    let by_backup = |backup: bool| {
+        pool.servers
+            .iter()
+            .filter(move |server| server.backup == backup)
+    };
     let regular_count = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
     let list: Vec<Arc<Target>> = servers
@@ -417,7 +437,7 @@ fn targets(
         queue,
         queue_ms: u64::try_from(pool.queue_timeout.as_millis()).unwrap_or(u64::MAX / 2),
         pool: pool.name.clone(),
-        tls: back.transpose()?,
+        tls: connector.transpose()?,
         http2: pool.http2,
         no_server: pool.no_server,
         scheduler: pool
@@ -545,8 +565,8 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
             kind,
         };
     }
-    let same = |(rate, _): &(u32, _)| *rate == limits.resets;
-    if !tables.resets.as_ref().is_some_and(same) {
+    let is_unchanged = |(rate, _): &(u32, _)| *rate == limits.resets;
+    if !tables.resets.as_ref().is_some_and(is_unchanged) {
         let resets = ResetLimit::new(limits.resets);
         tables.resets = resets.map(|resets| (limits.resets, Arc::new(resets)));
     }
@@ -570,8 +590,8 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
-    let same = |log: &&Arc<Log>| log.kind == *kind && log.protocol == proxy.protocol;
-    if let Some(log) = former.filter(same) {
+    let is_unchanged = |log: &&Arc<Log>| log.kind == *kind && log.protocol == proxy.protocol;
+    if let Some(log) = former.filter(is_unchanged) {
         return Some(Arc::clone(log));
     }
     let log = Arc::new(Log::new(kind, proxy.protocol, &proxy.name, workers));
@@ -585,7 +605,10 @@ pub(super) fn drop_unused(
     services: &[Arc<Service>],
     listen: &[(Arc<Listeners>, Arc<Service>)],
 ) {
-    let listening: HashSet<SocketAddr> = listen.iter().map(|(from, _)| from.address).collect();
+    let listening: HashSet<SocketAddr> = listen
+        .iter()
+        .map(|(listeners, _)| listeners.address)
+        .collect();
     known
         .listeners
         .retain(|address, _| listening.contains(address));

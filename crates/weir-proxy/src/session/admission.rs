@@ -38,7 +38,9 @@ impl Session {
         let mut restarted = Vec::new();
         let buffers = (&mut path_buffer, &mut restarted);
         let tls_facts = (
-            tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            tls.as_deref()
+                .map(|details| details.facts())
+                .unwrap_or_default(),
             secure,
         );
         let target = self.target(service, (head, request), &cx.fields, tls_facts, buffers);
@@ -50,7 +52,10 @@ impl Session {
             target,
             body_received: 0,
             host: HostCheck::Allowed,
-            tls: tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
+            tls: tls
+                .as_deref()
+                .map(|details| details.facts())
+                .unwrap_or_default(),
             secure,
             admitted: admitted.is_some(),
         });
@@ -71,7 +76,7 @@ impl Session {
             Ok(job) => job,
             Err(known) => return Some(known),
         };
-        let ticket = cx.ticket();
+        let ticket = cx.next_ticket();
         let work =
             move || JobResult::Verified(password::verify(&job.hash, &job.secret) && job.is_known);
         if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
@@ -90,24 +95,24 @@ impl Session {
     pub(crate) fn handle_job_result(
         &mut self,
         ticket: Ticket,
-        done: JobResult,
+        result: JobResult,
         key: Key,
         cx: &mut Context,
     ) -> Outcome {
-        let step = match (&mut self.phase, done) {
+        let step = match (&mut self.phase, result) {
             (
                 Phase::Verify(expected, admitted),
-                done @ (JobResult::Verified(_) | JobResult::Failed),
+                result @ (JobResult::Verified(_) | JobResult::Failed),
             ) if *expected == ticket => {
                 self.verified = Some(Verified {
-                    is_valid: matches!(done, JobResult::Verified(true)),
+                    is_valid: matches!(result, JobResult::Verified(true)),
                     admitted: std::mem::take(admitted),
                 });
                 self.phase = Phase::Head;
                 Step::Continue
             }
-            (Phase::File(transfer), done) if transfer.expects(ticket) => {
-                self.handle_file(done, key, cx)
+            (Phase::File(transfer), result) if transfer.expects(ticket) => {
+                self.handle_file(result, key, cx)
             }
             // The request has ended already.
             _ => Step::Continue,
@@ -161,9 +166,9 @@ fn password_job(
 ) -> Result<PasswordJob, Gate> {
     let auth = auth.ok_or(Gate::Open)?;
     let (user, secret) = authorization(head, fields).ok_or(Gate::Closed)?;
-    let known = auth.hash_of(&user);
-    let is_known = known.is_some();
-    let hash = known.or_else(|| auth.any_hash(password::user_hash(&user)));
+    let known_hash = auth.hash_of(&user);
+    let is_known = known_hash.is_some();
+    let hash = known_hash.or_else(|| auth.any_hash(password::user_hash(&user)));
     let hash = hash.ok_or(Gate::Closed)?;
     if is_known && password::is_remembered(hash, &secret) {
         return Err(Gate::Open);
@@ -199,7 +204,7 @@ pub(super) fn admit(
         .admit(facts, now_ns)
         .map_err(rejected(None))?;
     let more_slots = match route {
-        Some(at) => limit(facts, service, at).map_err(rejected(Some(at)))?,
+        Some(index) => limit(facts, service, index).map_err(rejected(Some(index)))?,
         None => [None, None],
     };
     Ok(Admitted {
@@ -220,16 +225,16 @@ pub(super) fn limit(
     let Some(Some(options)) = service.options.get(route) else {
         return Ok([None, None]);
     };
-    let of_client = match &options.limits {
+    let client_slot = match &options.limits {
         Some(limits) => limits.admit(facts, now_ns(Clock::Monotonic))?,
         None => None,
     };
-    let of_all = match options.all_clients.as_ref().map(|all| all.admit(0)) {
+    let global_slot = match options.all_clients.as_ref().map(|all| all.admit(0)) {
         Some(Admission::Counted(slot)) => Some(slot),
         Some(Admission::Rejected) => return Err(Rejection::new(503)),
         Some(Admission::Uncounted) | None => None,
     };
-    Ok([of_client, of_all])
+    Ok([client_slot, global_slot])
 }
 
 /// Returns the user and password of a request.
@@ -238,9 +243,9 @@ fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // With several fields, a server could use another one.
+    // With several fields, a server could use another one than Weir.
     values
         .next()
         .is_none()
-        .then(|| password::credentials(value))?
+        .then(|| password::parse_credentials(value))?
 }

@@ -10,7 +10,7 @@ use crate::socket::{Read, Written};
 /// Size in bytes. A larger read in a tunnel switches to the pipe; a smaller read through the pipe switches back.
 const BULK_BYTES: usize = 64 << 10;
 
-/// Which directions of a tunnel use pipes.
+/// The directions of a tunnel that use pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bulk {
     pub(super) up: bool,
@@ -19,7 +19,7 @@ pub(super) struct Bulk {
 
 impl Bulk {
     /// Returns whether the next read should use a pipe, given the size of the last read.
-    pub(super) const fn after(bytes: usize) -> bool {
+    pub(super) const fn is_bulk(bytes: usize) -> bool {
         bytes >= BULK_BYTES
     }
 }
@@ -27,7 +27,7 @@ impl Bulk {
 /// Returns an empty pipe to the worker: a body that arrives in small pieces would occupy two descriptors all the time.
 fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
     if pipe.as_ref().is_some_and(Pipe::is_empty) {
-        cx.pipes.give(pipe.take());
+        cx.pipes.put_back(pipe.take());
     }
 }
 
@@ -52,7 +52,7 @@ impl Session {
             }
         }
         if self.request.exchange.response_remaining().is_none() && !self.tunnel().bulk.down {
-            cx.pipes.give(self.down.take());
+            cx.pipes.put_back(self.down.take());
         }
         Some(true)
     }
@@ -60,22 +60,22 @@ impl Session {
     /// Forwards part of the response's body through a pipe. Returns `None` if a pipe is not available or not
     /// worthwhile.
     pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
-        let left = self.request.exchange.response_remaining()?;
-        if self.down.is_none() && left < SPLICE_MIN {
+        let remaining = self.request.exchange.response_remaining()?;
+        if self.down.is_none() && remaining < SPLICE_MIN {
             return None;
         }
-        let found = self.fill_down(cx, left)?;
-        Some(match found {
+        let read = self.fill_down(cx, remaining)?;
+        Some(match read {
             Read::Some(bytes) => {
                 self.request.exchange.response_forwarded(bytes as u64);
-                let flushed = self.flush_pipe(cx);
-                match flushed {
+                let is_empty = self.flush_pipe(cx);
+                match is_empty {
                     None => Step::Close,
                     // The rest is sent before the client's next request is read.
                     Some(_) if self.request.exchange.response_done() => {
-                        let stays =
+                        let is_reusable =
                             self.request.exchange.server_persists() && self.has_no_excess(cx);
-                        self.finish_exchange(key, cx, stays)
+                        self.finish_exchange(key, cx, is_reusable)
                     }
                     Some(_) => Step::Continue,
                 }
@@ -84,7 +84,7 @@ impl Session {
                 release_if_empty(&mut self.down, cx);
                 Step::Pending
             }
-            Read::End | Read::Broken => self.server_ended(key, cx),
+            Read::End | Read::Broken => self.handle_server_end(key, cx),
         })
     }
 
@@ -103,12 +103,12 @@ impl Session {
     fn fill_down(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
         self.transport.plain_socket()?;
         let upstream = cx.upstreams.get_mut(self.server)?;
-        let from = upstream.transport.plain_socket()?;
+        let socket = upstream.transport.plain_socket()?;
         if self.down.is_none() {
             self.down = cx.pipes.take();
         }
-        let found = self.down.as_mut()?.fill(from, max);
-        match found {
+        let read = self.down.as_mut()?.fill(socket, max);
+        match read {
             Read::Some(bytes) => {
                 let target = upstream.target.counters.of(cx.worker);
                 target.bytes_out.add(bytes as u64);
@@ -123,7 +123,7 @@ impl Session {
             Read::Blocked => upstream.ready.readable = false,
             Read::End | Read::Broken => {}
         }
-        Some(found)
+        Some(read)
     }
 
     /// Sends the content of the pipe to the server. Returns whether the pipe is empty, or `None` if the server's
@@ -150,22 +150,22 @@ impl Session {
             .request
             .exchange
             .request_remaining()
-            .is_none_or(|left| left == 0)
+            .is_none_or(|remaining| remaining == 0)
             && !self.tunnel().bulk.up
         {
-            cx.pipes.give(self.up.take());
+            cx.pipes.put_back(self.up.take());
         }
         Some(true)
     }
 
     /// Forwards part of the request's body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
-        let left = self.request.exchange.request_remaining()?;
-        if self.up.is_none() && left < SPLICE_MIN {
+        let remaining = self.request.exchange.request_remaining()?;
+        if self.up.is_none() && remaining < SPLICE_MIN {
             return None;
         }
-        let found = self.fill_up(cx, left)?;
-        Some(match found {
+        let read = self.fill_up(cx, remaining)?;
+        Some(match read {
             Read::Some(bytes) => {
                 self.request.exchange.request_forwarded(bytes as u64);
                 match self.flush_up(cx) {
@@ -197,13 +197,13 @@ impl Session {
     }
 
     fn fill_up(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
-        let from = self.transport.plain_socket()?;
+        let socket = self.transport.plain_socket()?;
         cx.upstreams.get(self.server)?.transport.plain_socket()?;
         if self.up.is_none() {
             self.up = cx.pipes.take();
         }
-        let found = self.up.as_mut()?.fill(from, max);
-        match found {
+        let read = self.up.as_mut()?.fill(socket, max);
+        match read {
             Read::Some(bytes) => {
                 if let Some(upstream) = cx.upstreams.get(self.server) {
                     let target = upstream.target.counters.of(cx.worker);
@@ -220,25 +220,25 @@ impl Session {
             Read::Blocked => self.ready.readable = false,
             Read::End | Read::Broken => {}
         }
-        Some(found)
+        Some(read)
     }
 
     /// Forwards bytes to the server through the pipe. Returns `None` without a pipe.
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
-        let found = self.fill_up(cx, u64::MAX)?;
-        if let Read::Some(bytes) = found {
-            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes));
+        let read = self.fill_up(cx, u64::MAX)?;
+        if let Read::Some(bytes) = read {
+            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::is_bulk(bytes));
         }
-        Some(found)
+        Some(read)
     }
 
     /// Forwards bytes to the client through the pipe. Returns `None` without a pipe.
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
-        let found = self.fill_down(cx, u64::MAX)?;
-        if let Read::Some(bytes) = found {
-            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(bytes));
+        let read = self.fill_down(cx, u64::MAX)?;
+        if let Read::Some(bytes) = read {
+            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::is_bulk(bytes));
         }
-        Some(found)
+        Some(read)
     }
 }
 

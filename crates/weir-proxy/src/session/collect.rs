@@ -63,10 +63,10 @@ impl Session {
             return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let found = self
+        let read = self
             .transport
             .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
-        let step = match found {
+        let step = match read {
             Read::Some(bytes) => self.add_content(key, cx, &scratch[..bytes]),
             Read::Blocked => Step::Pending,
             // No server has received the request yet.

@@ -38,7 +38,7 @@ impl Session {
         let options = self
             .request
             .route
-            .and_then(|at| service.options.get(at)?.as_deref());
+            .and_then(|index| service.options.get(index)?.as_deref());
         let policy = match &self.mirror {
             Some(mirror) => &mirror.retry,
             None => options.map_or(&service.retry, |options| &options.retry),
@@ -118,27 +118,27 @@ impl Session {
             self.stop_timer(Timer::Queue);
             self.request.times.end(Stage::Queue, cx.now_us);
         }
-        self.request.times.mark(cx.now_us);
+        self.request.times.start_stage(cx.now_us);
         let port = target.port.unwrap_or(self.port);
         self.trace_attempt(&pool.pool, target, port);
         let is_http = service.protocol == ProxyProtocol::Http;
         if is_http {
             target.counters.of(cx.worker).requests.add(1);
             let may_reuse = connections == Connections::Any && pool.preamble.is_none();
-            let checked = self.request.selection.replay() == Replay::Forbidden;
-            if may_reuse && let Some(server) = cx.reuse(target, port, key, checked) {
+            let verify = self.request.selection.replay() == Replay::Forbidden;
+            if may_reuse && let Some(server) = cx.reuse(target, port, key, verify) {
                 self.server = server;
                 self.send_request(key, cx);
                 return Ok(Step::Continue);
             }
         }
         let is_stream = is_http && pool.http2;
-        let opened = if is_stream {
+        let connection = if is_stream {
             cx.open_stream(target, port, key, pool.tls.as_ref(), service)
         } else {
             cx.open(target, port, key, pool.tls.as_ref())
         };
-        match opened {
+        match connection {
             Ok(server) => {
                 self.server = server;
                 self.phase = Phase::Connect;
@@ -168,7 +168,7 @@ impl Session {
         if matches!(self.phase, Phase::Connect) {
             self.request.times.end(Stage::Connect, cx.now_us);
         }
-        self.request.times.mark(cx.now_us);
+        self.request.times.start_stage(cx.now_us);
         self.trace_connected(!matches!(self.phase, Phase::Connect));
         self.phase = Phase::Exchange;
         let service = &self.local.service;
@@ -202,10 +202,10 @@ impl Session {
             pool.map(|pool| &pool.exchanges),
             target.map(|target| &target.exchanges),
         ];
-        for numbers in parts.into_iter().flatten() {
+        for exchanges in parts.into_iter().flatten() {
             match counted {
-                Counted::Retry => numbers.of(cx.worker).redispatches.add(1),
-                Counted::Repetition => numbers.of(cx.worker).repetitions.add(1),
+                Counted::Retry => exchanges.of(cx.worker).redispatches.add(1),
+                Counted::Repetition => exchanges.of(cx.worker).repetitions.add(1),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Changes header fields and paths as services and routes say, and gives variables their values.
+//! Edits header fields and paths according to the service and the route, and gives variables their values.
 
 use std::borrow::Cow;
 
@@ -62,9 +62,9 @@ impl Session {
         if let Some(literal) = text.as_literal() {
             return Some(Cow::Borrowed(literal.as_bytes()));
         }
-        let from = self.surroundings(facts, default_host, &targets.pool, route, random);
+        let surroundings = self.surroundings(facts, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
-        route::fill(text, Target::Field, &from, &mut host);
+        route::fill(text, Target::Field, &surroundings, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
             && host.iter().all(|byte| Pool::may_be_in_host(*byte));
         is_valid.then_some(Cow::Owned(host))
@@ -77,14 +77,19 @@ impl Session {
         }
         let service = &self.local.service;
         let address = self.peer.ip();
-        let is_trusted = || service.trusted.iter().any(|it| it.contains(address));
+        let is_trusted = || {
+            service
+                .trusted
+                .iter()
+                .any(|network| network.contains(address))
+        };
         let sent = service.request_id.as_ref().filter(|_| is_trusted());
         let sent = sent.and_then(|name| {
-            let is = |field: &&Field| {
-                let found = field.name_in(facts.head);
-                found.eq_ignore_ascii_case(name.as_bytes())
+            let has_name = |field: &&Field| {
+                let field_name = field.name_in(facts.head);
+                field_name.eq_ignore_ascii_case(name.as_bytes())
             };
-            let field = facts.fields.iter().find(is)?;
+            let field = facts.fields.iter().find(has_name)?;
             RequestId::accepted(field.value_in(facts.head))
         });
         let id = sent.unwrap_or_else(|| RequestId::generated(random_id(random)));
@@ -97,37 +102,41 @@ impl Session {
     pub(super) fn edit_request(
         &mut self,
         service: &Service,
-        from: &Surroundings<'_>,
+        surroundings: &Surroundings<'_>,
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let edits = from.route.map(|route| &route.edits);
+        let edits = surroundings.route.map(|route| &route.edits);
         for field in service.request_header.fields() {
             // A field that the route sets replaces the service's.
-            let replaced = edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
-            if !replaced {
-                write(field, from, add);
+            let is_replaced =
+                edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
+            if !is_replaced {
+                write_field(field, surroundings, add);
             }
         }
         if let Some(edits) = edits {
             edits
                 .request
                 .fields()
-                .for_each(|field| write(field, from, add));
+                .for_each(|field| write_field(field, surroundings, add));
         }
-        for field in
-            response_fields(service, from.route).filter(|field| field.value.as_literal().is_none())
+        for field in response_fields(service, surroundings.route)
+            .filter(|field| field.value.as_literal().is_none())
         {
             let mut value = Vec::new();
-            route::fill(&field.value, Target::Field, from, &mut value);
+            route::fill(&field.value, Target::Field, surroundings, &mut value);
             self.request.response_values.push(value);
         }
-        route::rewritten(edits?.path.as_ref()?, from)
+        route::rewritten(edits?.path.as_ref()?, surroundings)
     }
 
     /// Generates the texts of a response.
     pub(super) fn response_texts<'a>(&self, service: &'a Service) -> ResponseTexts<'a> {
         let mut texts = ResponseTexts::default();
-        let route = self.request.route.and_then(|at| service.routes.get(at));
+        let route = self
+            .request
+            .route
+            .and_then(|index| service.routes.get(index));
         let route_edits = route.map(|route| &route.edits.response);
         let service_edits = &service.response_header;
         if service_edits.is_empty() && route_edits.is_none_or(HeaderEdits::is_empty) {
@@ -138,22 +147,22 @@ impl Session {
         let targets = service.pools.get(self.request.pool);
         let server = targets
             .zip(server)
-            .and_then(|(targets, at)| targets.list.get(at));
+            .and_then(|(targets, index)| targets.list.get(index));
         let server = server.map_or("", |target| target.name.as_str());
         for edits in [Some(service_edits), route_edits].into_iter().flatten() {
             texts.remove.extend(edits.remove.iter().cloned());
-            for (at, field) in edits.fields().enumerate() {
+            for (index, field) in edits.fields().enumerate() {
                 let mut line = [field.name.as_bytes(), b": "].concat();
                 match field.value.as_literal() {
                     Some(text) => line.extend_from_slice(text.as_bytes()),
-                    None => with_server(
+                    None => write_with_server(
                         values.next().map_or(&[][..], Vec::as_slice),
                         server,
                         &mut line,
                     ),
                 }
                 line.extend_from_slice(b"\r\n");
-                let replaced = std::ptr::eq(edits, service_edits)
+                let is_replaced = std::ptr::eq(edits, service_edits)
                     && field.statuses.is_empty()
                     && route_edits.is_some_and(|other| {
                         let mut sets = other.set.iter().filter(|set| set.statuses.is_empty());
@@ -163,10 +172,10 @@ impl Session {
                                 .iter()
                                 .any(|name| name.eq_ignore_ascii_case(&field.name))
                     });
-                if replaced {
+                if is_replaced {
                     continue;
                 }
-                let replaces = at < edits.set.len();
+                let replaces = index < edits.set.len();
                 if !field.statuses.is_empty() {
                     texts.limited.push(LimitedLine {
                         statuses: &field.statuses,
@@ -218,19 +227,19 @@ pub(super) struct AnswerFields {
 pub(super) fn answer_fields(
     edits: &HeaderEdits,
     status: u16,
-    from: &Surroundings<'_>,
+    surroundings: &Surroundings<'_>,
 ) -> AnswerFields {
     let mut added = AnswerFields::default();
-    for (at, field) in edits.fields().enumerate() {
+    for (index, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
-        let applies = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
+        let applies = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
         if !field.statuses.is_empty() && !statuses.any(applies) {
             continue;
         }
         let (mut filled, mut value) = (Vec::new(), Vec::new());
-        route::fill(&field.value, Target::Field, from, &mut filled);
-        with_server(&filled, "", &mut value);
-        let is_set = at < edits.set.len();
+        route::fill(&field.value, Target::Field, surroundings, &mut filled);
+        write_with_server(&filled, "", &mut value);
+        let is_set = index < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
             added.kind = Some(String::from_utf8_lossy(&value).into_owned());
             continue;
@@ -257,10 +266,10 @@ pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields:
 }
 
 /// The rules of `forward_auth` about fields of the client, and the lines in their place.
-type Copied<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
+type CopiedFields<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
 
-/// Whether the server gets none of the client's cookies.
-pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: Copied<'_>) -> bool {
+/// Returns whether the server gets none of the client's cookies.
+pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: CopiedFields<'_>) -> bool {
     let mut edits = edits.into_iter().flatten();
     edits.any(|edits| edits.replaces(b"cookie"))
         || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
@@ -268,7 +277,7 @@ pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: Copied<'
 
 /// Marks the fields of a request that `forward_auth` replaces, and appends the lines in their place.
 pub(super) fn replace_copied(
-    copied: Copied<'_>,
+    copied: CopiedFields<'_>,
     head: &[u8],
     fields: &mut [Field],
     add: &mut Vec<u8>,
@@ -282,11 +291,12 @@ pub(super) fn replace_copied(
     add.extend_from_slice(lines);
 }
 
-/// Which trailers of a request are forwarded; `None` = it has none. It outlives a reload, unlike the route.
+/// Returns the filter for the request's trailers; `None` = the request has none. Unlike the route, the filter outlives
+/// a reload.
 pub(super) fn trailer_filter(
     request: &Request,
     edit: &RequestEdit<'_>,
-    copied: Copied<'_>,
+    copied: CopiedFields<'_>,
 ) -> Option<Box<TrailerFilter>> {
     if request.framing != Framing::Chunked {
         return None;
@@ -307,17 +317,17 @@ fn response_fields<'a>(
         .flat_map(HeaderEdits::fields)
 }
 
-fn write(field: &HeaderEdit, from: &Surroundings<'_>, out: &mut Vec<u8>) {
+fn write_field(field: &HeaderEdit, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(field.name.as_bytes());
     out.extend_from_slice(b": ");
-    route::fill(&field.value, Target::Field, from, out);
+    route::fill(&field.value, Target::Field, surroundings, out);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a value, with the server's name inserted at its position.
-fn with_server(value: &[u8], server: &str, out: &mut Vec<u8>) {
-    for (at, part) in value.split(|byte| *byte == SERVER_MARK).enumerate() {
-        if at > 0 {
+fn write_with_server(value: &[u8], server: &str, out: &mut Vec<u8>) {
+    for (index, part) in value.split(|byte| *byte == SERVER_MARK).enumerate() {
+        if index > 0 {
             out.extend_from_slice(server.as_bytes());
         }
         out.extend_from_slice(part);

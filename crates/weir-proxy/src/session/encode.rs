@@ -11,7 +11,7 @@ use crate::plan::Service;
 
 /// Returns the compression rules of a route, or those of the service if the route has no options.
 pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Compression> {
-    let options = route.and_then(|at| service.options.get(at)?.as_deref());
+    let options = route.and_then(|index| service.options.get(index)?.as_deref());
     match options {
         Some(options) => options.compression.as_ref(),
         None => service.compression.as_ref(),
@@ -45,9 +45,9 @@ impl Session {
             let service = &self.local.service;
             service.detail(cx.worker, Detail::Compressed).add(1);
         }
-        let done = self.request.exchange.response_done();
+        let is_last = self.request.exchange.response_done();
         // While the server sends nothing, the client receives everything that was compressed so far.
-        let pauses = cx
+        let is_server_idle = cx
             .upstreams
             .get(self.server)
             .is_none_or(|upstream| !upstream.ready.readable);
@@ -55,8 +55,8 @@ impl Session {
             return false;
         };
         let content = (out.len() - step.content) as u64;
-        let flushed = pauses && !done && content > 0;
-        let written = encoder.write(&out[step.content..], flushed);
+        let flush = is_server_idle && !is_last && content > 0;
+        let written = encoder.write(&out[step.content..], flush);
         out.truncate(step.content);
         encoder.take(out);
         let service = &self.local.service;
@@ -65,7 +65,7 @@ impl Session {
         service
             .detail(cx.worker, Detail::CompressedOut)
             .add(output_bytes);
-        if done {
+        if is_last {
             return written.is_ok() && self.end_encoding(cx, out);
         }
         written.is_ok()
@@ -76,11 +76,11 @@ impl Session {
         let Some(encoder) = self.request.encoder.take() else {
             return true;
         };
-        let before = out.len();
+        let length_before = out.len();
         let is_done = encoder.finish(out).is_ok();
         let service = &self.local.service;
         let counter = service.detail(cx.worker, Detail::CompressedOut);
-        counter.add((out.len() - before) as u64);
+        counter.add((out.len() - length_before) as u64);
         is_done
     }
 }

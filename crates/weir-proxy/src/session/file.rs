@@ -16,22 +16,22 @@ use crate::job::FILES;
 use crate::job_result::JobResult;
 use crate::plan::Service;
 use crate::slab::Key;
-use crate::static_file::{self, Found, PART_MAX, Query, Response};
+use crate::static_file::{self, PART_MAX, Query, QueryResult, Response};
 
 /// Returns the query for the file of a request, and the state of its transfer.
 pub(super) fn file_request(
     service: &Service,
     files: &Arc<StaticFiles>,
-    from: &Surroundings<'_>,
+    surroundings: &Surroundings<'_>,
 ) -> (Query, Transfer) {
-    let facts = &from.facts;
+    let facts = &surroundings.facts;
     let head = facts.head;
     let method = facts.request.method_in(head);
     let is_allowed = method == b"GET" || method == b"HEAD";
     let to_head = method == b"HEAD";
     let field = |name: &str| {
-        let is = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
-        let value = facts.fields.iter().find(is)?.value_in(head);
+        let has_name = |field: &&Field| field.name_in(head).eq_ignore_ascii_case(name.as_bytes());
+        let value = facts.fields.iter().find(has_name)?.value_in(head);
         std::str::from_utf8(value).ok().map(str::to_owned)
     };
     let path = facts.target.path();
@@ -47,13 +47,13 @@ pub(super) fn file_request(
         range: field("range").filter(|_| !to_head),
         if_range: field("if-range"),
     };
-    let route_edits = from.route.map(|route| &route.edits.response);
+    let route_edits = surroundings.route.map(|route| &route.edits.response);
     let (mut edits, mut removed) = (Vec::new(), Vec::new());
     for header_edits in [Some(&service.response_header), route_edits]
         .into_iter()
         .flatten()
     {
-        add_edits(header_edits, from, &mut edits);
+        add_edits(header_edits, surroundings, &mut edits);
         removed.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
@@ -81,8 +81,8 @@ impl Session {
             let fields = transfer.answer_fields(405);
             return self.refuse_method(key, cx, fields);
         }
-        let ticket = cx.ticket();
-        let work = move || JobResult::Found(static_file::find(&query));
+        let ticket = cx.next_ticket();
+        let work = move || JobResult::Lookup(static_file::find(&query));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             return self.fail(key, cx, 503);
         }
@@ -99,16 +99,18 @@ impl Session {
     }
 
     /// Handles the result of the awaited job.
-    pub(super) fn handle_file(&mut self, done: JobResult, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn handle_file(&mut self, result: JobResult, key: Key, cx: &mut Context) -> Step {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
         transfer.awaited = None;
-        match done {
-            JobResult::Found(found) if transfer.sent.is_none() => self.handle_found(found, key, cx),
+        match result {
+            JobResult::Lookup(found) if transfer.sent.is_none() => {
+                self.handle_found(found, key, cx)
+            }
             JobResult::Read(Ok(bytes)) => self.handle_part(&bytes, cx),
             JobResult::Read(Err(_))
-            | JobResult::Found(_)
+            | JobResult::Lookup(_)
             | JobResult::Verified(_)
             | JobResult::Failed => self.abort_file(key, cx),
         }
@@ -124,11 +126,11 @@ impl Session {
         }
     }
 
-    fn handle_found(&mut self, found: Found, key: Key, cx: &mut Context) -> Step {
+    fn handle_found(&mut self, found: QueryResult, key: Key, cx: &mut Context) -> Step {
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
         };
-        if matches!(found, Found::Missing | Found::Unlisted)
+        if matches!(found, QueryResult::Missing | QueryResult::Unlisted)
             && let Some(request) = transfer.fallback.take()
         {
             return self.collect_or_connect(key, cx, &request);
@@ -138,8 +140,8 @@ impl Session {
             return self.refuse_method(key, cx, fields);
         }
         match found {
-            Found::Response(response) => self.send_file_head(response, key, cx),
-            Found::Directory => {
+            QueryResult::Response(response) => self.send_file_head(response, key, cx),
+            QueryResult::Directory => {
                 let target = std::mem::take(&mut transfer.target);
                 // A location that starts with two slashes would name a host.
                 let slashes = target
@@ -150,20 +152,20 @@ impl Session {
                 let fields = transfer.answer_fields(301);
                 self.answer_route(key, cx, 301, Some(&location), &[], &fields)
             }
-            Found::Missing | Found::Unlisted => {
+            QueryResult::Missing | QueryResult::Unlisted => {
                 // Other web servers also respond with 403 for a directory that they do not list.
                 let status = match (&found, transfer.missing) {
-                    (Found::Unlisted, 404) => 403,
+                    (QueryResult::Unlisted, 404) => 403,
                     (_, status) => status,
                 };
                 let fields = transfer.answer_fields(status);
                 self.answer_route(key, cx, status, None, &[], &fields)
             }
-            Found::Forbidden => {
+            QueryResult::Forbidden => {
                 let fields = transfer.answer_fields(403);
                 self.answer_route(key, cx, 403, None, &[], &fields)
             }
-            Found::Error(error) => {
+            QueryResult::Error(error) => {
                 if cx.may_warn() {
                     let service = &self.local.service.name;
                     tracing::warn!(service, %error, "failed to read a file");
@@ -175,7 +177,7 @@ impl Session {
 
     fn send_file_head(&mut self, response: Response, key: Key, cx: &mut Context) -> Step {
         self.set_termination(*b"LR");
-        let stays = self.request.exchange.client_could_persist() && !self.is_last(cx);
+        let persists = self.request.exchange.client_could_persist() && !self.is_last(cx);
         let is_http10 = self.request.exchange.is_http10();
         let Phase::File(transfer) = &mut self.phase else {
             return Step::Close;
@@ -183,7 +185,7 @@ impl Session {
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         write_head(&response, transfer, &mut out);
-        match (stays, is_http10) {
+        match (persists, is_http10) {
             (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
             (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (true, false) => {}
@@ -192,9 +194,9 @@ impl Session {
         transfer.sent = Some(Sent {
             status: response.status,
             file: response.file,
-            next: response.next,
-            left: response.left,
-            stays,
+            next_offset: response.next_offset,
+            remaining: response.remaining,
+            persists,
         });
         let is_connected = self.send(cx, &mut out, &response.first);
         cx.out = out;
@@ -219,8 +221,8 @@ impl Session {
             self.set_termination(*b"IL");
             return Step::Close;
         }
-        sent.next += bytes.len() as u64;
-        sent.left = sent.left.saturating_sub(bytes.len() as u64);
+        sent.next_offset += bytes.len() as u64;
+        sent.remaining = sent.remaining.saturating_sub(bytes.len() as u64);
         match self.send(cx, &mut Vec::new(), bytes) {
             true => Step::Continue,
             false => Step::Close,
@@ -243,15 +245,17 @@ impl Session {
         let Some(sent) = &transfer.sent else {
             return Step::Close;
         };
-        if sent.left == 0 {
-            let (status, stays) = (sent.status, sent.stays);
+        if sent.remaining == 0 {
+            let (status, persists) = (sent.status, sent.persists);
             self.record(cx, status);
-            return self.after_response(key, cx, stays);
+            return self.after_response(key, cx, persists);
         }
-        let (file, at) = (Arc::clone(&sent.file), sent.next);
-        let size = usize::try_from(sent.left).unwrap_or(PART_MAX).min(PART_MAX);
-        let ticket = cx.ticket();
-        let work = move || JobResult::Read(static_file::read_at(&file, at, size));
+        let (file, offset) = (Arc::clone(&sent.file), sent.next_offset);
+        let size = usize::try_from(sent.remaining)
+            .unwrap_or(PART_MAX)
+            .min(PART_MAX);
+        let ticket = cx.next_ticket();
+        let work = move || JobResult::Read(static_file::read_at(&file, offset, size));
         if !FILES.submit(key, ticket, &cx.inbox, work) {
             self.set_termination(*b"IL");
             return Step::Close;
@@ -271,17 +275,17 @@ impl Session {
     }
 }
 
-fn add_edits(edits: &HeaderEdits, from: &Surroundings<'_>, lines: &mut Vec<Line>) {
-    for (at, field) in edits.fields().enumerate() {
+fn add_edits(edits: &HeaderEdits, surroundings: &Surroundings<'_>, lines: &mut Vec<Line>) {
+    for (index, field) in edits.fields().enumerate() {
         let mut value = Vec::new();
-        route::fill(&field.value, Target::Field, from, &mut value);
+        route::fill(&field.value, Target::Field, surroundings, &mut value);
         // There is no server whose name could be inserted.
         value.retain(|byte| *byte != route::SERVER_MARK);
         lines.push(Line {
             name: field.name.clone(),
             value,
             statuses: field.statuses.clone(),
-            replaces: at < edits.set.len(),
+            replaces: index < edits.set.len(),
         });
     }
 }
@@ -293,7 +297,8 @@ fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     let lines = transfer.lines(status);
     for (name, value) in &response.fields {
         let mut removed = transfer.removed.iter();
-        if !is_replaced(name, &lines) && !removed.any(|it| it.eq_ignore_ascii_case(name)) {
+        if !is_replaced(name, &lines) && !removed.any(|removed| removed.eq_ignore_ascii_case(name))
+        {
             out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
     }

@@ -35,10 +35,10 @@ pub(super) struct Sent {
     pub(super) status: u16,
     pub(super) file: Arc<File>,
     /// Offset of the next byte to read, and number of bytes that are not read yet.
-    pub(super) next: u64,
-    pub(super) left: u64,
+    pub(super) next_offset: u64,
+    pub(super) remaining: u64,
     /// Whether the connection persists after the response.
-    pub(super) stays: bool,
+    pub(super) persists: bool,
 }
 
 /// A field that the configuration adds to responses with these statuses.
@@ -77,13 +77,18 @@ impl Transfer {
 
     /// Returns the fields that the configuration adds to a response with this status.
     pub(super) fn lines(&self, status: u16) -> Vec<&Line> {
-        let is_of = |line: &&Line| {
+        let applies = |line: &&Line| {
             let mut ranges = line.statuses.iter();
-            line.statuses.is_empty() || ranges.any(|(from, to)| (*from..=*to).contains(&status))
+            line.statuses.is_empty()
+                || ranges.any(|(first, last)| (*first..=*last).contains(&status))
         };
-        let all: Vec<&Line> = self.edits.iter().filter(is_of).collect();
-        let stays = |at: usize, line: &Line| !is_replaced(&line.name, &all[at + 1..]);
-        let kept = all.iter().enumerate().filter(|(at, line)| stays(*at, line));
+        let all: Vec<&Line> = self.edits.iter().filter(applies).collect();
+        let is_last_of_name =
+            |index: usize, line: &Line| !is_replaced(&line.name, &all[index + 1..]);
+        let kept = all
+            .iter()
+            .enumerate()
+            .filter(|(index, line)| is_last_of_name(*index, line));
         kept.map(|(_, line)| *line).collect()
     }
 

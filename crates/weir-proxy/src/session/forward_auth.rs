@@ -73,9 +73,9 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-        known: (Gate, Option<Box<Admitted>>),
+        user_check: (Gate, Option<Box<Admitted>>),
     ) -> Option<(Gate, Option<Box<Admitted>>)> {
-        let (gate, admitted) = known;
+        let (gate, admitted) = user_check;
         if gate != Gate::Open {
             self.auth_result = None;
             return Some((gate, admitted));
@@ -145,7 +145,7 @@ impl Session {
             return Authorization::Known(Gate::Open, admitted);
         };
         if let Some(auth_result) = &mut self.auth_result
-            && auth_result.is_by(&rules.rules)
+            && auth_result.applies_to(&rules.rules)
         {
             let slots = auth_result.admitted.take();
             return Authorization::Known(Gate::Open, admitted.or(slots));
@@ -161,8 +161,8 @@ impl Session {
         };
         let rules = Arc::clone(rules);
         let request_facts = facts.of_request();
-        let built = self.build_auth_request(cx, service, &rules, request_facts, route);
-        let Some(mut copy) = built else {
+        let copy = self.build_auth_request(cx, service, &rules, request_facts, route);
+        let Some(mut copy) = copy else {
             self.auth_result = Some(Box::new(AuthResult {
                 rules,
                 verdict: Verdict::Failed,
@@ -170,7 +170,7 @@ impl Session {
             }));
             return Authorization::Known(Gate::Open, Some(admitted));
         };
-        let ticket = cx.ticket();
+        let ticket = cx.next_ticket();
         let timeout_ms = rules.mirror.timeouts.total;
         copy.auth_request = Some(AuthRequest {
             session: key,
@@ -199,19 +199,20 @@ impl Session {
             return None;
         };
         let host = self.default_host(facts.head, facts.request, facts.fields);
-        let route = route.and_then(|at| service.routes.get(at));
+        let route = route.and_then(|index| service.routes.get(index));
         let mut add = Vec::new();
-        let from = self.surroundings(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
+        let surroundings =
+            self.surroundings(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
-            route::fill(&field.value, Target::Field, &from, &mut add);
+            route::fill(&field.value, Target::Field, &surroundings, &mut add);
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);
-        let named = facts.request.host_in(facts.head, facts.fields);
-        let named = named.unwrap_or(host.as_bytes());
-        write_forwarded(facts, named, client_edit.as_ref(), &mut add);
+        let request_host = facts.request.host_in(facts.head, facts.fields);
+        let request_host = request_host.unwrap_or(host.as_bytes());
+        write_forwarded(facts, request_host, client_edit.as_ref(), &mut add);
         let text = auth_request_text(facts, &rules.rules, &add);
         let limits = HeadLimits {
             head: usize::MAX,
@@ -292,17 +293,17 @@ impl Session {
     ) -> Option<Step> {
         let rules = service.forward_auth_of(route)?;
         let auth_result = self.request.auth_result.as_ref();
-        let verdict = auth_result.filter(|auth_result| auth_result.is_by(&rules.rules));
+        let verdict = auth_result.filter(|auth_result| auth_result.applies_to(&rules.rules));
         let verdict = verdict.map_or(Verdict::Failed, |auth_result| auth_result.verdict.clone());
         let detail = match &verdict {
-            Verdict::Admitted(_) => Detail::AuthAdmitted,
-            Verdict::Refused { .. } => Detail::AuthRefused,
+            Verdict::Allowed(_) => Detail::AuthAdmitted,
+            Verdict::Denied { .. } => Detail::AuthRefused,
             Verdict::Failed => Detail::AuthFailed,
         };
         service.detail(cx.worker, detail).add(1);
         match verdict {
-            Verdict::Admitted(_) => None,
-            Verdict::Refused { status, lines } => {
+            Verdict::Allowed(_) => None,
+            Verdict::Denied { status, lines } => {
                 self.request.route = route;
                 Some(self.answer_with_fields(key, cx, status, &lines))
             }
@@ -336,7 +337,7 @@ impl Session {
     }
 }
 
-/// What happens to a request whose route may have `forward_auth`.
+/// The next step for a request whose route may have `forward_auth`.
 enum Authorization {
     /// The request is handled further.
     Known(Gate, Option<Box<Admitted>>),
@@ -401,8 +402,8 @@ fn auth_request_text(
                 | Name::Expect => true,
                 Name::Host => is_absolute,
                 Name::ForwardedFor | Name::Forwarded | Name::Other => {
-                    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-                    OMITTED_FIELDS.iter().any(is) || has_line(name, add)
+                    let is_name = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+                    OMITTED_FIELDS.iter().any(is_name) || has_line(name, add)
                 }
             };
         if !is_omitted {
@@ -417,8 +418,8 @@ fn auth_request_text(
 fn has_line(name: &[u8], lines: &[u8]) -> bool {
     let mut lines = lines.split(|byte| *byte == b'\n');
     lines.any(|line| {
-        let found = line.split(|byte| *byte == b':').next();
-        found.is_some_and(|found| found.eq_ignore_ascii_case(name))
+        let line_name = line.split(|byte| *byte == b':').next();
+        line_name.is_some_and(|line_name| line_name.eq_ignore_ascii_case(name))
     })
 }
 
@@ -455,21 +456,21 @@ fn verdict(rules: &weir_model::ForwardAuth, status: u16, head: &[u8]) -> Verdict
     match status {
         200..=299 => {
             for (name, value) in lines(head) {
-                let is = |from: &str| from.as_bytes().eq_ignore_ascii_case(name);
-                for (to, _) in rules.copy.iter().filter(|(_, from)| is(from)) {
-                    write(to, value);
+                let is_name = |source: &str| source.as_bytes().eq_ignore_ascii_case(name);
+                for (target, _) in rules.copy.iter().filter(|(_, source)| is_name(source)) {
+                    write(target, value);
                 }
             }
-            Verdict::Admitted(out)
+            Verdict::Allowed(out)
         }
         401 | 403 | 301 | 302 | 303 | 307 | 308 => {
             for (name, value) in lines(head) {
-                let is = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
-                if let Some(known) = RETURNED_FIELDS.iter().find(is) {
+                let is_name = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
+                if let Some(known) = RETURNED_FIELDS.iter().find(is_name) {
                     write(known, value);
                 }
             }
-            Verdict::Refused { status, lines: out }
+            Verdict::Denied { status, lines: out }
         }
         _ => Verdict::Failed,
     }
@@ -495,17 +496,17 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_fields_are_copied_and_other_statuses_decide_nothing() {
+    fn only_listed_fields_are_copied_and_other_statuses_are_failures() {
         let head = b"HTTP/1.1 200 OK\r\nx-user:  a\r\nX-Auth-Mail: m\r\nX-User: b\r\nX-Mail: n\r\nLocation: /\r\n\r\n";
         assert_eq!(
             verdict(&rules(), 200, head),
-            Verdict::Admitted(b"X-User: a\r\nX-Mail: m\r\nX-User: b\r\n".to_vec())
+            Verdict::Allowed(b"X-User: a\r\nX-Mail: m\r\nX-User: b\r\n".to_vec())
         );
         let head = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nServer: s\r\nset-cookie: a=b\r\n\
             Content-Length: 5\r\n\r\n";
         assert_eq!(
             verdict(&rules(), 302, head),
-            Verdict::Refused {
+            Verdict::Denied {
                 status: 302,
                 lines: b"Location: /login\r\nSet-Cookie: a=b\r\n".to_vec()
             }

@@ -1,4 +1,4 @@
-//! Converts a session to a [`Handed`] connection for another process, and back.
+//! Converts a session to a [`HandedOverConnection`] for another process, and back.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::state::{self, Direction, Phase, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, Local};
 use crate::descriptor::Use;
-use crate::handover::{HANDOVER_BUFFER_MAX, Handed, Tunnel};
+use crate::handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::transport::Transport;
@@ -50,28 +50,29 @@ impl Session {
             return false;
         };
         let mut pools = service.pools.iter();
-        pools.any(|now| {
-            let mut servers = now.list.iter();
-            now.pool == pool.pool && servers.any(|server| server.name == upstream.target.name)
+        pools.any(|candidate| {
+            let mut servers = candidate.list.iter();
+            candidate.pool == pool.pool && servers.any(|server| server.name == upstream.target.name)
         })
     }
 
     /// Converts the session for the other process. Returns `None`, which closes the connections, if that is not
     /// possible.
-    pub(crate) fn into_handed(mut self, cx: &mut Context) -> Option<Handed> {
+    pub(crate) fn into_handover(mut self, cx: &mut Context) -> Option<HandedOverConnection> {
         if let Some(record) = self.log_record.take() {
             // The other process logs the exchange.
             cx.recycle_log_record(record);
         }
-        cx.pipes.give(self.up.take());
-        cx.pipes.give(self.down.take());
+        cx.pipes.put_back(self.up.take());
+        cx.pipes.put_back(self.down.take());
         let service = &self.local.service;
         let name = service.name.clone();
         let tunnel = match self.phase {
             Phase::Tunnel(ends) => {
                 let upstream = cx.upstreams.remove(self.server)?;
                 upstream.target.release_slot();
-                // The other process has the same open socket: closing this descriptor would not remove it from epoll.
+                // The other process holds the same open file description, so closing this descriptor would not remove
+                // it from the epoll set.
                 upstream.transport.unwatch(&cx.epoll);
                 Some(Tunnel {
                     server: upstream.transport.into_plain()?,
@@ -80,10 +81,10 @@ impl Session {
                     port: upstream.port,
                     to_server: self.to_server.take_unsent(),
                     to_client: self.to_client.take_unsent(),
-                    client_ended: ends.up != Direction::Open,
-                    end_sent_to_server: ends.up == Direction::Closed,
-                    server_ended: ends.down != Direction::Open,
-                    end_sent_to_client: ends.down == Direction::Closed,
+                    client_eof: ends.up != Direction::Open,
+                    eof_sent_to_server: ends.up == Direction::Closed,
+                    server_eof: ends.down != Direction::Open,
+                    eof_sent_to_client: ends.down == Direction::Closed,
                 })
             }
             _ => None,
@@ -91,7 +92,7 @@ impl Session {
         if self.watch == Watch::Yes {
             self.transport.unwatch(&cx.epoll);
         }
-        Some(Handed {
+        Some(HandedOverConnection {
             service: name,
             client: self.transport.into_plain()?,
             peer: self.peer,
@@ -105,16 +106,21 @@ impl Session {
 
     /// Creates a session from a connection that another process handed over. If it has a tunnel, `server` is the
     /// tunnel's server connection and `pool` the index of its pool.
-    pub(crate) fn from_handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
-        let transport = Transport::plain(handed.client).counted(Use::Client);
-        let mut session = Self::new(transport, handed.peer, handed.port, local);
-        session.destination = handed.destination;
-        session.served = handed.served;
-        session.input = handed.input;
-        if let Some(tunnel) = handed.tunnel {
+    pub(crate) fn from_handover(
+        connection: HandedOverConnection,
+        local: Rc<Local>,
+        server: Key,
+        pool: usize,
+    ) -> Self {
+        let transport = Transport::plain(connection.client).counted(Use::Client);
+        let mut session = Self::new(transport, connection.peer, connection.port, local);
+        session.destination = connection.destination;
+        session.served = connection.served;
+        session.input = connection.input;
+        if let Some(tunnel) = connection.tunnel {
             session.phase = Phase::Tunnel(state::Tunnel {
-                up: Direction::new(tunnel.client_ended, tunnel.end_sent_to_server),
-                down: Direction::new(tunnel.server_ended, tunnel.end_sent_to_client),
+                up: Direction::new(tunnel.client_eof, tunnel.eof_sent_to_server),
+                down: Direction::new(tunnel.server_eof, tunnel.eof_sent_to_client),
                 ..state::Tunnel::default()
             });
             session.server = server;
@@ -131,13 +137,13 @@ impl Session {
             self.begin_log_record(cx);
         }
         let timeouts = self.local.service.timeouts;
-        let ms = match self.phase {
+        let timeout_ms = match self.phase {
             Phase::Tunnel(_) => timeouts.tunnel,
             _ if self.local.service.protocol == ProxyProtocol::Tcp => timeouts.client,
             _ if self.served && self.input.is_empty() => timeouts.idle,
             _ => timeouts.request,
         };
-        self.set_deadline(key, cx, ms);
+        self.set_deadline(key, cx, timeout_ms);
         self.drive(key, cx)
     }
 }

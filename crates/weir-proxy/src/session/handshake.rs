@@ -83,14 +83,14 @@ impl Session {
             return Step::Pending;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let found = self
+        let read = self
             .transport
             .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
-        if let Read::Some(bytes) = found {
+        if let Read::Some(bytes) = read {
             self.input.extend_from_slice(&scratch[..bytes]);
         }
         cx.scratch = scratch;
-        match found {
+        match read {
             Read::Some(_) => {}
             Read::Blocked => return Step::Pending,
             Read::End | Read::Broken => return Step::Close,
@@ -129,9 +129,9 @@ impl Session {
     /// Handles a failed TLS handshake with a server, including a rejected certificate: the server counts as
     /// unreachable.
     pub(super) fn fail_tls(&mut self, key: Key, cx: &mut Context) -> Step {
-        let due = cx.may_warn();
+        let is_due = cx.may_warn();
         if let Some(upstream) = cx.upstreams.get(self.server)
-            && due
+            && is_due
         {
             let error = upstream.transport.error();
             let service = &self.local.service.name;

@@ -15,11 +15,11 @@ impl Session {
         if !self.transport.is_secure() || request.method == Method::Connect {
             return HostCheck::Allowed;
         }
-        let of_stream = self
+        let stream_sni = self
             .stream_tls
             .as_ref()
             .and_then(|tls| tls.server_name.as_deref());
-        let sni = of_stream.or(self.transport.sni());
+        let sni = stream_sni.or(self.transport.sni());
         let host = request.host_in(head, fields).unwrap_or_default();
         if rule.rejects(route::without_port(host), sni) {
             HostCheck::Misdirected

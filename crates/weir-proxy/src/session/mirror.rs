@@ -36,9 +36,9 @@ impl Session {
         edit: &RequestEdit<'_>,
     ) {
         let mirrors = self.options().map_or(0, |options| options.mirrors.len());
-        for at in 0..mirrors {
+        for index in 0..mirrors {
             let options = self.options();
-            let mirror = options.and_then(|options| options.mirrors.get(at));
+            let mirror = options.and_then(|options| options.mirrors.get(index));
             if let Some(mirror) = mirror.map(Arc::clone) {
                 self.begin_copy(cx, service, mirror, incoming, edit);
             }
@@ -61,22 +61,26 @@ impl Session {
             ..
         } = incoming;
         let is_tunnel = request.upgrade || request.method == Method::Connect;
-        let chosen = cx.random.below(u64::from(weir_model::Mirror::ALL)) < u64::from(mirror.share);
-        if is_tunnel || !chosen {
+        let is_selected =
+            cx.random.below(u64::from(weir_model::Mirror::ALL)) < u64::from(mirror.share);
+        if is_tunnel || !is_selected {
             return;
         }
         let limit = mirror.body_bytes as u64;
-        let too_long =
+        let is_too_long =
             matches!(request.framing, Framing::Length(bytes) if limit > 0 && bytes > limit);
         let slot = match mirror.concurrent.admit(0) {
-            Admission::Counted(slot) if !too_long && !cx.draining => slot,
+            Admission::Counted(slot) if !is_too_long && !cx.draining => slot,
             _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
         };
         let Some(targets) = service.pools.get(mirror.pool) else {
             return;
         };
         let facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let route = self.request.route.and_then(|at| service.routes.get(at));
+        let route = self
+            .request
+            .route
+            .and_then(|index| service.routes.get(index));
         let set_host = self.server_host(targets, facts, edit.host, route, &mut cx.random);
         let path = mirror.path.as_ref();
         let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());
@@ -92,18 +96,18 @@ impl Session {
             _ => 0,
         };
         let mut request = request.clone();
-        let mut without_body = Vec::new();
+        let mut bodiless_fields = Vec::new();
         let fields = match mirror.body_bytes {
             0 => {
                 request.framing = Framing::None;
-                without_body.clone_from(&cx.fields);
-                for field in &mut without_body {
+                bodiless_fields.clone_from(&cx.fields);
+                for field in &mut bodiless_fields {
                     field.dropped |= matches!(
                         field.name,
                         Name::ContentLength | Name::TransferEncoding | Name::Expect
                     );
                 }
-                &without_body
+                &bodiless_fields
             }
             _ => &cx.fields,
         };
@@ -176,7 +180,7 @@ impl Session {
     }
 
     /// Creates the session that sends a copy.
-    pub(crate) fn of_copy(copy: MirrorCopy) -> Self {
+    pub(crate) fn from_copy(copy: MirrorCopy) -> Self {
         let mut pools = copy.local.service.pools.iter();
         let pool = pools.position(|pool| pool.pool == copy.pool);
         let mut session = Self::new(Transport::null(), copy.peer, copy.port, copy.local);
@@ -211,7 +215,7 @@ impl Session {
         {
             self.count_copy(cx, Detail::Mirrored);
         }
-        self.request.times = Times::beginning(cx.now_us);
+        self.request.times = Times::new(cx.now_us);
         self.phase = Phase::Connect;
         let total = self.timeouts().total;
         if total > 0 {
@@ -240,7 +244,7 @@ impl Session {
         if (status == 0 || end != NORMAL_END) && !is_auth_request {
             self.count_copy(cx, Detail::MirrorFailed);
         }
-        let done = self.finished(cx, status, end);
-        self.count_for_server(cx, &done);
+        let finished = self.finished(cx, status, end);
+        self.count_for_server(cx, &finished);
     }
 }

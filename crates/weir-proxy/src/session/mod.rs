@@ -185,13 +185,13 @@ impl Session {
 
     /// Continues after the client's address is known.
     fn start(&mut self, key: Key, cx: &mut Context) -> Step {
-        let tcp = self.local.service.protocol == ProxyProtocol::Tcp;
-        if tcp {
+        let is_tcp = self.local.service.protocol == ProxyProtocol::Tcp;
+        if is_tcp {
             self.begin_log_record(cx);
             self.request.selection = Selection::new(hash_of_client(self.peer));
-            self.request.times = Times::beginning(cx.now_us);
+            self.request.times = Times::new(cx.now_us);
         }
-        self.phase = match tcp {
+        self.phase = match is_tcp {
             _ if self.transport.is_secure() && !self.is_stream() => Phase::Handshake,
             true if self.needs_server_name() => Phase::PeekSni,
             true => return self.connect_by_server_name(key, cx, None),
@@ -266,7 +266,7 @@ impl Session {
     /// request, only a disconnection matters. The socket is then registered at the next tick, so that a client that
     /// connects, receives a response and disconnects costs no system call for it.
     fn watch_client(&mut self, key: Key, cx: &mut Context) {
-        let for_client = match &self.phase {
+        let waits_for_client = match &self.phase {
             Phase::Preamble
             | Phase::Handshake
             | Phase::PeekSni
@@ -284,7 +284,7 @@ impl Session {
         if self.watch == Watch::Yes {
             return;
         }
-        if for_client || self.is_stream() {
+        if waits_for_client || self.is_stream() {
             self.watch_now(key, cx);
         } else if self.watch == Watch::No {
             self.watch = Watch::Soon;
@@ -299,7 +299,7 @@ impl Session {
         }
         let added = self
             .transport
-            .watch(&cx.epoll, token::of(token::CLIENT, key));
+            .watch(&cx.epoll, token::pack(token::CLIENT, key));
         self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
@@ -311,17 +311,17 @@ impl Session {
             && !self.has_unsent()
     }
 
-    /// Returns since when the client is idle, if it may be closed to make room for others: it is between two requests,
+    /// Returns when the client became idle, if it may be closed to make room for others: it is between two requests,
     /// or has not sent its first request for longer than [`FIRST_REQUEST_MS`].
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
-        let waits = matches!(self.phase, Phase::Head)
+        let is_idle = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
             && !self.ready.readable
             && !self.has_unsent()
             && !self.is_stream();
         let timeouts = &self.local.service.timeouts;
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);
-        match waits {
+        match is_idle {
             true if self.served => Some(since(timeouts.idle)),
             true => Some(since(timeouts.request)).filter(|since| since + FIRST_REQUEST_MS <= now),
             false => None,
@@ -381,7 +381,7 @@ impl Session {
             .pools
             .get(self.request.pool)
             .map(|pool| pool.pool.clone());
-        let same = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
+        let is_same_pool = |pool: &crate::plan::Targets| Some(&pool.pool) == former.as_ref();
         let server = self
             .local
             .service
@@ -390,14 +390,19 @@ impl Session {
             .zip(self.request.selection.server())
             .and_then(|(pool, server)| pool.list.get(server))
             .map(|target| target.id);
-        self.request.pool = local.service.pools.iter().position(same).unwrap_or(0);
+        self.request.pool = local
+            .service
+            .pools
+            .iter()
+            .position(is_same_pool)
+            .unwrap_or(0);
         let list = local
             .service
             .pools
             .get(self.request.pool)
             .map(|pool| &pool.list);
-        let found = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
-        self.request.selection.handle_new_list(found);
+        let index = list.and_then(|list| list.iter().position(|target| Some(target.id) == server));
+        self.request.selection.handle_new_list(index);
         self.request.route = None;
         self.request.slot = None;
         self.local = Rc::clone(local);
@@ -445,20 +450,25 @@ impl Session {
         cx.recycle(self.to_server.take());
         cx.recycle(std::mem::take(&mut self.input));
         cx.recycle(self.to_client.take());
-        cx.pipes.give(self.up.take());
-        cx.pipes.give(self.down.take());
+        cx.pipes.put_back(self.up.take());
+        cx.pipes.put_back(self.down.take());
     }
 
-    fn leave_server(&mut self, cx: &mut Context, stays: bool) {
+    fn leave_server(&mut self, cx: &mut Context, is_reusable: bool) {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
             let service = &self.local.service;
             let limit = service.server_requests;
-            let serves = cx.upstreams.get(key).is_some_and(|upstream| {
+            let accepts_more = cx.upstreams.get(key).is_some_and(|upstream| {
                 !upstream.dedicated && (limit == 0 || upstream.served + 1 < limit)
             });
-            let stays = stays && serves;
-            cx.release(key, stays, service.idle_servers, service.timeouts.idle);
+            let is_reusable = is_reusable && accepts_more;
+            cx.release(
+                key,
+                is_reusable,
+                service.idle_servers,
+                service.timeouts.idle,
+            );
         }
     }
 }

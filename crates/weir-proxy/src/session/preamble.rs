@@ -30,7 +30,7 @@ impl Session {
         let Some(socket) = self.transport.socket() else {
             return self.start(key, cx);
         };
-        let found = match socket::peek(socket, &mut cx.scratch[..HEADER_BYTES_MAX]) {
+        let parsed = match socket::peek(socket, &mut cx.scratch[..HEADER_BYTES_MAX]) {
             Read::Some(bytes) => preamble::read(&cx.scratch[..bytes]),
             Read::Blocked => {
                 self.ready.readable = false;
@@ -38,7 +38,7 @@ impl Session {
             }
             Read::End | Read::Broken => return Step::Close,
         };
-        let preamble = match found {
+        let preamble = match parsed {
             Ok(Some(preamble)) => preamble,
             // Further bytes cause an event, even though the present ones were not consumed.
             Ok(None) if self.ready.ended => return Step::Close,
@@ -75,12 +75,12 @@ impl Session {
         if upstream.dedicated {
             return true;
         }
-        let to = self
+        let destination = self
             .destination
             .or_else(|| socket::local_address(self.transport.socket()?))
             .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
         let mut header = Vec::new();
-        preamble::write(version, self.peer, to, &mut header);
+        preamble::write(version, self.peer, destination, &mut header);
         upstream.dedicated = true;
         let Some(socket) = upstream.transport.socket() else {
             return true;

@@ -20,16 +20,16 @@ impl Session {
     pub(super) fn enter_queue(&mut self, key: Key, cx: &mut Context) -> Step {
         let local = Rc::clone(&self.local);
         let targets = &local.service.pools[self.request.pool];
-        let former = match &self.phase {
+        let former_number = match &self.phase {
             Phase::Queue(entry) => Some(entry.number),
             _ => None,
         };
-        let number = targets.queue.enter(former, key, &cx.inbox);
+        let number = targets.queue.enter(former_number, key, &cx.inbox);
         self.phase = Phase::Queue(QueueEntry {
             number,
             queue: Arc::clone(&targets.queue),
         });
-        if former.is_none() {
+        if former_number.is_none() {
             self.set_deadline(key, cx, targets.queue_ms);
         }
         // A slot that became free before this session entered the queue has called no session.

@@ -35,9 +35,11 @@ fn field_of<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.take_while(|line| !line.is_empty() && *line != b"\r");
     let mut values = fields.filter_map(|line| {
-        let (found, value) = line.split_at_checked(name.len())?;
+        let (field_name, value) = line.split_at_checked(name.len())?;
         let value = value.strip_prefix(b":")?;
-        found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+        field_name
+            .eq_ignore_ascii_case(name)
+            .then(|| value.trim_ascii())
     });
     values.next().unwrap_or_default()
 }
@@ -70,12 +72,12 @@ impl Session {
             return;
         };
         let value = |name: &[u8]| {
-            let is = |field: &&Field| {
+            let has_name = |field: &&Field| {
                 field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(name)
             };
             cx.fields
                 .iter()
-                .find(is)
+                .find(has_name)
                 .map_or(&b""[..], |field| field.value_in(head))
         };
         record.set_request(
@@ -105,12 +107,12 @@ impl Session {
         if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
-        let from = self.surroundings(facts, host, "", None, random);
+        let surroundings = self.surroundings(facts, host, "", None, random);
         let maps = &self.local.service.log_maps;
-        let of_map = |name: &str| {
+        let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
             let map = maps.iter().find(|map| map.name == name)?;
-            Some(map.value(&map_key(map, &from)).as_bytes().to_vec())
+            Some(map.value(&map_key(map, &surroundings)).as_bytes().to_vec())
         };
         let Some(record) = &mut self.log_record else {
             return;
@@ -119,8 +121,8 @@ impl Session {
             .variables
             .iter()
             .map(|name| {
-                let variable = Variable::from_name(name).map(|variable| from.text(&variable));
-                variable.or_else(|| of_map(name)).unwrap_or_default()
+                let variable = Variable::from_name(name).map(|variable| surroundings.text(&variable));
+                variable.or_else(|| map_value(name)).unwrap_or_default()
             })
             .collect();
     }
@@ -130,14 +132,14 @@ impl Session {
         let (Some(record), Some(log)) = (&mut self.log_record, &self.local.service.log) else {
             return;
         };
-        for (at, name) in log.variables.iter().enumerate() {
+        for (index, name) in log.variables.iter().enumerate() {
             let Some(field) = name.strip_prefix("response.") else {
                 continue;
             };
-            if record.values.len() <= at {
+            if record.values.len() <= index {
                 record.values.resize(log.variables.len(), Vec::new());
             }
-            record.values[at] = field_of(head, field.as_bytes()).to_vec();
+            record.values[index] = field_of(head, field.as_bytes()).to_vec();
         }
     }
 
@@ -145,8 +147,8 @@ impl Session {
     pub(super) fn stop_timer(&mut self, timer: Timer) {
         if let Some(record) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
-            record.spent_us[timer as usize] += (now - record.timer_started) / 1_000;
-            record.timer_started = now;
+            record.spent_us[timer as usize] += (now - record.timer_started_ns) / 1_000;
+            record.timer_started_ns = now;
         }
     }
 
@@ -230,17 +232,20 @@ impl Session {
             return;
         };
         let service = &self.local.service;
-        let logged = self.options().is_none_or(|options| options.logged);
+        let is_logged = self.options().is_none_or(|options| options.logged);
         {
             record.status = status;
-            record.spent_us[4] = (now_ns(Clock::Monotonic) - record.began) / 1_000;
+            record.spent_us[4] = (now_ns(Clock::Monotonic) - record.began_ns) / 1_000;
             let pool = service
                 .pools
                 .get(self.request.pool)
                 .filter(|_| self.request.selection.is_started());
             let server = pool.zip(self.request.selection.server());
             let server = server.and_then(|(pool, server)| pool.list.get(server));
-            let route = self.request.route.and_then(|at| service.routes.get(at));
+            let route = self
+                .request
+                .route
+                .and_then(|index| service.routes.get(index));
             let outcome = Outcome {
                 client: self.peer,
                 pool: pool.map_or("", |pool| &pool.pool),
@@ -251,7 +256,7 @@ impl Session {
             };
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
-            if let Some(log) = service.log.as_ref().filter(|_| logged) {
+            if let Some(log) = service.log.as_ref().filter(|_| is_logged) {
                 log.put(cx.worker, time_ms, &record, &outcome);
             }
             if service.taps.is_active() {
@@ -310,20 +315,20 @@ impl Session {
         if self.request.times.began_us > 0 && service.protocol == ProxyProtocol::Http {
             self.count_end(cx);
         }
-        let done = self.finished(cx, status, end);
-        service.exchanges.of(cx.worker).record(&done);
+        let finished = self.finished(cx, status, end);
+        service.exchanges.of(cx.worker).record(&finished);
         let route = self.request.route;
-        if let Some((_, route)) = route.and_then(|at| service.route_exchanges.get(at)) {
-            route.of(cx.worker).record(&done);
+        if let Some((_, route)) = route.and_then(|index| service.route_exchanges.get(index)) {
+            route.of(cx.worker).record(&finished);
         }
-        self.count_for_server(cx, &done);
+        self.count_for_server(cx, &finished);
     }
 
     /// Returns the data to count for an exchange that ends.
     pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> Finished {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
-        let mut done = Finished {
+        let mut finished = Finished {
             status,
             error: ErrorKind::of_termination(end),
             stages: times.stages,
@@ -333,13 +338,13 @@ impl Session {
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
-            done.stages[Stage::Total as usize] = Some(us);
+            finished.stages[Stage::Total as usize] = Some(us);
         }
-        done
+        finished
     }
 
     /// Counts the end of an exchange for its pool and server.
-    pub(super) fn count_for_server(&self, cx: &Context, done: &Finished) {
+    pub(super) fn count_for_server(&self, cx: &Context, finished: &Finished) {
         let service = &self.local.service;
         if !self.request.selection.is_started() {
             return;
@@ -347,11 +352,11 @@ impl Session {
         let Some(pool) = service.pools.get(self.request.pool) else {
             return;
         };
-        pool.exchanges.of(cx.worker).record(done);
+        pool.exchanges.of(cx.worker).record(finished);
         let server = self.request.selection.server();
-        if let Some(target) = server.and_then(|at| pool.list.get(at)) {
-            target.exchanges.of(cx.worker).record(done);
-            if let Some(us) = done.stages[Stage::Response as usize] {
+        if let Some(target) = server.and_then(|index| pool.list.get(index)) {
+            target.exchanges.of(cx.worker).record(finished);
+            if let Some(us) = finished.stages[Stage::Response as usize] {
                 target.recent.of(cx.worker).record(us.into(), cx.now_us);
             }
         }
@@ -388,11 +393,11 @@ impl Session {
             Phase::Linger(_) if self.log_record.is_some() => self.set_termination(*b"PR"),
             _ => return,
         }
-        let sent = if self.request.exchange.is_answered() {
+        let sent_status = if self.request.exchange.is_answered() {
             status
         } else {
             0
         };
-        self.record(cx, sent);
+        self.record(cx, sent_status);
     }
 }

@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    /// Sends head and body to the client, and buffers what the client does not accept yet. Returns false if the
+    /// Sends the head and the body to the client, and buffers what the client does not accept yet. Returns false if the
     /// connection is broken.
     pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
         /// Maximum size in bytes at which copying the body behind the head is cheaper than a vectored write.
@@ -96,7 +96,7 @@ impl Session {
                 self.ready.writable = false;
                 self.read_size = (self.read_size / 2).max(HEAD_BUFFER_BYTES);
                 if bytes < total {
-                    self.to_client = cx.large().into();
+                    self.to_client = cx.large_buffer().into();
                     let in_head = bytes.min(head.len());
                     self.to_client.bytes.extend_from_slice(&head[in_head..]);
                     self.to_client
@@ -144,13 +144,13 @@ impl Session {
             return self.end_copy(cx, 0);
         }
         self.leave_server(cx, false);
-        let http = self.local.service.protocol == ProxyProtocol::Http;
+        let is_http = self.local.service.protocol == ProxyProtocol::Http;
         self.count_error(cx);
-        if !http || self.request.exchange.is_answered() {
+        if !is_http || self.request.exchange.is_answered() {
             return Step::Close;
         }
         let local = Rc::clone(&self.local);
-        let page = Page::of(&local.service.pages, status);
+        let page = Page::find(&local.service.pages, status);
         let answer = Answer {
             retry_after: rejection.retry_after_s,
             ..self.generated_answer(cx, status, page)
@@ -170,7 +170,7 @@ impl Session {
     ) -> Step {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
-        let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
+        let page = Page::find(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body);
         let answer = self.generated_answer(cx, status, page);
         let answer = Answer {
@@ -193,7 +193,7 @@ impl Session {
     ) -> Step {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
-        let page = Page::of(&local.service.pages, status);
+        let page = Page::find(&local.service.pages, status);
         let answer = Answer {
             fields,
             ..self.generated_answer(cx, status, page)
@@ -212,7 +212,7 @@ impl Session {
         let exchange = &self.request.exchange;
         Answer {
             body: page.map(|page| page.body.as_slice()),
-            kind: page.map_or(Answer::PLAIN, |page| &page.kind),
+            kind: page.map_or(Answer::PLAIN, |page| &page.media_type),
             close: !exchange.client_could_persist() || self.is_last(cx),
             to_head: exchange.to_head(),
             http10: exchange.is_http10(),
@@ -235,16 +235,16 @@ impl Session {
     }
 
     /// Prepares for the next request, or for the end of the connection, after the response was sent or buffered.
-    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
+    pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, persists: bool) -> Step {
         if self.is_copy() {
             self.phase = Phase::Linger(Linger::Discard);
             return Step::Close;
         }
         cx.recycle(self.to_server.take());
-        self.request = self.request.finished();
+        self.request = self.request.next_request();
         self.served = true;
         let timeouts = self.local.service.timeouts;
-        if stays {
+        if persists {
             self.phase = Phase::Head;
             let ms = if self.input.is_empty() {
                 timeouts.idle
@@ -268,8 +268,9 @@ impl Session {
             Some(true) => {}
         }
         if matches!(self.phase, Phase::Linger(Linger::Flush)) {
-            let quiet = self.request.exchange.request_done() && self.request.exchange.is_answered();
-            if quiet && self.input.is_empty() && !self.ready.readable {
+            let is_complete =
+                self.request.exchange.request_done() && self.request.exchange.is_answered();
+            if is_complete && self.input.is_empty() && !self.ready.readable {
                 self.transport.notify_close();
                 return Step::Close;
             }

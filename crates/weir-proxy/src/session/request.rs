@@ -155,16 +155,16 @@ impl Session {
         self.request.gate = gate;
         self.request.auth_result = self.auth_result.take();
         self.request.admit(admitted);
-        self.request.times = state::Times::beginning(cx.now_us);
+        self.request.times = state::Times::new(cx.now_us);
         if service.timeouts.total > 0 {
             self.request.deadline_ms = cx.now + service.timeouts.total;
         }
         self.begin_trace(cx, head, &request);
         self.keep_input(cx, &rest[body..]);
         let mut path_buffer = std::mem::take(&mut cx.path);
-        let ended = self.route(key, cx, service, head, &request, &mut path_buffer);
+        let next_step = self.route(key, cx, service, head, &request, &mut path_buffer);
         cx.path = path_buffer;
-        if let Some(step) = ended {
+        if let Some(step) = next_step {
             return step;
         }
         self.filter_trailers(&mut trailers);
@@ -219,7 +219,7 @@ impl Session {
         request: &Request,
         bytes: &[u8],
     ) -> Option<(Gate, Option<Box<Admitted>>)> {
-        let known = match service.auth.is_some() {
+        let user_check = match service.auth.is_some() {
             false => {
                 self.verified = None;
                 (Gate::Open, None)
@@ -227,8 +227,8 @@ impl Session {
             true => self.verify_user(key, cx, service, request, bytes)?,
         };
         match service.has_forward_auth {
-            false => Some(known),
-            true => self.request_authorization(key, cx, service, request, bytes, known),
+            false => Some(user_check),
+            true => self.request_authorization(key, cx, service, request, bytes, user_check),
         }
     }
 
@@ -278,9 +278,9 @@ impl Session {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
             self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
         }
-        let ended = self.find_pool(key, cx, service, incoming);
-        if ended.is_some() {
-            return ended;
+        let next_step = self.find_pool(key, cx, service, incoming);
+        if next_step.is_some() {
+            return next_step;
         }
         if let Some(step) = self.apply_options(key, cx, request) {
             return Some(step);
@@ -309,14 +309,14 @@ impl Session {
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
-        let found = self.restarted(service, received, fields, tls_facts, rewritten)?;
-        Ok(found.map_or(target, |found| found.target(target, rewritten)))
+        let restarted = self.restart_routing(service, received, fields, tls_facts, rewritten)?;
+        Ok(restarted.map_or(target, |restarted| restarted.target(target, rewritten)))
     }
 
     /// Applies the routes that rewrite the path and restart the route selection. Returns `None` if there are no such
     /// routes.
     #[inline]
-    fn restarted(
+    fn restart_routing(
         &self,
         service: &Service,
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
@@ -422,11 +422,11 @@ impl Session {
             0
         };
         let (routes, limits) = (&service.routes, &service.limits);
-        let (decided, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
+        let (decision, slot) = decision::decide(routes, limits, &facts, now_ns, &mut cx.random);
         if !self.request.admitted {
             self.request.slot = slot;
         }
-        let route = match decided {
+        let route = match decision {
             Decision::Reject(rejection) => {
                 return Some(self.fail_with_rejection(key, cx, rejection));
             }
@@ -452,7 +452,7 @@ impl Session {
         if let Some(step) = self.refuse(key, cx, service, route) {
             return Some(step);
         }
-        let route = match (decided, route) {
+        let route = match (decision, route) {
             (Decision::Forward { pool, route }, _) => {
                 (self.request.pool, self.request.route) = (pool, route);
                 return None;
@@ -478,7 +478,7 @@ impl Session {
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
         let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let from = self.surroundings(
+        let surroundings = self.surroundings(
             request_facts,
             host.as_bytes(),
             "",
@@ -487,14 +487,14 @@ impl Session {
         );
         match &route.action {
             RouteAction::Redirect { to, status } => {
-                let location = route::location(to, &from);
-                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                let location = route::location(to, &surroundings);
+                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
                 Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
-                route::fill(body, Target::Body, &from, &mut text);
-                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                route::fill(body, Target::Body, &surroundings, &mut text);
+                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
                 Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
@@ -502,27 +502,27 @@ impl Session {
                 Some(Step::Close)
             }
             RouteAction::Mapped(map) => {
-                let text = route::map_key(map, &from);
+                let text = route::map_key(map, &surroundings);
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
-            RouteAction::Files(_) if has_other_route(service, &from.facts, index) => {
+            RouteAction::Files(_) if has_other_route(service, &surroundings.facts, index) => {
                 Some(self.fail(key, cx, 404))
             }
             RouteAction::Files(files) => {
-                let wanted = file_request(service, files, &from);
+                let lookup = file_request(service, files, &surroundings);
                 match service.routes.pool_without_file(index) {
                     Some(pool) => {
                         self.request.pool = pool;
-                        self.request.lookup = Some(Box::new(wanted));
+                        self.request.lookup = Some(Box::new(lookup));
                         None
                     }
-                    None => Some(self.begin_file(key, cx, wanted)),
+                    None => Some(self.begin_file(key, cx, lookup)),
                 }
             }
             RouteAction::Split(split) => {
-                if let Some(by) = &split.by {
-                    let text = route::key_text(by, &from);
+                if let Some(key) = &split.by {
+                    let text = route::key_text(key, &surroundings);
                     self.request.pool = service.routes.pool_of_share(index, &text);
                 }
                 None
@@ -550,34 +550,37 @@ impl Session {
             self.request.selection.set_hash(hash);
         }
         let auth_result = self.request.auth_result.take();
-        let copied = auth_result.as_deref().and_then(AuthResult::copied);
+        let copied = auth_result.as_deref().and_then(AuthResult::copied_fields);
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
             self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
         }
         self.prefer_server(targets);
         let forwarded = service.forwarded_path(target, request.path_in(head));
-        let route = self.request.route.and_then(|at| service.routes.get(at));
+        let route = self
+            .request
+            .route
+            .and_then(|index| service.routes.get(index));
         let host = self.default_host(head, request, &cx.fields);
         let edits = [
             Some(&service.request_header),
             route.map(|route| &route.edits.request),
         ];
         if replaces_cookie(edits, copied) {
-            // The rest of the client's cookies.
+            // Discards the client's other cookies.
             add.clear();
         }
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-            let from = self.surroundings(
+            let surroundings = self.surroundings(
                 request_facts,
                 host.as_bytes(),
                 &targets.pool,
                 route,
                 &mut cx.random,
             );
-            rewritten = self.edit_request(service, &from, &mut add);
+            rewritten = self.edit_request(service, &surroundings, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
         replace_copied(copied, head, &mut cx.fields, &mut add);
@@ -614,7 +617,10 @@ impl Session {
         }
         let local_address = || socket::local_address(self.transport.socket()?);
         let address = self.destination.or_else(local_address);
-        address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
+        address.map_or_else(
+            || self.local.service.host.clone(),
+            |address| address.to_string(),
+        )
     }
 
     /// Returns the data about the client for forwarding fields, unless they are disabled.
@@ -640,14 +646,17 @@ impl Session {
     /// Returns the route's or the service's rules for fields about the client, if they apply to this client.
     pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
-        let options = self.request.route.and_then(|at| service.options.get(at));
+        let options = self
+            .request
+            .route
+            .and_then(|index| service.options.get(index));
         let route_rules = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
         let (rules, except) = match route_rules {
             Some(route_rules) => (&route_rules.rules, &route_rules.except),
             None => (&service.x_forwarded, &service.x_forwarded_except),
         };
-        let excepted = || except.iter().any(|network| network.contains(address));
-        let applies = !rules.is_empty() && !excepted();
+        let is_excepted = || except.iter().any(|network| network.contains(address));
+        let applies = !rules.is_empty() && !is_excepted();
         applies.then(|| ClientEdit {
             rules,
             address,

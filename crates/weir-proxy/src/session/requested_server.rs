@@ -25,19 +25,19 @@ impl Session {
             let Some(span) = cookie::find(value, name) else {
                 continue;
             };
-            let word = &value[span.clone()];
-            let tilde = word.iter().position(|byte| *byte == b'~');
+            let text = &value[span.clone()];
+            let tilde = text.iter().position(|byte| *byte == b'~');
             let (cookie_value, client_value) = match (sticky.kind.mode, tilde) {
-                (StickyMode::Prefix, Some(at)) => (&word[..at], &word[at + 1..]),
+                (StickyMode::Prefix, Some(index)) => (&text[..index], &text[index + 1..]),
                 (StickyMode::Prefix, None) => continue,
-                _ => (word, &word[..0]),
+                _ => (text, &text[..0]),
             };
             let server = sticky
                 .cookie_values
                 .iter()
                 .position(|known| known == cookie_value);
             self.request.selection.set_sticky_server(server);
-            let rest = match sticky.kind.mode {
+            let remaining = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
                 StickyMode::Insert => cookie::value_without(value, &span),
                 StickyMode::Prefix => {
@@ -45,9 +45,9 @@ impl Session {
                 }
             };
             field.dropped = true;
-            if !rest.is_empty() {
+            if !remaining.is_empty() {
                 add.extend_from_slice(b"Cookie: ");
-                add.extend_from_slice(&rest);
+                add.extend_from_slice(&remaining);
                 add.extend_from_slice(b"\r\n");
             }
         }
@@ -61,9 +61,9 @@ impl Session {
         let Some(name) = options.and_then(|options| options.server.as_deref()) else {
             return;
         };
-        let at = targets.list.iter().position(|target| target.name == name);
-        if at.is_some() {
-            self.request.selection.set_sticky_server(at);
+        let index = targets.list.iter().position(|target| target.name == name);
+        if index.is_some() {
+            self.request.selection.set_sticky_server(index);
         }
     }
 
@@ -87,13 +87,13 @@ impl Session {
         }
         if self.request.selection.sticky_server() != Some(server) {
             let attributes = sticky.attributes.as_bytes();
-            let between: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
+            let separator: &[u8] = if attributes.is_empty() { b"" } else { b"; " };
             let parts: [&[u8]; 7] = [
                 b"Set-Cookie: ",
                 name,
                 b"=",
                 cookie_value,
-                between,
+                separator,
                 attributes,
                 b"\r\n",
             ];
@@ -117,8 +117,8 @@ fn may_be_stored(head: &[u8]) -> bool {
         match name {
             "etag" | "last-modified" | "expires" => has_reason = true,
             "cache-control" => {
-                let has = |word: &&str| value.contains(*word);
-                if ["no-store", "no-cache", "private"].iter().any(has) {
+                let is_present = |directive: &&str| value.contains(*directive);
+                if ["no-store", "no-cache", "private"].iter().any(is_present) {
                     return false;
                 }
                 has_reason |= value.contains("max-age") || value.contains("s-maxage");

@@ -27,21 +27,26 @@ impl Session {
         if !matches!(self.phase, Phase::Exchange) || read_step == Step::Close {
             return read_step;
         }
-        let waits = sent_step == Step::Pending && read_step == Step::Pending;
-        let took = std::mem::take(&mut self.made_progress);
-        if waits && !took {
+        let is_pending = sent_step == Step::Pending && read_step == Step::Pending;
+        let made_progress = std::mem::take(&mut self.made_progress);
+        if is_pending && !made_progress {
             return Step::Pending;
         }
-        let client = self.is_client_slow(cx);
+        let is_client_slow = self.is_client_slow(cx);
         let timeouts = self.timeouts();
-        let begins = self.request.exchange.request_done() && !self.request.exchange.is_answered();
-        let ms = match client {
+        let awaits_response =
+            self.request.exchange.request_done() && !self.request.exchange.is_answered();
+        let ms = match is_client_slow {
             true => timeouts.client,
-            false if begins => timeouts.response,
+            false if awaits_response => timeouts.response,
             false => timeouts.server,
         };
         self.set_deadline(key, cx, ms);
-        if waits { Step::Pending } else { Step::Continue }
+        if is_pending {
+            Step::Pending
+        } else {
+            Step::Continue
+        }
     }
 
     /// Sends the buffered bytes to the server, then further bytes from the client.
@@ -53,15 +58,15 @@ impl Session {
             if !upstream.ready.writable {
                 return Step::Pending;
             }
-            let rest = self.to_server.unsent();
-            return match upstream.transport.write(rest) {
+            let unsent = self.to_server.unsent();
+            return match upstream.transport.write(unsent) {
                 // The server may have sent a response before it closed the connection.
                 Written::Broken if upstream.ready.readable => Step::Pending,
-                Written::Broken => self.server_lost(key, cx),
+                Written::Broken => self.handle_server_loss(key, cx),
                 Written::Some(bytes) => {
                     upstream.ready.writable =
-                        bytes == rest.len() && !upstream.transport.has_unsent();
-                    let moved = if upstream.ready.writable {
+                        bytes == unsent.len() && !upstream.transport.has_unsent();
+                    let step = if upstream.ready.writable {
                         Step::Continue
                     } else {
                         Step::Pending
@@ -79,7 +84,7 @@ impl Session {
                     {
                         cx.recycle(self.to_server.take());
                     }
-                    moved
+                    step
                 }
             };
         }
@@ -93,14 +98,14 @@ impl Session {
             return Step::Pending;
         }
         if !self.is_copied()
-            && let Some(moved) = self.splice_request(key, cx)
+            && let Some(step) = self.splice_request(key, cx)
         {
-            return moved;
+            return step;
         }
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let moved = self.stream_request(key, cx, &mut scratch);
+        let step = self.stream_request(key, cx, &mut scratch);
         cx.scratch = scratch;
-        moved
+        step
     }
 
     fn stream_request(&mut self, key: Key, cx: &mut Context, scratch: &mut [u8]) -> Step {
@@ -114,7 +119,7 @@ impl Session {
             forward, trailers, ..
         } = match self.receive(key, cx, &scratch[..bytes]) {
             Ok(upload) => upload,
-            Err(moved) => return moved,
+            Err(step) => return step,
         };
         self.copy_content(cx, [&scratch[..forward], &trailers]);
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
@@ -178,23 +183,23 @@ impl Session {
         if !upstream.ready.readable {
             return Step::Pending;
         }
-        if let Some(moved) = self.splice_response(key, cx) {
-            return moved;
+        if let Some(step) = self.splice_response(key, cx) {
+            return step;
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
-        let room = if self.request.exchange.is_answered() {
+        let max = if self.request.exchange.is_answered() {
             self.read_size
         } else {
             HEAD_BUFFER_BYTES
         };
-        let room = room.min(self.transport.useful_read_size());
+        let max = max.min(self.transport.useful_read_size());
         let mut scratch = std::mem::take(&mut cx.scratch);
-        let found = upstream
+        let read = upstream
             .transport
-            .read(&mut upstream.ready, &mut scratch[..room]);
-        let moved = match found {
+            .read(&mut upstream.ready, &mut scratch[..max]);
+        let step = match read {
             Read::Some(bytes) => {
                 if upstream.input.is_empty() {
                     self.handle_response(key, cx, &scratch[..bytes])
@@ -205,25 +210,25 @@ impl Session {
                 }
             }
             Read::Blocked => Step::Pending,
-            Read::End | Read::Broken => self.server_ended(key, cx),
+            Read::End | Read::Broken => self.handle_server_end(key, cx),
         };
         cx.scratch = scratch;
-        moved
+        step
     }
 
     fn handle_response(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Step {
         let local = Rc::clone(&self.local);
         let targets = local.service.pools.get(self.request.pool);
-        let first = !self.request.exchange.is_answered();
-        if first {
+        let is_first = !self.request.exchange.is_answered();
+        if is_first {
             self.record_first_byte(cx);
         }
-        let before = self.snapshot_for_retry(cx, first);
-        let last = self.is_last(cx);
+        let snapshot = self.snapshot_for_retry(cx, is_first);
+        let is_last = self.is_last(cx);
         let mut out = std::mem::take(&mut cx.out);
         out.clear();
         let head = &local.service.head;
-        let first_of_client = first && !self.is_copy();
+        let first_of_client = is_first && !self.is_copy();
         let mut texts = match first_of_client {
             true => self.response_texts(&local.service),
             false => ResponseTexts::default(),
@@ -234,27 +239,31 @@ impl Session {
             }
             _ => ResponseEdit::default(),
         };
-        if first {
+        if is_first {
             self.log_response_fields(bytes);
         }
-        let step =
-            self.request
-                .exchange
-                .server_data(bytes, head, last, &edit, &mut cx.fields, &mut out);
-        if let Some(before) = before
-            && let Some(moved) = self.retry_unwanted(key, cx, before, step.as_ref().ok())
+        let step = self.request.exchange.server_data(
+            bytes,
+            head,
+            is_last,
+            &edit,
+            &mut cx.fields,
+            &mut out,
+        );
+        if let Some(snapshot) = snapshot
+            && let Some(moved) = self.retry_unwanted(key, cx, snapshot, step.as_ref().ok())
         {
             cx.out = out;
             return moved;
         }
         let Ok(step) = step else {
             cx.out = out;
-            if first {
+            if is_first {
                 self.request.exchange.discard_response();
             }
             return self.fail_response(key, cx);
         };
-        if first && self.request.exchange.is_answered() && self.is_auth_request() {
+        if is_first && self.request.exchange.is_answered() && self.is_auth_request() {
             self.send_verdict(cx, bytes);
         }
         if !self.encode(cx, &step, &mut out) {
@@ -268,8 +277,8 @@ impl Session {
         }
         let excess = &bytes[step.consumed..];
         if self.request.exchange.response_done() {
-            let stays = self.request.exchange.server_persists() && excess.is_empty();
-            return self.finish_exchange(key, cx, stays);
+            let persists = self.request.exchange.server_persists() && excess.is_empty();
+            return self.finish_exchange(key, cx, persists);
         }
         if self.request.exchange.is_tunnel() {
             return self.upgrade_to_tunnel(key, cx);
@@ -304,7 +313,7 @@ impl Session {
         }
     }
 
-    pub(super) fn server_ended(&mut self, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn handle_server_end(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.request.exchange.server_end() {
             ServerEnd::Complete => {
                 let mut rest = Vec::new();
@@ -313,7 +322,7 @@ impl Session {
                 }
                 self.finish_exchange(key, cx, false)
             }
-            ServerEnd::Unanswered => self.server_lost(key, cx),
+            ServerEnd::Unanswered => self.handle_server_loss(key, cx),
             ServerEnd::Interim => self.fail_response(key, cx),
             // The client detects the truncation by the end of its connection.
             ServerEnd::Truncated => {
@@ -337,8 +346,8 @@ impl Session {
         self.record_result(cx, (status >= 500).then_some(Fault::Status));
         self.leave_server(cx, server_persists);
         self.record(cx, status);
-        let stays = self.request.exchange.client_persists();
-        self.after_response(key, cx, stays)
+        let persists = self.request.exchange.client_persists();
+        self.after_response(key, cx, persists)
     }
 
     /// Turns the exchange into a tunnel. Bytes from the client after its request belong to the new protocol.

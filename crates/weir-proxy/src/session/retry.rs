@@ -11,8 +11,12 @@ impl Session {
     /// Prepares for the first bytes of a response. If the response may cause a retry, returns the state of the exchange
     /// before these bytes. Otherwise releases the buffered request.
     #[inline]
-    pub(super) fn snapshot_for_retry(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
-        let may_retry = first
+    pub(super) fn snapshot_for_retry(
+        &mut self,
+        cx: &mut Context,
+        is_first: bool,
+    ) -> Option<Exchange> {
+        let may_retry = is_first
             && self.request.selection.replay() == Replay::Allowed
             && self.retry_policy().needs_response;
         if may_retry {
@@ -35,13 +39,13 @@ impl Session {
         &mut self,
         key: Key,
         cx: &mut Context,
-        before: Exchange,
+        snapshot: Exchange,
         step: Option<&weir_http::Step>,
     ) -> Option<Step> {
-        let answered = self.request.exchange.is_answered();
+        let is_answered = self.request.exchange.is_answered();
         let unwanted = match step {
             None => Some(Unwanted::Malformed),
-            Some(_) => answered.then(|| Unwanted::Status(self.request.exchange.status())),
+            Some(_) => is_answered.then(|| Unwanted::Status(self.request.exchange.status())),
         };
         let verdict = unwanted.and_then(|response| {
             self.decide(cx, |selection, env| {
@@ -49,18 +53,18 @@ impl Session {
             })
         });
         if let Some(verdict) = verdict {
-            self.request.exchange = before;
+            self.request.exchange = snapshot;
             return Some(self.apply(key, cx, verdict));
         }
         // An interim response is sent to the client, so the request cannot be retried.
-        if answered || step.is_some_and(|step| step.consumed > 0) {
+        if is_answered || step.is_some_and(|step| step.consumed > 0) {
             self.drop_request(cx);
         }
         None
     }
 
     /// Handles a server that closed the connection before its response head was complete.
-    pub(super) fn server_lost(&mut self, key: Key, cx: &mut Context) -> Step {
+    pub(super) fn handle_server_loss(&mut self, key: Key, cx: &mut Context) -> Step {
         let upstream = cx.upstreams.get(self.server);
         let failure = upstream.map_or(
             Failure::Lost {

@@ -21,7 +21,7 @@ use crate::static_file::Query;
 use crate::times::Stage;
 use crate::verdict::Verdict;
 
-/// What a session waits for.
+/// The event for which a session waits.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// The client's PROXY protocol header.
@@ -156,15 +156,15 @@ pub(super) struct AuthResult {
 
 impl AuthResult {
     /// Returns whether the verdict applies under these rules, which may have been reloaded.
-    pub(super) fn is_by(&self, rules: &weir_model::ForwardAuth) -> bool {
+    pub(super) fn applies_to(&self, rules: &weir_model::ForwardAuth) -> bool {
         self.rules.rules == *rules
     }
 
     /// Returns the rules for fields that the client must not set, and the lines that replace these fields.
-    pub(super) fn copied(&self) -> Option<(&weir_model::ForwardAuth, &[u8])> {
+    pub(super) fn copied_fields(&self) -> Option<(&weir_model::ForwardAuth, &[u8])> {
         match &self.verdict {
-            Verdict::Admitted(lines) => Some((&self.rules.rules, lines)),
-            Verdict::Refused { .. } | Verdict::Failed => None,
+            Verdict::Allowed(lines) => Some((&self.rules.rules, lines)),
+            Verdict::Denied { .. } | Verdict::Failed => None,
         }
     }
 }
@@ -227,7 +227,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub(super) const fn beginning(now_us: u64) -> Self {
+    pub(super) const fn new(now_us: u64) -> Self {
         Self {
             began_us: now_us,
             stage_us: now_us,
@@ -236,7 +236,7 @@ impl Times {
     }
 
     /// Starts a stage.
-    pub(super) const fn mark(&mut self, now_us: u64) {
+    pub(super) const fn start_stage(&mut self, now_us: u64) {
         self.stage_us = now_us;
     }
 
@@ -286,8 +286,8 @@ impl Request {
         }
     }
 
-    /// Returns the state to keep after the response: only the exchange.
-    pub(super) fn finished(&mut self) -> Self {
+    /// Returns the state for the next request, which keeps only the exchange.
+    pub(super) fn next_request(&mut self) -> Self {
         Self::new(std::mem::replace(&mut self.exchange, Exchange::idle()))
     }
 }

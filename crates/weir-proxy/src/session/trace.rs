@@ -34,28 +34,28 @@ pub(super) struct Trace {
 struct Recording {
     /// Start of the request, in nanoseconds of the monotonic clock.
     began_ns: u64,
-    done: TracedRequest,
+    request: TracedRequest,
 }
 
 impl Recording {
     /// Returns the time since 1970, advanced by the monotonic clock since the start of the request.
     fn now(&self) -> Duration {
-        self.done.began + Duration::from_nanos(now_ns(Clock::Monotonic) - self.began_ns)
+        self.request.began + Duration::from_nanos(now_ns(Clock::Monotonic) - self.began_ns)
     }
 }
 
 /// Returns the value of the only field with this name, or `Err` if there are several.
-fn single<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'a [u8]>, ()> {
-    let mut found = fields
+fn single_value<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'a [u8]>, ()> {
+    let mut values = fields
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(name));
-    match (found.next(), found.next()) {
+    match (values.next(), values.next()) {
         (Some(_), Some(_)) => Err(()),
         (field, _) => Ok(field.map(|field| field.value_in(head))),
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+fn truncated_text(bytes: &[u8]) -> String {
     let length = bytes.len().min(TEXT_MAX);
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
@@ -66,7 +66,7 @@ impl Session {
         let Some(tracer) = self.local.service.tracer.clone() else {
             return;
         };
-        let field = single(head, &cx.fields, TRACEPARENT);
+        let field = single_value(head, &cx.fields, TRACEPARENT);
         let received = field.ok().flatten().and_then(TraceContext::parse);
         let random = random_id(&mut cx.random);
         let Decision::Trace {
@@ -83,25 +83,25 @@ impl Session {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let path = request.path_in(head);
             let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-            let state = parent_id.and_then(|_| single(head, &cx.fields, TRACESTATE).ok()?);
-            let agent = single(head, &cx.fields, b"user-agent").ok().flatten();
+            let state = parent_id.and_then(|_| single_value(head, &cx.fields, TRACESTATE).ok()?);
+            let agent = single_value(head, &cx.fields, b"user-agent").ok().flatten();
             let host = request.host_in(head, &cx.fields);
             Box::new(Recording {
                 began_ns: now_ns(Clock::Monotonic),
-                done: TracedRequest {
+                request: TracedRequest {
                     trace_id,
                     span_id: request_span,
                     parent_id: parent_id.unwrap_or(0),
                     trace_state: state
                         .filter(|state| state.len() <= STATE_MAX)
-                        .map(text)
+                        .map(truncated_text)
                         .unwrap_or_default(),
                     began: now,
                     service: self.local.service.name.clone(),
-                    method: text(request.method_in(head)),
-                    path: text(path),
-                    host: text(host.unwrap_or_default()),
-                    user_agent: text(agent.unwrap_or_default()),
+                    method: truncated_text(request.method_in(head)),
+                    path: truncated_text(path),
+                    host: truncated_text(host.unwrap_or_default()),
+                    user_agent: truncated_text(agent.unwrap_or_default()),
                     version: self.version(request),
                     is_secure: self.transport.is_secure(),
                     client: Some(self.peer),
@@ -144,7 +144,7 @@ impl Session {
         };
         let span_id = trace.context.span_id;
         if let Some(recording) = &mut trace.recording {
-            recording.done.upstream = Some(TracedUpstream {
+            recording.request.upstream = Some(TracedUpstream {
                 span_id,
                 began: recording.now(),
                 pool: pool.to_owned(),
@@ -165,7 +165,7 @@ impl Session {
             return;
         };
         let now = recording.now();
-        if let Some(upstream) = &mut recording.done.upstream {
+        if let Some(upstream) = &mut recording.request.upstream {
             upstream.connected = Some(now);
             upstream.is_reused = is_reused;
         }
@@ -177,7 +177,7 @@ impl Session {
             return;
         };
         let now = recording.now();
-        if let Some(upstream) = &mut recording.done.upstream {
+        if let Some(upstream) = &mut recording.request.upstream {
             upstream.answered = Some(now);
         }
     }
@@ -188,8 +188,11 @@ impl Session {
             return;
         };
         let now = recording.now();
-        if let Some(upstream) = &recording.done.upstream {
-            recording.done.failed.push((now, upstream.server.clone()));
+        if let Some(upstream) = &recording.request.upstream {
+            recording
+                .request
+                .failed
+                .push((now, upstream.server.clone()));
         }
     }
 
@@ -205,17 +208,21 @@ impl Session {
         let Some(tracer) = &service.tracer else {
             return;
         };
-        recording.done.ended = recording.now();
-        let done = &mut recording.done;
-        done.status = status;
-        done.error = ErrorKind::of_termination(end).map(ErrorKind::as_str);
-        done.retries = self.request.selection.retries();
-        done.queue_us = self.request.times.stages[Stage::Queue as usize];
-        if let Some(route) = self.request.route.and_then(|at| service.routes.get(at)) {
-            done.route = format!("{route:#}");
+        recording.request.ended = recording.now();
+        let traced = &mut recording.request;
+        traced.status = status;
+        traced.error = ErrorKind::of_termination(end).map(ErrorKind::as_str);
+        traced.retries = self.request.selection.retries();
+        traced.queue_us = self.request.times.stages[Stage::Queue as usize];
+        if let Some(route) = self
+            .request
+            .route
+            .and_then(|index| service.routes.get(index))
+        {
+            traced.route = format!("{route:#}");
             let path = route.when.paths.first();
-            done.route_path = path.map(ToString::to_string).unwrap_or_default();
+            traced.route_path = path.map(ToString::to_string).unwrap_or_default();
         }
-        tracer.put(cx.worker, recording.done);
+        tracer.put(cx.worker, recording.request);
     }
 }

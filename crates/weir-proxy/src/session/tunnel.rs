@@ -25,18 +25,22 @@ impl Session {
         if up == Direction::Closed && down == Direction::Closed {
             return Step::Close;
         }
-        let waits = sent == Step::Pending && received == Step::Pending;
-        let took = std::mem::take(&mut self.made_progress);
+        let is_pending = sent == Step::Pending && received == Step::Pending;
+        let made_progress = std::mem::take(&mut self.made_progress);
         // A normal end of both directions looks like a reset.
-        if waits && self.ready.broken && down != Direction::Closed {
-            return self.client_failed();
+        if is_pending && self.ready.broken && down != Direction::Closed {
+            return self.fail_client_side();
         }
-        if waits && !took {
+        if is_pending && !made_progress {
             return Step::Pending;
         }
         let ms = self.timeouts().tunnel;
         self.set_deadline(key, cx, ms);
-        if waits { Step::Pending } else { Step::Continue }
+        if is_pending {
+            Step::Pending
+        } else {
+            Step::Continue
+        }
     }
 
     fn relay_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
@@ -46,10 +50,10 @@ impl Session {
         match self.flush_up(cx) {
             Some(true) => {}
             Some(false) => return Step::Pending,
-            None => return self.server_failed(),
+            None => return self.fail_server_side(),
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_failed();
+            return self.fail_server_side();
         };
         match self.tunnel().up {
             Direction::Open => {}
@@ -64,9 +68,9 @@ impl Session {
             return Step::Pending;
         }
         if self.tunnel().bulk.up
-            && let Some(found) = self.splice_up(cx)
+            && let Some(read) = self.splice_up(cx)
         {
-            return match found {
+            return match read {
                 Read::Some(_) => Step::Continue,
                 other => self.end_up(other),
             };
@@ -80,7 +84,7 @@ impl Session {
     /// Sends bytes that the server did not accept earlier. Returns `None` if there are none.
     fn flush_to_server(&mut self, cx: &mut Context) -> Option<Step> {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return Some(self.server_failed());
+            return Some(self.fail_server_side());
         };
         if self.to_server.is_sent() && !upstream.transport.has_unsent() {
             return None;
@@ -88,11 +92,11 @@ impl Session {
         if !upstream.ready.writable {
             return Some(Step::Pending);
         }
-        let rest = self.to_server.unsent();
-        let Written::Some(bytes) = upstream.transport.write(rest) else {
-            return Some(self.server_failed());
+        let unsent = self.to_server.unsent();
+        let Written::Some(bytes) = upstream.transport.write(unsent) else {
+            return Some(self.fail_server_side());
         };
-        upstream.ready.writable = bytes == rest.len() && !upstream.transport.has_unsent();
+        upstream.ready.writable = bytes == unsent.len() && !upstream.transport.has_unsent();
         let is_writable = upstream.ready.writable;
         self.made_progress |= bytes > 0;
         self.to_server.sent += bytes;
@@ -108,17 +112,17 @@ impl Session {
     /// Sends bytes from the client to the server, and buffers those that the server does not accept.
     fn pass_up(&mut self, cx: &mut Context, bytes: &[u8]) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_failed();
+            return self.fail_server_side();
         };
         let count = bytes.len() as u64;
         self.count_in(bytes.len());
-        self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::after(bytes.len()));
+        self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::is_bulk(bytes.len()));
         let service = &self.local.service;
         service.counters.of(cx.worker).bytes_in.add(count);
         let target = &upstream.target;
         target.counters.of(cx.worker).bytes_in.add(count);
         let Written::Some(sent) = upstream.transport.write(bytes) else {
-            return self.server_failed();
+            return self.fail_server_side();
         };
         upstream.ready.writable = sent == bytes.len() && !upstream.transport.has_unsent();
         if sent < bytes.len() {
@@ -128,26 +132,26 @@ impl Session {
     }
 
     /// Handles a read from the client that returned no bytes.
-    fn end_up(&mut self, found: Read) -> Step {
+    fn end_up(&mut self, read: Read) -> Step {
         self.ready.readable = false;
-        match found {
+        match read {
             Read::Some(_) | Read::Blocked => Step::Pending,
             Read::End => {
                 self.update_tunnel(|tunnel| tunnel.up = Direction::Ended);
                 Step::Continue
             }
-            Read::Broken => self.client_failed(),
+            Read::Broken => self.fail_client_side(),
         }
     }
 
     fn relay_down(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
         match self.flush(cx) {
-            None => return self.client_failed(),
+            None => return self.fail_client_side(),
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_failed();
+            return self.fail_server_side();
         };
         match self.tunnel().down {
             Direction::Open => {}
@@ -162,29 +166,29 @@ impl Session {
             return Step::Pending;
         }
         if self.tunnel().bulk.down
-            && let Some(found) = self.splice_down(cx)
+            && let Some(read) = self.splice_down(cx)
         {
-            return match found {
-                Read::Some(_) if self.flush_pipe(cx).is_none() => self.client_failed(),
+            return match read {
+                Read::Some(_) if self.flush_pipe(cx).is_none() => self.fail_client_side(),
                 Read::Some(_) => Step::Continue,
                 other => self.end_down(cx, other),
             };
         }
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
-            return self.server_failed();
+            return self.fail_server_side();
         };
-        let room = self.read_size;
+        let max = self.read_size;
         match upstream
             .transport
-            .read(&mut upstream.ready, &mut scratch[..room])
+            .read(&mut upstream.ready, &mut scratch[..max])
         {
             Read::Some(bytes) => {
-                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::after(bytes));
-                let mut nothing = Vec::new();
-                if self.send(cx, &mut nothing, &scratch[..bytes]) {
+                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::is_bulk(bytes));
+                let mut no_head = Vec::new();
+                if self.send(cx, &mut no_head, &scratch[..bytes]) {
                     Step::Continue
                 } else {
-                    self.client_failed()
+                    self.fail_client_side()
                 }
             }
             other => self.end_down(cx, other),
@@ -192,8 +196,8 @@ impl Session {
     }
 
     /// Handles a read from the server that returned no bytes.
-    fn end_down(&mut self, cx: &mut Context, found: Read) -> Step {
-        match found {
+    fn end_down(&mut self, cx: &mut Context, read: Read) -> Step {
+        match read {
             Read::Some(_) | Read::Blocked => {
                 if let Some(upstream) = cx.upstreams.get_mut(self.server) {
                     upstream.ready.readable = false;
@@ -204,7 +208,7 @@ impl Session {
                 self.update_tunnel(|tunnel| tunnel.down = Direction::Ended);
                 Step::Continue
             }
-            Read::Broken => self.server_failed(),
+            Read::Broken => self.fail_server_side(),
         }
     }
 
@@ -222,12 +226,12 @@ impl Session {
         }
     }
 
-    fn client_failed(&mut self) -> Step {
+    fn fail_client_side(&mut self) -> Step {
         self.set_termination(*b"CD");
         Step::Close
     }
 
-    fn server_failed(&mut self) -> Step {
+    fn fail_server_side(&mut self) -> Step {
         self.set_termination(*b"SD");
         Step::Close
     }

@@ -8,15 +8,15 @@ use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Sets the deadline to `ms` milliseconds from now, but not after the request's deadline.
-    pub(super) fn set_deadline(&mut self, key: Key, cx: &mut Context, ms: u64) {
-        let at = (cx.now + ms).min(self.request.deadline_ms);
-        cx.wheel.set(&mut self.deadline, key, at);
+    /// Sets the deadline to `timeout_ms` milliseconds from now, but not after the request's deadline.
+    pub(super) fn set_deadline(&mut self, key: Key, cx: &mut Context, timeout_ms: u64) {
+        let at_ms = (cx.now + timeout_ms).min(self.request.deadline_ms);
+        cx.wheel.set(&mut self.deadline, key, at_ms);
     }
 
     /// Handles an expired deadline.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Outcome {
-        let over = cx.now >= self.request.deadline_ms;
+        let is_total_timeout = cx.now >= self.request.deadline_ms;
         let step = match &self.phase {
             Phase::PeekSni => self.connect_by_server_name(key, cx, None),
             Phase::Preamble => Step::Close,
@@ -32,35 +32,40 @@ impl Session {
             Phase::Head if self.input.is_empty() => Step::Close,
             Phase::Queue(_) => {
                 self.leave_queue();
-                let output = self.request.selection.handle_queue_exit(if over {
-                    QueueExit::TotalTimeout
-                } else {
-                    QueueExit::QueueTimeout
-                });
+                let output = self
+                    .request
+                    .selection
+                    .handle_queue_exit(if is_total_timeout {
+                        QueueExit::TotalTimeout
+                    } else {
+                        QueueExit::QueueTimeout
+                    });
                 self.execute(output, key, cx)
             }
             Phase::Head => self.reject(key, cx, 408),
-            Phase::Collect => self.fail(key, cx, if over { 504 } else { 408 }),
-            Phase::Connect if over => self.fail_server(key, cx, Failure::TotalTimeoutConnecting),
+            Phase::Collect => self.fail(key, cx, if is_total_timeout { 504 } else { 408 }),
+            Phase::Connect if is_total_timeout => {
+                self.fail_server(key, cx, Failure::TotalTimeoutConnecting)
+            }
             Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
             // Includes interim responses.
             Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
-                let client = self.is_client_slow(cx);
-                if !client {
+                let is_client_slow = self.is_client_slow(cx);
+                if !is_client_slow {
                     self.record_result(cx, Some(Fault::Broken));
                 }
-                self.set_termination(if client { *b"cD" } else { *b"sD" });
+                self.set_termination(if is_client_slow { *b"cD" } else { *b"sD" });
                 Step::Close
             }
             Phase::Exchange if self.is_client_slow(cx) => {
-                self.fail(key, cx, if over { 504 } else { 408 })
+                self.fail(key, cx, if is_total_timeout { 504 } else { 408 })
             }
-            Phase::Exchange if over => self.fail_server(key, cx, Failure::TotalTimeout),
+            Phase::Exchange if is_total_timeout => self.fail_server(key, cx, Failure::TotalTimeout),
             Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
             Phase::Tunnel(_) => {
                 // If neither side sends, the client is expected to.
-                let server = self.is_server_slow(cx) && !self.has_unsent();
-                self.set_termination(if server { *b"sD" } else { *b"cD" });
+                let is_server_slow = self.is_server_slow(cx) && !self.has_unsent();
+                self.set_termination(if is_server_slow { *b"sD" } else { *b"cD" });
                 Step::Close
             }
             Phase::Handshake => {
@@ -72,8 +77,8 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Returns whether the exchange waits for the client to receive or send. It does not if the server has not accepted
-    /// everything that is buffered for it.
+    /// Returns whether the exchange waits for the client to receive or send. Returns false if the server has not
+    /// accepted everything that is buffered for it.
     pub(super) fn is_client_slow(&self, cx: &Context) -> bool {
         self.has_unsent() || !self.request.exchange.request_done() && !self.is_server_slow(cx)
     }

@@ -16,7 +16,7 @@ use super::error_text::{Peer, describe_error};
 use super::ocsp::{self, OcspFault};
 use super::x509::{self, CertificateInfo};
 
-/// Why a certificate file cannot be used.
+/// The reason why a certificate file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -59,7 +59,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// rustls rejected the content.
-    #[error("{path}: {why}", path = path.display(), why = describe_error(source, Peer::File))]
+    #[error("{path}: {reason}", path = path.display(), reason = describe_error(source, Peer::File))]
     Refused {
         /// Path of the file.
         path: PathBuf,
@@ -125,7 +125,7 @@ impl Files {
 impl Files {
     /// Returns the files for a single configured file: `NAME.crt` with `NAME.key`, or `fullchain.pem` with
     /// `privkey.pem`, if the key file exists. Otherwise chain and key are in the same file.
-    fn of(path: &Path) -> Self {
+    fn for_path(path: &Path) -> Self {
         let pair = |key: PathBuf, ocsp: PathBuf| {
             let chain = path.to_owned();
             privileged::exists(&key).then_some(Self { chain, key, ocsp })
@@ -152,7 +152,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
         source,
     };
     let Some(entries) = privileged::list(path).map_err(unreadable)? else {
-        return Ok(vec![Files::of(path)]);
+        return Ok(vec![Files::for_path(path)]);
     };
     let mut found = Vec::new();
     for path in entries {
@@ -197,16 +197,19 @@ pub(crate) fn load_all(
     paths: &[String],
     provider: &CryptoProvider,
 ) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
-    let mut found = Vec::new();
+    let mut all_files = Vec::new();
     for path in paths {
         for files in files(Path::new(path))? {
             // A file may also be in a configured directory.
-            if !found.contains(&files) {
-                found.push(files);
+            if !all_files.contains(&files) {
+                all_files.push(files);
             }
         }
     }
-    Ok(found.iter().map(|files| load(files, provider)).collect())
+    Ok(all_files
+        .iter()
+        .map(|files| load(files, provider))
+        .collect())
 }
 
 /// Loads a certificate from a single file with chain and key.
@@ -224,9 +227,9 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     let no_key = || CertificateError::NoKey {
         path: files.key.clone(),
     };
-    let chain = chain(&files.chain)?;
-    let end = chain.first().ok_or_else(no_certificate)?;
-    let info = x509::read(end).ok_or_else(no_certificate)?;
+    let chain = read_chain(&files.chain)?;
+    let end_entity = chain.first().ok_or_else(no_certificate)?;
+    let info = x509::read(end_entity).ok_or_else(no_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|_| no_key())?;
     let signing = provider
         .key_provider
@@ -270,7 +273,7 @@ fn now_s() -> i64 {
 }
 
 /// Reads the certificates in a file.
-pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let text = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     chain.map_err(|_| CertificateError::NoCertificate {
@@ -279,7 +282,7 @@ pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certifi
 }
 
 /// Reads the certificate revocation lists in a file; there is at least one.
-pub(crate) fn revocation_lists(
+pub(crate) fn read_revocation_lists(
     path: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
     let text = read(path)?;
@@ -294,10 +297,10 @@ pub(crate) fn revocation_lists(
 }
 
 /// Reads the CA certificates in a file.
-pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
+pub(crate) fn read_authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut store = RootCertStore::empty();
-    let (known, _) = store.add_parsable_certificates(chain(path)?);
-    if known == 0 {
+    let (count, _) = store.add_parsable_certificates(read_chain(path)?);
+    if count == 0 {
         return Err(CertificateError::NoCertificate {
             path: path.to_owned(),
         });

@@ -36,7 +36,7 @@ thread_local! {
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Processes records. Implemented for server and client connections.
+/// A connection that processes records, implemented for servers and clients.
 trait Records {
     type Data;
     /// Returns whether there are bytes to send.
@@ -85,17 +85,17 @@ enum End {
 
 /// Evaluates the same expression for either end.
 macro_rules! either {
-    ($end:expr, $connection:ident => $what:expr) => {
+    ($end:expr, $connection:ident => $expression:expr) => {
         match $end {
-            End::Server($connection) => $what,
-            End::Client($connection) => $what,
+            End::Server($connection) => $expression,
+            End::Client($connection) => $expression,
         }
     };
 }
 
 /// The result of processing records.
 #[derive(Debug, Default)]
-struct Advanced {
+struct Progress {
     /// Number of input bytes that were processed.
     used: usize,
     /// Whether the peer has sent close_notify.
@@ -104,38 +104,38 @@ struct Advanced {
     failed: Option<rustls::Error>,
 }
 
-/// Processes records until more input is needed, then encrypts `content`. Passes received content to `plain`, and
-/// appends the bytes to send to `out`.
+/// Processes records until more input is needed, then encrypts `content`. Passes received content to `on_plaintext`,
+/// and appends the bytes to send to `out`.
 fn advance<C: Records + ?Sized>(
     connection: &mut C,
     incoming: &mut [u8],
     content: &[&[u8]],
     out: &mut Vec<u8>,
-    plain: &mut dyn FnMut(&[u8]),
-) -> Advanced {
-    let mut done = Advanced::default();
+    on_plaintext: &mut dyn FnMut(&[u8]),
+) -> Progress {
+    let mut progress = Progress::default();
     loop {
         // After an error only the alert is sent: rustls must not see the malformed record again.
-        if done.failed.is_some() && !connection.wants_write() {
-            return done;
+        if progress.failed.is_some() && !connection.wants_write() {
+            return progress;
         }
-        let status = connection.process(&mut incoming[done.used..]);
+        let status = connection.process(&mut incoming[progress.used..]);
         let state = match status.state {
             Ok(state) => state,
             Err(error) => {
-                done.used += status.discard;
-                if done.failed.replace(error).is_some() {
-                    return done;
+                progress.used += status.discard;
+                if progress.failed.replace(error).is_some() {
+                    return progress;
                 }
                 continue;
             }
         };
-        let waits = match state {
+        let is_blocked = match state {
             ConnectionState::ReadTraffic(mut traffic) => {
                 while let Some(record) = traffic.next_record() {
                     match record {
-                        Ok(record) => plain(record.payload),
-                        Err(error) => done.failed = Some(error),
+                        Ok(record) => on_plaintext(record.payload),
+                        Err(error) => progress.failed = Some(error),
                     }
                 }
                 false
@@ -152,7 +152,7 @@ fn advance<C: Records + ?Sized>(
                 false
             }
             ConnectionState::PeerClosed | ConnectionState::Closed => {
-                done.closed = true;
+                progress.closed = true;
                 true
             }
             ConnectionState::WriteTraffic(mut traffic) => {
@@ -169,29 +169,33 @@ fn advance<C: Records + ?Sized>(
             // Early data is not enabled, and there are no other states.
             _ => true,
         };
-        done.used += status.discard;
-        if waits {
-            return done;
+        progress.used += status.discard;
+        if is_blocked {
+            return progress;
         }
     }
 }
 
-/// Appends what `write` writes into a buffer of `least` bytes. If `write` returns the size that it needs, tries once
+/// Appends what `write` writes into a buffer of `min_size` bytes. If `write` returns the size that it needs, tries once
 /// more with that size.
-fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
-    let at = out.len();
-    let mut room = least;
+fn grow(
+    out: &mut Vec<u8>,
+    min_size: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>,
+) {
+    let start = out.len();
+    let mut room = min_size;
     for _ in 0..2 {
-        out.resize(at + room, 0);
-        match write(&mut out[at..]) {
+        out.resize(start + room, 0);
+        match write(&mut out[start..]) {
             Ok(written) => {
-                out.truncate(at + written);
+                out.truncate(start + written);
                 return;
             }
             Err(needed) => room = needed,
         }
     }
-    out.truncate(at);
+    out.truncate(start);
 }
 
 /// The state of a handshake.
@@ -210,14 +214,14 @@ pub(crate) struct Channel {
     /// Records that the socket has not accepted; the first `sent` bytes were sent.
     unsent: Vec<u8>,
     sent: usize,
-    /// Content that was received together with the end of the handshake.
-    early: Vec<u8>,
+    /// Content that was received during the handshake or by [`is_closed`](Self::is_closed), and not read yet.
+    unread: Vec<u8>,
     /// Whether the peer has ended its direction.
     ended: bool,
     /// Whether close_notify was sent.
     close_notify_sent: bool,
     /// Whether the socket is to be shut down once all records are sent.
-    finishes: bool,
+    is_finishing: bool,
     /// The client's SNI, as soon as it is known.
     pub(crate) sni: Option<String>,
     /// The TLS error that ended the connection, if any.
@@ -278,7 +282,7 @@ impl Channel {
     /// # Errors
     /// The configuration is inconsistent.
     pub(crate) fn accept(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
-        UnbufferedServerConnection::new(Arc::clone(config)).map(|it| Self::new(End::Server(it)))
+        UnbufferedServerConnection::new(Arc::clone(config)).map(|end| Self::new(End::Server(end)))
     }
 
     /// Creates the client's end of a connection; the server's certificate is verified for `name`.
@@ -290,7 +294,7 @@ impl Channel {
         name: ServerName<'static>,
     ) -> Result<Self, rustls::Error> {
         UnbufferedClientConnection::new(Arc::clone(config), name)
-            .map(|it| Self::new(End::Client(it)))
+            .map(|end| Self::new(End::Client(end)))
     }
 
     const fn new(end: End) -> Self {
@@ -299,10 +303,10 @@ impl Channel {
             partial_record: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
-            early: Vec::new(),
+            unread: Vec::new(),
             ended: false,
             close_notify_sent: false,
-            finishes: false,
+            is_finishing: false,
             sni: None,
             error: None,
         }
@@ -340,7 +344,7 @@ impl Channel {
         if self.sent == self.unsent.len() {
             self.unsent = Vec::new();
             self.sent = 0;
-            if self.finishes {
+            if self.is_finishing {
                 socket::finish(socket);
             }
         }
@@ -370,34 +374,34 @@ impl Channel {
     fn push(&mut self, socket: &OwnedFd, content: &[&[u8]]) -> bool {
         let mut out = OUTGOING.take();
         out.clear();
-        let (end, partial_record, early) =
-            (&mut self.end, &mut self.partial_record, &mut self.early);
-        let done = either!(end, connection => advance(
+        let (end, partial_record, unread) =
+            (&mut self.end, &mut self.partial_record, &mut self.unread);
+        let progress = either!(end, connection => advance(
             &mut **connection, partial_record, content, &mut out,
-            &mut |plain| early.extend_from_slice(plain),
+            &mut |on_plaintext| unread.extend_from_slice(on_plaintext),
         ));
-        partial_record.drain(..done.used);
-        self.ended |= done.closed;
-        let ok = self.send(socket, &out) && done.failed.is_none();
-        self.error = done.failed;
+        partial_record.drain(..progress.used);
+        self.ended |= progress.closed;
+        let is_usable = self.send(socket, &out) && progress.failed.is_none();
+        self.error = progress.failed;
         OUTGOING.set(out);
-        ok
+        is_usable
     }
 
-    /// Reads records once, and passes their content to `plain`.
+    /// Reads records once, and passes their content to `on_plaintext`.
     fn fill(
         &mut self,
         socket: &OwnedFd,
         ready: &mut Ready,
         room: usize,
-        plain: &mut dyn FnMut(&[u8]),
+        on_plaintext: &mut dyn FnMut(&[u8]),
     ) -> Read {
         let mut incoming = INCOMING.take();
         // The buffer is empty at first, and after a panic.
         incoming.resize(BODY_BUFFER_BYTES, 0);
-        let found = self.fill_from(socket, ready, room, &mut incoming, plain);
+        let read = self.fill_from(socket, ready, room, &mut incoming, on_plaintext);
         INCOMING.set(incoming);
-        found
+        read
     }
 
     fn fill_from(
@@ -406,14 +410,14 @@ impl Channel {
         ready: &mut Ready,
         room: usize,
         incoming: &mut [u8],
-        plain: &mut dyn FnMut(&[u8]),
+        on_plaintext: &mut dyn FnMut(&[u8]),
     ) -> Read {
-        let before = self.partial_record.len();
+        let partial_length = self.partial_record.len();
         let room = room.min(incoming.len());
-        if before >= room {
+        if partial_length >= room {
             return Read::Broken;
         }
-        let bytes = match socket::read(socket, &mut incoming[before..room]) {
+        let bytes = match socket::read(socket, &mut incoming[partial_length..room]) {
             Read::Some(bytes) => bytes,
             Read::Blocked => {
                 ready.readable = false;
@@ -421,10 +425,10 @@ impl Channel {
             }
             other => return other,
         };
-        ready.after_read(bytes, room - before);
-        incoming[..before].copy_from_slice(&self.partial_record);
+        ready.after_read(bytes, room - partial_length);
+        incoming[..partial_length].copy_from_slice(&self.partial_record);
         self.partial_record.clear();
-        let incoming = &mut incoming[..before + bytes];
+        let incoming = &mut incoming[..partial_length + bytes];
         if self.sni.is_none()
             && self.is_handshaking()
             && let Hello::Name(name) = hello::server_name(incoming)
@@ -433,16 +437,20 @@ impl Channel {
         }
         let mut out = OUTGOING.take();
         out.clear();
-        let done = either!(&mut self.end, connection => advance(
-            &mut **connection, incoming, &[], &mut out, plain,
+        let progress = either!(&mut self.end, connection => advance(
+            &mut **connection, incoming, &[], &mut out, on_plaintext,
         ));
         self.partial_record
-            .extend_from_slice(&incoming[done.used..]);
-        self.ended |= done.closed;
-        let ok = self.send(socket, &out) && done.failed.is_none();
-        self.error = done.failed;
+            .extend_from_slice(&incoming[progress.used..]);
+        self.ended |= progress.closed;
+        let is_usable = self.send(socket, &out) && progress.failed.is_none();
+        self.error = progress.failed;
         OUTGOING.set(out);
-        if ok { Read::Some(bytes) } else { Read::Broken }
+        if is_usable {
+            Read::Some(bytes)
+        } else {
+            Read::Broken
+        }
     }
 
     /// Continues the handshake as far as possible without waiting.
@@ -463,64 +471,64 @@ impl Channel {
             if !ready.readable {
                 return Handshake::Waits;
             }
-            let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |plain| {
-                early.extend_from_slice(plain);
+            let mut unread = std::mem::take(&mut self.unread);
+            let read = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |on_plaintext| {
+                unread.extend_from_slice(on_plaintext);
             });
-            self.early = early;
-            match found {
+            self.unread = unread;
+            match read {
                 Read::Some(_) | Read::Blocked => {}
                 Read::End | Read::Broken => return Handshake::Failed,
             }
         }
         // No further event reports content that was received already.
-        ready.readable |= !self.early.is_empty() || self.ended;
+        ready.readable |= !self.unread.is_empty() || self.ended;
         Handshake::Done
     }
 
     /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read); if
     /// there is more content before the end, the end is found by reading.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
-        while ready.readable && self.early.is_empty() && !self.ended {
-            let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |plain| {
-                early.extend_from_slice(plain);
+        while ready.readable && self.unread.is_empty() && !self.ended {
+            let mut unread = std::mem::take(&mut self.unread);
+            let read = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |on_plaintext| {
+                unread.extend_from_slice(on_plaintext);
             });
-            self.early = early;
-            self.ended |= matches!(found, Read::End | Read::Broken);
+            self.unread = unread;
+            self.ended |= matches!(read, Read::End | Read::Broken);
         }
-        ready.readable |= !self.early.is_empty() || self.ended;
+        ready.readable |= !self.unread.is_empty() || self.ended;
         self.ended
     }
 
     /// See [`Transport::read`](crate::transport::Transport::read).
-    pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Ready, into: &mut [u8]) -> Read {
-        if !self.early.is_empty() {
-            let bytes = self.early.len().min(into.len());
-            into[..bytes].copy_from_slice(&self.early[..bytes]);
-            self.early.drain(..bytes);
+    pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Ready, buffer: &mut [u8]) -> Read {
+        if !self.unread.is_empty() {
+            let bytes = self.unread.len().min(buffer.len());
+            buffer[..bytes].copy_from_slice(&self.unread[..bytes]);
+            self.unread.drain(..bytes);
             return Read::Some(bytes);
         }
         loop {
             if self.ended {
                 return Read::End;
             }
-            let mut at = 0;
-            let mut fits = true;
-            // Content is shorter than its records, so `into` is large enough.
-            let found = self.fill(socket, ready, into.len(), &mut |plain| {
-                match into.get_mut(at..at + plain.len()) {
-                    Some(span) => span.copy_from_slice(plain),
-                    None => fits = false,
+            let mut filled = 0;
+            let mut is_large_enough = true;
+            // Content is shorter than its records, so `buffer` is large enough.
+            let read = self.fill(socket, ready, buffer.len(), &mut |on_plaintext| {
+                match buffer.get_mut(filled..filled + on_plaintext.len()) {
+                    Some(span) => span.copy_from_slice(on_plaintext),
+                    None => is_large_enough = false,
                 }
-                at += plain.len();
+                filled += on_plaintext.len();
             });
-            match found {
-                _ if !fits => return Read::Broken,
+            match read {
+                _ if !is_large_enough => return Read::Broken,
                 // If the end was received too, the next read returns it.
-                Read::Some(_) if at > 0 => {
+                Read::Some(_) if filled > 0 => {
                     ready.readable |= self.ended;
-                    return Read::Some(at);
+                    return Read::Some(filled);
                 }
                 Read::Some(_) if self.ended => return Read::End,
                 Read::Some(_) if !ready.readable => return Read::Blocked,
@@ -568,7 +576,7 @@ impl Channel {
     /// Sends close_notify, then shuts down the write direction of the socket.
     pub(crate) fn finish(&mut self, socket: &OwnedFd) {
         self.send_close_notify(socket);
-        self.finishes = true;
+        self.is_finishing = true;
         if !self.has_unsent() {
             socket::finish(socket);
         }

@@ -11,7 +11,7 @@ use weir_model::ServerTls;
 
 use super::NoCertificateVerification;
 use super::certificate::{self, CertificateError};
-use super::verifier::{SYSTEM, server_verifier};
+use super::verifier::{SYSTEM_CA_FILE, server_verifier};
 use super::versions;
 
 /// The TLS configuration for the servers of a pool.
@@ -35,7 +35,7 @@ impl TlsConnector {
     pub(crate) fn new(tls: &ServerTls, protocols: &[&[u8]]) -> Result<Self, CertificateError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refused = |source| CertificateError::Refused {
-            path: tls.certificate.as_deref().unwrap_or(SYSTEM).into(),
+            path: tls.certificate.as_deref().unwrap_or(SYSTEM_CA_FILE).into(),
             source,
         };
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -83,8 +83,8 @@ impl rustls::client::ResolvesClientCert for ClientCertificate {
         _: &[&[u8]],
         schemes: &[SignatureScheme],
     ) -> Option<Arc<rustls::sign::CertifiedKey>> {
-        let fits = self.0.key.choose_scheme(schemes).is_some();
-        fits.then(|| Arc::clone(&self.0))
+        let is_supported = self.0.key.choose_scheme(schemes).is_some();
+        is_supported.then(|| Arc::clone(&self.0))
     }
 
     fn has_certs(&self) -> bool {

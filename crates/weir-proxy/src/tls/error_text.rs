@@ -41,19 +41,19 @@ impl Peer {
 pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
-        Error::InvalidCertificate(error) => certificate(error, peer),
+        Error::InvalidCertificate(error) => describe_certificate_error(error, peer),
         Error::AlertReceived(alert) => format!("{name} refused TLS: {}", describe_alert(*alert)),
-        Error::PeerIncompatible(why) => format!("{name} {}", incompatible(why)),
-        Error::PeerMisbehaved(why) => {
+        Error::PeerIncompatible(fault) => format!("{name} {}", describe_incompatibility(fault)),
+        Error::PeerMisbehaved(fault) => {
             format!(
                 "{name} violates the TLS protocol: {}",
-                variant_in_words(why)
+                variant_in_words(fault)
             )
         }
-        Error::InvalidMessage(why) => {
+        Error::InvalidMessage(fault) => {
             format!(
-                "{name} does not speak TLS, or sent a malformed message: {}",
-                variant_in_words(why)
+                "{name} does not use TLS, or sent a malformed message: {}",
+                variant_in_words(fault)
             )
         }
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
@@ -75,10 +75,10 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
             "the key belongs to another certificate".to_owned()
         }
         Error::InconsistentKeys(_) => "the key cannot be compared with the certificate".to_owned(),
-        Error::InvalidCertRevocationList(why) => {
+        Error::InvalidCertRevocationList(fault) => {
             format!(
                 "the certificate revocation list cannot be used: {}",
-                variant_in_words(why)
+                variant_in_words(fault)
             )
         }
         Error::InvalidEncryptedClientHello(_) => {
@@ -96,9 +96,9 @@ pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     Some(describe_error(inner, peer))
 }
 
-fn certificate(error: &CertificateError, peer: Peer) -> String {
+fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
     let subject = peer.certificate();
-    let rest = match error {
+    let predicate = match error {
         CertificateError::BadEncoding => "is malformed".to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired".to_owned()
@@ -132,7 +132,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "is signed by an algorithm that is not supported".to_owned()
+            "is signed with an algorithm that is not supported".to_owned()
         }
         CertificateError::UnknownRevocationStatus => "has an unknown revocation status".to_owned(),
         CertificateError::ExpiredRevocationList
@@ -145,7 +145,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
         // Deprecated variants, and variants that later versions of rustls add.
         other => format!("cannot be used: {}", variant_in_words(other)),
     };
-    format!("{subject} {rest}")
+    format!("{subject} {predicate}")
 }
 
 /// Describes a webpki error, given the name of its variant.
@@ -173,13 +173,13 @@ fn other_certificate(name: &str) -> String {
         "MalformedDnsIdentifier" => "contains a name that is not a host name",
         "UnsupportedNameType" => "contains a name of an unsupported type",
         "CertDistrusted" => "is from a distrusted CA",
-        _ => return format!("cannot be used: {}", words_of(name)),
+        _ => return format!("cannot be used: {}", to_words(name)),
     };
     known.to_owned()
 }
 
-fn incompatible(why: &PeerIncompatible) -> String {
-    let text = match why {
+fn describe_incompatibility(fault: &PeerIncompatible) -> String {
+    let text = match fault {
         PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::Tls12NotOffered => {
             "supports neither TLS 1.2 nor TLS 1.3"
         }
@@ -222,11 +222,11 @@ fn describe_alert(alert: AlertDescription) -> String {
 
 /// Returns the name of a variant in words, without its fields.
 fn variant_in_words(value: &impl Debug) -> String {
-    words_of(&format!("{value:?}"))
+    to_words(&format!("{value:?}"))
 }
 
 /// Converts `WrongGroupForKeyShare` to `wrong group for key share`.
-fn words_of(debug: &str) -> String {
+fn to_words(debug: &str) -> String {
     let name = debug.split(|c: char| !c.is_ascii_alphanumeric()).next();
     let mut text = String::new();
     let mut previous = ' ';
@@ -274,7 +274,7 @@ mod tests {
 
     /// Returns whether the text contains no type name: no capital letter inside a word, and no bracket.
     fn is_description(text: &str) -> bool {
-        let camel = |word: &str| {
+        let is_camel_case = |word: &str| {
             let mut lower = false;
             word.chars().any(|c| {
                 let inner = lower && c.is_ascii_uppercase();
@@ -287,7 +287,7 @@ mod tests {
         !text.contains(['{', '['])
             && !words
                 .clone()
-                .any(|word| camel(word) && !known.contains(&word))
+                .any(|word| is_camel_case(word) && !known.contains(&word))
             && words.count() > 2
     }
 

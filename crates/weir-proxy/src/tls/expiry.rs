@@ -1,4 +1,4 @@
-//! Lists when the certificates of a service expire, for status and metrics.
+//! Lists the certificates of a service in order of expiry, for status and metrics.
 
 use super::certificate::Certificate;
 
@@ -15,17 +15,17 @@ pub(super) const DAY_S: i64 = 86_400;
 /// A certificate in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateExpiry {
-    /// The file that contains it.
+    /// Path of the file that contains the certificate.
     pub file: String,
-    /// The first host name in it; empty = it contains none.
+    /// The first host name in the certificate; empty = none.
     pub name: String,
-    /// End of its validity, in seconds since 1970.
+    /// End of the certificate's validity, in seconds since 1970.
     pub not_after: i64,
 }
 
 impl CertificateExpiry {
-    /// Returns the full days until it expires. `now` is in seconds since 1970. The result is negative if it has
-    /// expired.
+    /// Returns the full days until the certificate expires; negative if it has expired. `now` is in seconds since
+    /// 1970.
     pub const fn days_left(&self, now: i64) -> i64 {
         self.not_after.saturating_sub(now).div_euclid(DAY_S)
     }
@@ -35,10 +35,10 @@ impl CertificateExpiry {
 pub(super) fn first_to_expire(certificates: &[Certificate]) -> Vec<CertificateExpiry> {
     let mut found: Vec<CertificateExpiry> = certificates
         .iter()
-        .map(|it| CertificateExpiry {
-            file: it.path.display().to_string(),
-            name: it.info.names.first().cloned().unwrap_or_default(),
-            not_after: it.info.not_after,
+        .map(|certificate| CertificateExpiry {
+            file: certificate.path.display().to_string(),
+            name: certificate.info.names.first().cloned().unwrap_or_default(),
+            not_after: certificate.info.not_after,
         })
         .collect();
     found.sort_by(|a, b| (a.not_after, &a.file).cmp(&(b.not_after, &b.file)));

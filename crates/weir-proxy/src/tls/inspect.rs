@@ -39,7 +39,7 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let mut problems = Vec::new();
     for proxy in &desired.proxies {
         let Some(tls) = &proxy.tls else { continue };
-        let usable = listener(
+        let usable = check_listener(
             &format!("service {}", proxy.name),
             tls,
             &provider,
@@ -47,7 +47,7 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
             &mut problems,
         );
         if !usable.is_empty() {
-            uncovered(proxy, &usable, &mut problems);
+            report_uncovered_hosts(proxy, &usable, &mut problems);
         }
     }
     if let Some(tls) = desired
@@ -56,7 +56,7 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
         .as_ref()
         .and_then(|admin| admin.tls.as_ref())
     {
-        listener("[node] admin", tls, &provider, now, &mut problems);
+        check_listener("[node] admin", tls, &provider, now, &mut problems);
     }
     for pool in &desired.pools {
         if let Some(tls) = &pool.tls
@@ -80,7 +80,7 @@ fn unusable(owner: &str, error: &CertificateError, source: Source) -> Problem {
 }
 
 /// Checks the TLS files of a listener. Returns the usable certificates.
-fn listener(
+fn check_listener(
     owner: &str,
     tls: &ServiceTls,
     provider: &CryptoProvider,
@@ -127,7 +127,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
         (
             format!("{path}: the certificate has expired, {}", ago(days)),
             "clients reject it".to_owned(),
-            "renew it, then `weir reload`",
+            "renew it, then run `weir reload`",
         )
     } else {
         let days = (info.not_after - now) / DAY_S;
@@ -138,7 +138,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
         (
             format!("{path}: the certificate expires in {days} day{plural}"),
             "clients reject it after that".to_owned(),
-            "renew it, then `weir reload`",
+            "renew it, then run `weir reload`",
         )
     };
     Some(Problem {
@@ -156,7 +156,7 @@ fn ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
         fatal: false,
         message: format!("{}: {fault}", path.display()),
         cause: "it is not stapled, because clients would reject the connection".to_owned(),
-        fix: "fetch a new one and `weir reload`, or remove it".to_owned(),
+        fix: "fetch a new response and run `weir reload`, or remove the file".to_owned(),
         source,
     })
 }
@@ -169,10 +169,14 @@ fn ago(days: i64) -> String {
     }
 }
 
-/// Finds hosts of routes that no certificate covers.
-fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Problem>) {
+/// Reports hosts of routes that no certificate covers.
+fn report_uncovered_hosts(
+    proxy: &Proxy,
+    certificates: &[Certificate],
+    problems: &mut Vec<Problem>,
+) {
     let covers = |name: &str, host: &str| match name.strip_prefix('*') {
-        Some(rest) => host.find('.').is_some_and(|dot| host[dot..] == *rest),
+        Some(suffix) => host.find('.').is_some_and(|dot| host[dot..] == *suffix),
         None => name == host,
     };
     let hosts = proxy
@@ -183,16 +187,16 @@ fn uncovered(proxy: &Proxy, certificates: &[Certificate], problems: &mut Vec<Pro
         let HostPattern::Exact(host) = host else {
             continue;
         };
-        let named = certificates
+        let is_covered = certificates
             .iter()
             .flat_map(|certificate| &certificate.info.names)
             .any(|name| covers(name, host));
-        if !named && host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
+        if !is_covered && host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
             problems.push(Problem {
                 fatal: false,
                 message: format!("service {}: no certificate is for {host}", proxy.name),
                 cause:
-                    "clients that request this host get a certificate for another one and reject it"
+                    "clients that request this host get a certificate for another host and reject it"
                         .to_owned(),
                 fix: "add a certificate with this name, or remove the route".to_owned(),
                 source: route.source,

@@ -34,7 +34,7 @@ pub use inspect::Problem;
 pub(crate) use inspect::inspect;
 pub use no_verification::NoCertificateVerification;
 pub use server::listener_tls;
-pub(crate) use server::{Secured, server_config};
+pub(crate) use server::{ServiceTlsConfig, server_config};
 pub(crate) use ticket::Tickets;
 pub use ticket::{ServiceTickets, TicketKey};
 pub use verifier::server_verifier;

@@ -5,7 +5,7 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Accepts any server certificate (`verify = false`). The handshake signature is still verified.
+/// A verifier that accepts any server certificate (`verify = false`). The handshake signature is still verified.
 #[derive(Debug)]
 pub struct NoCertificateVerification(WebPkiSupportedAlgorithms);
 

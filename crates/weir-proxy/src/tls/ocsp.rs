@@ -7,7 +7,7 @@
 use x509_cert::der::Decode;
 use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspResponseStatus};
 
-/// Why a response is not stapled.
+/// The reason why a response is not stapled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OcspFault {
     /// The response cannot be parsed.

@@ -93,10 +93,13 @@ fn is_rejected(name: &str, content: &[u8]) -> bool {
 #[test]
 fn files_are_read_as_recorded() {
     let files = files().into_iter();
-    let today: String = files
+    let actual: String = files
         .map(|(name, content)| describe(&name, &content))
         .collect();
-    assert!(RECORDED == today, "recorded:\n{RECORDED}\ntoday:\n{today}");
+    assert!(
+        RECORDED == actual,
+        "recorded:\n{RECORDED}\nactual:\n{actual}"
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::expiry::{CertificateExpiry, first_to_expire};
 use super::{suite, versions};
 use crate::misdirect::Names;
 
-/// Selects a certificate by the client's SNI.
+/// A resolver that selects a certificate by the client's SNI.
 #[derive(Debug)]
 struct Resolver {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
@@ -48,14 +48,14 @@ impl Resolver {
         }
         if !strict && let Some(first) = certificates.first() {
             // Includes certificates for the same host with other key types.
-            let same = first.info.names.first();
-            let named = same.and_then(|name| resolver.named(name)).cloned();
-            resolver.first = Some(named.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
+            let name = first.info.names.first();
+            let keys = name.and_then(|name| resolver.find(name)).cloned();
+            resolver.first = Some(keys.unwrap_or_else(|| vec![Arc::clone(&first.key)]));
         }
         resolver
     }
 
-    fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
+    fn find(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
         let name = name.strip_suffix('.').unwrap_or(name);
         self.exact.get(name).or_else(|| {
             let dot = name.find('.')?;
@@ -67,17 +67,17 @@ impl Resolver {
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let named = name.as_deref().and_then(|name| self.named(name));
-        let keys = named.or(self.first.as_ref())?;
-        let fits = |key: &&Arc<CertifiedKey>| {
+        let by_name = name.as_deref().and_then(|name| self.find(name));
+        let keys = by_name.or(self.first.as_ref())?;
+        let is_supported = |key: &&Arc<CertifiedKey>| {
             let schemes = hello.signature_schemes();
             key.key.choose_scheme(schemes).is_some()
         };
-        keys.iter().find(fits).or(keys.first()).cloned()
+        keys.iter().find(is_supported).or(keys.first()).cloned()
     }
 }
 
-/// Disables tickets, for a listener with few clients: sessions are resumed only from this process's cache.
+/// A ticketer without tickets, for a listener with few clients: sessions are resumed only from this process's cache.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -113,7 +113,7 @@ pub fn listener_tls(
 }
 
 /// The TLS configuration of a service, with data about its certificates.
-pub(crate) struct Secured {
+pub(crate) struct ServiceTlsConfig {
     pub(crate) config: Arc<ServerConfig>,
     /// The names in the certificates.
     pub(crate) names: Names,
@@ -129,7 +129,7 @@ pub(crate) fn server_config(
     tls: &ServiceTls,
     protocols: &[&[u8]],
     tickets: Arc<dyn ProducesTickets>,
-) -> Result<Secured, CertificateError> {
+) -> Result<ServiceTlsConfig, CertificateError> {
     let provider = Arc::new(suite::provider(&tls.ciphers, &tls.groups));
     let certificates: Result<Vec<Certificate>, _> =
         certificate::load_all(&tls.certificates, &provider)?
@@ -138,7 +138,7 @@ pub(crate) fn server_config(
     let certificates = certificates?;
     for (path, fault) in certificates
         .iter()
-        .filter_map(|it| it.rejected_ocsp.as_ref())
+        .filter_map(|certificate| certificate.rejected_ocsp.as_ref())
     {
         tracing::warn!(path = %path.display(), %fault, "OCSP response is not stapled");
     }
@@ -165,7 +165,7 @@ pub(crate) fn server_config(
     let names = certificates
         .iter()
         .flat_map(|certificate| &certificate.info.names);
-    Ok(Secured {
+    Ok(ServiceTlsConfig {
         config: Arc::new(config),
         names: Names::new(names.map(String::as_str)),
         expiries: first_to_expire(&certificates),
@@ -185,10 +185,10 @@ pub(super) fn client_verifier(
     path: &str,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
-    let roots = Arc::new(certificate::authorities(Path::new(path))?);
+    let roots = Arc::new(certificate::read_authorities(Path::new(path))?);
     let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
     if let Some(lists) = &tls.client_crl {
-        let lists = certificate::revocation_lists(Path::new(lists))?;
+        let lists = certificate::read_revocation_lists(Path::new(lists))?;
         verifier = verifier.with_crls(lists).enforce_revocation_expiration();
     }
     let verifier = match tls.client_auth {

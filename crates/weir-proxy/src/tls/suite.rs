@@ -13,14 +13,16 @@ pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoPr
         let Some(known) = all.find(|known| id(*known) == suite.suite()) else {
             return ciphers.is_empty();
         };
-        let has_version = ciphers.iter().any(|it| it.version() == known.version());
+        let has_version = ciphers
+            .iter()
+            .any(|cipher| cipher.version() == known.version());
         !has_version || ciphers.contains(&known)
     });
     if !groups.is_empty() {
         let all = || aws_lc_rs::ALL_KX_GROUPS.iter().copied();
         let found = groups
             .iter()
-            .filter_map(|group| all().find(|it| it.name() == name(*group)));
+            .filter_map(|group| all().find(|known| known.name() == name(*group)));
         provider.kx_groups = found.collect();
     }
     provider
@@ -59,16 +61,18 @@ mod tests {
     fn every_suite_and_group_exists_in_the_provider() {
         for suite in CipherSuite::ALL {
             let provider = provider(&[suite], &[]);
-            let found = provider.cipher_suites.iter().map(|it| it.suite());
-            assert!(found.clone().any(|it| it == id(suite)), "{suite:?}");
+            let found = provider.cipher_suites.iter().map(|suite| suite.suite());
+            assert!(found.clone().any(|found| found == id(suite)), "{suite:?}");
             // The suites of the other version are not affected.
             let others = CipherSuite::ALL.into_iter();
-            let others = others.filter(|it| it.version() != suite.version()).count();
+            let others = others
+                .filter(|other| other.version() != suite.version())
+                .count();
             assert_eq!(found.count(), 1 + others, "{suite:?}");
         }
         let groups: Vec<TlsGroup> = TlsGroup::ALL.into_iter().rev().collect();
         let found = provider(&[], &groups).kx_groups;
-        let found: Vec<NamedGroup> = found.iter().map(|it| it.name()).collect();
+        let found: Vec<NamedGroup> = found.iter().map(|group| group.name()).collect();
         let expected: Vec<NamedGroup> = groups.into_iter().map(name).collect();
         assert_eq!(found, expected);
         let default = aws_lc_rs::default_provider();

@@ -55,7 +55,7 @@ pub struct ServiceTickets {
 pub(crate) struct Tickets {
     keys: RwLock<Vec<TicketKey>>,
     /// Whether the keys come from the configuration. Such keys are not rotated here.
-    configured: bool,
+    is_configured: bool,
 }
 
 impl fmt::Debug for Tickets {
@@ -120,7 +120,7 @@ impl Tickets {
     ///
     /// # Errors
     /// The random number generator failed.
-    pub(crate) fn of(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
+    pub(crate) fn for_service(service: &str, tls: &ServiceTls) -> Result<Self, rustls::Error> {
         if tls.ticket_keys.is_empty() {
             return Self::new(Vec::new());
         }
@@ -139,16 +139,16 @@ impl Tickets {
         let keys = keys.ok_or(rustls::Error::FailedToGetRandomBytes)?;
         Ok(Self {
             keys: RwLock::new(keys),
-            configured: true,
+            is_configured: true,
         })
     }
 
     /// Returns whether the keys are configured.
     pub(crate) const fn are_configured(&self) -> bool {
-        self.configured
+        self.is_configured
     }
 
-    /// Takes those keys from another process that have not expired; generates one if none remains.
+    /// Creates tickets with those keys from another process that have not expired; generates a key if none remains.
     ///
     /// # Errors
     /// The random number generator failed.
@@ -161,7 +161,7 @@ impl Tickets {
         }
         Ok(Self {
             keys: RwLock::new(keys),
-            configured: false,
+            is_configured: false,
         })
     }
 
@@ -173,10 +173,10 @@ impl Tickets {
             .clone()
     }
 
-    /// Returns the key that encrypts now. Rotates the keys if its time is over.
+    /// Returns the key that encrypts now. Rotates the keys if the key's period is over.
     fn encryption_key(&self, now: SystemTime) -> Option<TicketKey> {
         let first = self.keys().first().copied()?;
-        if self.configured || first.age(now) < KEY_PERIOD {
+        if self.is_configured || first.age(now) < KEY_PERIOD {
             return Some(first);
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
@@ -191,8 +191,8 @@ impl Tickets {
     fn seal(&self, message: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         let key = self.encryption_key(now)?;
         // A configured key does not expire, so its tickets contain the time.
-        let sealed_at = self.configured.then(|| seconds(now).to_be_bytes());
-        let mut sealed = [sealed_at.as_ref().map_or(&[][..], |it| it), message].concat();
+        let sealed_at = self.is_configured.then(|| seconds(now).to_be_bytes());
+        let mut sealed = [sealed_at.as_ref().map_or(&[][..], |bytes| bytes), message].concat();
         let nonce = key
             .cipher()?
             .seal_in_place_append_tag(Aad::from(key.name), &mut sealed)
@@ -204,9 +204,9 @@ impl Tickets {
         let (name, rest) = ticket.split_at_checked(NAME_LEN)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
         let keys = self.keys();
-        let young = |key: &TicketKey| self.configured || key.age(now) < 2 * KEY_PERIOD;
-        let good = |key: &&TicketKey| key.name == name && young(key);
-        let key = keys.iter().find(good)?;
+        let is_valid = |key: &TicketKey| self.is_configured || key.age(now) < 2 * KEY_PERIOD;
+        let is_match = |key: &&TicketKey| key.name == name && is_valid(key);
+        let key = keys.iter().find(is_match)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut opened = sealed.to_vec();
         let length = key
@@ -215,7 +215,7 @@ impl Tickets {
             .ok()?
             .len();
         opened.truncate(length);
-        if self.configured {
+        if self.is_configured {
             let (sealed_at, message) = opened.split_first_chunk()?;
             let age = seconds(now).saturating_sub(u64::from_be_bytes(*sealed_at));
             return (age < (2 * KEY_PERIOD).as_secs()).then(|| message.to_vec());
@@ -268,33 +268,33 @@ mod tests {
         let now = SystemTime::now();
         let tickets = Tickets::new(Vec::new()).expect("generate key");
         let ticket = tickets.seal(b"session", now).expect("seal ticket");
-        for at in 0..ticket.len() {
+        for index in 0..ticket.len() {
             let mut changed = ticket.clone();
-            changed[at] ^= 1;
-            assert_eq!(tickets.open(&changed, now), None, "{at}");
-            assert_eq!(tickets.open(&ticket[..at], now), None, "{at}");
+            changed[index] ^= 1;
+            assert_eq!(tickets.open(&changed, now), None, "{index}");
+            assert_eq!(tickets.open(&ticket[..index], now), None, "{index}");
         }
     }
 
     #[test]
     fn key_encrypts_for_six_hours_and_decrypts_for_six_more() {
-        let begun = SystemTime::now();
+        let start = SystemTime::now();
         let tickets = Tickets::new(Vec::new()).expect("generate key");
-        let ticket = tickets.seal(b"session", begun).expect("seal ticket");
+        let ticket = tickets.seal(b"session", start).expect("seal ticket");
         let minute = Duration::from_secs(60);
-        let later = begun + KEY_PERIOD + minute;
+        let later = start + KEY_PERIOD + minute;
         let second = tickets.seal(b"session", later).expect("seal ticket");
         assert_ne!(ticket[..NAME_LEN], second[..NAME_LEN]);
         assert!(tickets.open(&ticket, later).is_some());
         assert_eq!(tickets.keys().len(), 2);
         assert!(
             tickets
-                .open(&ticket, begun + 2 * KEY_PERIOD + minute)
+                .open(&ticket, start + 2 * KEY_PERIOD + minute)
                 .is_none()
         );
         assert!(
             tickets
-                .open(&second, begun + 2 * KEY_PERIOD + minute)
+                .open(&second, start + 2 * KEY_PERIOD + minute)
                 .is_some()
         );
     }
@@ -317,7 +317,7 @@ mod tests {
                 ticket_keys: keys.iter().map(|key| secret(key)).collect(),
                 source: weir_model::Source::default(),
             };
-            Tickets::of(service, &tls).expect("create tickets")
+            Tickets::for_service(service, &tls).expect("create tickets")
         };
         let now = SystemTime::now();
         let ticket = tickets("s", None, &["one"])

@@ -22,7 +22,7 @@ use super::certificate::{self, CertificateError};
 use super::x509;
 
 /// Debian's file of well-known CAs.
-pub(super) const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub(super) const SYSTEM_CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Debug)]
 struct Verifier {
@@ -38,30 +38,32 @@ struct Verifier {
 /// # Errors
 /// The file cannot be read, or contains no certificate.
 pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
-    let path = Path::new(ca.unwrap_or(SYSTEM));
-    let certificates = certificate::chain(path)?;
+    let path = Path::new(ca.unwrap_or(SYSTEM_CA_FILE));
+    let certificates = certificate::read_chain(path)?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
-    let authorities = certificates.iter().filter(|it| may_issue(it));
-    let (known, _) = roots.add_parsable_certificates(authorities.cloned());
+    let authorities = certificates
+        .iter()
+        .filter(|certificate| may_issue(certificate));
+    let (ca_count, _) = roots.add_parsable_certificates(authorities.cloned());
     let pinned = if ca.is_some() {
         certificates
     } else {
         Vec::new()
     };
-    if known == 0 && pinned.is_empty() {
+    if ca_count == 0 && pinned.is_empty() {
         return Err(CertificateError::NoCertificate { path: path.into() });
     }
     let algorithms = provider.signature_verification_algorithms;
-    let chain = if known == 0 {
+    let chain = if ca_count == 0 {
         None
     } else {
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let built = builder.build().map_err(|error| CertificateError::Refused {
+        let verifier = builder.build().map_err(|error| CertificateError::Refused {
             path: path.into(),
             source: Error::General(error.to_string()),
         });
-        Some(built?)
+        Some(verifier?)
     };
     Ok(Arc::new(Verifier {
         chain,
@@ -90,7 +92,9 @@ impl ServerCertVerifier for Verifier {
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
         };
         match by_chain {
-            Err(_) if self.pinned.iter().any(|pinned| pinned == end) => pinned(end, name, now),
+            Err(_) if self.pinned.iter().any(|pinned| pinned == end) => {
+                verify_pinned(end, name, now)
+            }
             checked => checked,
         }
     }
@@ -121,7 +125,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// Verifies a pinned certificate, whose chain is not checked.
-fn pinned(
+fn verify_pinned(
     end: &CertificateDer<'_>,
     name: &ServerName<'_>,
     now: UnixTime,
@@ -141,12 +145,12 @@ fn pinned(
         return Err(InvalidPurpose.into());
     }
     let by_names = verify_server_name(&parsed, name);
-    let common = match name {
+    let has_common_name = match name {
         ServerName::DnsName(host) => info.names.contains(&host.as_ref().to_ascii_lowercase()),
         _ => false,
     };
     match by_names {
-        Err(error) if !common => Err(error),
+        Err(error) if !has_common_name => Err(error),
         _ => Ok(ServerCertVerified::assertion()),
     }
 }
@@ -161,7 +165,7 @@ mod tests {
         let mut authority = include_bytes!("../../testdata/x509/authority.der").to_vec();
         assert!(may_issue(&authority));
         assert!(!may_issue(end_entity));
-        let not_before = authority.windows(2).position(|it| it == [0x17, 13]);
+        let not_before = authority.windows(2).position(|window| window == [0x17, 13]);
         authority[not_before.expect("find UTCTime") + 2] = b'x';
         assert!(!may_issue(&authority));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_select::Balancer;
 
 use super::Worker;
-use super::listen::Listening;
+use super::listen::Listener;
 use crate::context::{Local, local, removed};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
@@ -17,7 +17,7 @@ impl Worker {
     /// Applies the active plan.
     pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
-        self.cx.targets(plan.targets);
+        self.cx.reserve_targets(plan.targets);
         let mut former: HashMap<String, Rc<Local>> = HashMap::new();
         for key in self.sessions.keys() {
             if let Some(session) = self.sessions.get(key) {
@@ -28,8 +28,8 @@ impl Worker {
             }
         }
         for key in self.h2_servers.keys() {
-            if let Some(front) = self.h2_servers.get(key) {
-                let local = &front.local;
+            if let Some(server_conn) = self.h2_servers.get(key) {
+                let local = &server_conn.local;
                 former
                     .entry(local.service.name.clone())
                     .or_insert_with(|| Rc::clone(local));
@@ -46,9 +46,9 @@ impl Worker {
             .iter()
             .map(|service| {
                 let known = former.get(&service.name);
-                let balances = known.map_or_else(Vec::new, |known| known.balancers.take());
-                let balances = balances.into_iter().map(Balancer::invalidated).collect();
-                (service.name.clone(), local(Arc::clone(service), balances))
+                let balancers = known.map_or_else(Vec::new, |known| known.balancers.take());
+                let balancers = balancers.into_iter().map(Balancer::invalidated).collect();
+                (service.name.clone(), local(Arc::clone(service), balancers))
             })
             .collect();
         self.adopt_listeners(&plan, &locals);
@@ -67,8 +67,8 @@ impl Worker {
             let Some(listening) = self.listening.get_mut(key) else {
                 continue;
             };
-            let mut wanted = plan.listen.iter();
-            let entry = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
+            let mut planned = plan.listen.iter();
+            let entry = planned.find(|(listen, _)| Arc::ptr_eq(listen, &listening.listeners));
             match entry.and_then(|(_, service)| local(service)) {
                 Some(local) => listening.local = local,
                 None => self.stop_listening(key),
@@ -77,18 +77,18 @@ impl Worker {
         if self.cx.draining {
             return;
         }
-        let present: Vec<Arc<Listeners>> = self
+        let active: Vec<Arc<Listeners>> = self
             .listening
             .keys()
             .into_iter()
             .filter_map(|key| {
                 self.listening
                     .get(key)
-                    .map(|listening| Arc::clone(&listening.from))
+                    .map(|listening| Arc::clone(&listening.listeners))
             })
             .collect();
         for (listen, service) in &plan.listen {
-            if present.iter().any(|known| Arc::ptr_eq(known, listen)) {
+            if active.iter().any(|known| Arc::ptr_eq(known, listen)) {
                 continue;
             }
             let Some(local) = local(service) else {
@@ -96,8 +96,8 @@ impl Worker {
             };
             let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
             for number in indices {
-                let key = self.listening.insert(Listening {
-                    from: Arc::clone(listen),
+                let key = self.listening.insert(Listener {
+                    listeners: Arc::clone(listen),
                     number,
                     local: Rc::clone(&local),
                     paused: true,
@@ -117,8 +117,8 @@ impl Worker {
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
-                let balances = known.balancers.take();
-                (name, removed(Arc::clone(&known.service), balances))
+                let balancers = known.balancers.take();
+                (name, removed(Arc::clone(&known.service), balancers))
             })
             .collect();
         for key in self.sessions.keys() {
@@ -136,14 +136,14 @@ impl Worker {
             }
         }
         for key in self.h2_servers.keys() {
-            let Some(front) = self.h2_servers.get_mut(key) else {
+            let Some(server_conn) = self.h2_servers.get_mut(key) else {
                 continue;
             };
-            let name = &front.local.service.name;
+            let name = &server_conn.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
-                let former = &front.local.service;
+                let former = &server_conn.local.service;
                 former.pass_client(&local.service, self.cx.worker);
-                front.local = Rc::clone(local);
+                server_conn.local = Rc::clone(local);
             }
         }
         // HTTP/1 clients of a removed service are closed only after their next response, because a request may be on
@@ -153,11 +153,11 @@ impl Worker {
 
     /// Closes sessions that wait for a request, and those that send copies, whose responses are not needed.
     pub(super) fn end_idle_sessions(&mut self) {
-        let ends = |session: &Session| {
+        let must_end = |session: &Session| {
             session.is_idle() || session.is_copy() && !session.is_auth_request()
         };
         for key in self.sessions.keys() {
-            if self.sessions.get(key).is_some_and(ends) {
+            if self.sessions.get(key).is_some_and(must_end) {
                 self.close(key);
             }
         }

@@ -34,13 +34,13 @@ impl Worker {
     /// together.
     pub(super) fn run_wakeups(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            let mut woken = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
-            if woken.is_empty() {
+            let mut tokens = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
+            if tokens.is_empty() {
                 return;
             }
-            woken.sort_unstable();
-            woken.dedup();
-            for token in woken {
+            tokens.sort_unstable();
+            tokens.dedup();
+            for token in tokens {
                 match token::kind(token) {
                     token::H2_CLIENT => {
                         self.drive_h2_client(token::key(token), H2ClientConn::drive)
@@ -54,23 +54,23 @@ impl Worker {
     /// Schedules all HTTP/2 connections from clients, for example to send GOAWAY.
     pub(super) fn wake_h2_servers(&self) {
         let keys = self.h2_servers.keys().into_iter();
-        let tokens = keys.map(|key| token::of(token::H2_SERVER, key));
+        let tokens = keys.map(|key| token::pack(token::H2_SERVER, key));
         self.cx.wakeups.borrow_mut().extend(tokens);
     }
 
     /// Resumes reading from clients whose pause is over.
     pub(super) fn resume_h2_servers(&mut self) {
         let now = self.cx.now;
-        let mut over = Vec::new();
+        let mut expired = Vec::new();
         let h2_servers = &mut self.h2_servers;
         self.cx.pace_wheel.advance(now, |wheel, key, slot| {
             if let Some(server_conn) = h2_servers.get_mut(key)
                 && wheel.is_over(&mut server_conn.resumption, key, slot, now)
             {
-                over.push(key);
+                expired.push(key);
             }
         });
-        for key in over {
+        for key in expired {
             self.drive_h2_server(key, H2ServerConn::drive);
         }
     }
@@ -78,7 +78,7 @@ impl Worker {
     pub(super) fn drive_h2_server(
         &mut self,
         key: Key,
-        work: impl FnOnce(&mut H2ServerConn, Key, &mut Context, &mut Actions) -> bool,
+        handle: impl FnOnce(&mut H2ServerConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
         let Some(server_conn) = self.h2_servers.get_mut(key) else {
             return;
@@ -86,23 +86,23 @@ impl Worker {
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
         // As for sessions, a panic closes only the connection that caused it.
-        let worked = catch_unwind(AssertUnwindSafe(|| {
-            work(server_conn, key, cx, &mut actions)
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            handle(server_conn, key, cx, &mut actions)
         }));
-        let failed = worked.is_err();
-        if !self.is_open(worked)
+        let has_panicked = outcome.is_err();
+        if !self.is_open(outcome)
             && let Some(mut server_conn) = self.h2_servers.remove(key)
         {
             // After a panic, streams still have sessions.
             let end = || server_conn.end(&mut actions);
-            if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+            if has_panicked && catch_unwind(AssertUnwindSafe(end)).is_err() {
                 tracing::error!("panic while closing an HTTP/2 connection");
             }
             let service = &server_conn.local.service;
             service.clients.fetch_sub(1, Relaxed);
             service.counters.of(self.cx.worker).present.sub(1);
             service.detail(self.cx.worker, Detail::H2Clients).sub(1);
-            if failed {
+            if has_panicked {
                 let panics = service.detail(self.cx.worker, Detail::InternalErrors);
                 panics.add(1);
             }
@@ -113,8 +113,8 @@ impl Worker {
         self.actions = actions;
     }
 
-    fn is_open(&mut self, worked: std::thread::Result<bool>) -> bool {
-        worked.unwrap_or_else(|_| {
+    fn is_open(&mut self, outcome: std::thread::Result<bool>) -> bool {
+        outcome.unwrap_or_else(|_| {
             tracing::error!("panic while handling an HTTP/2 connection");
             self.cx.restore_buffers();
             false
@@ -124,7 +124,7 @@ impl Worker {
     pub(super) fn drive_h2_client(
         &mut self,
         key: Key,
-        work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
+        handle: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
         // Removed from the slab while it is driven, because it uses the context, which contains the slab.
         let Some(mut client_conn) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
@@ -132,13 +132,13 @@ impl Worker {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        let worked = catch_unwind(AssertUnwindSafe(|| {
-            work(&mut client_conn, key, cx, &mut actions)
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            handle(&mut client_conn, key, cx, &mut actions)
         }));
-        let failed = worked.is_err();
-        let is_open = self.is_open(worked);
+        let has_panicked = outcome.is_err();
+        let is_open = self.is_open(outcome);
         let end = || client_conn.end(&mut actions);
-        if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
+        if has_panicked && catch_unwind(AssertUnwindSafe(end)).is_err() {
             tracing::error!("panic while closing an HTTP/2 connection to a server");
         }
         match self.cx.h2_clients.get_mut(key) {
@@ -159,16 +159,15 @@ impl Worker {
     }
 
     fn perform(&mut self, action: Action) {
-        let (owner, over) = match action {
-            Action::Serve(started) if started.pipe.borrow().state == PipeState::Closed => return,
-            Action::Serve(started) => {
-                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&started.pipe)));
-                let mut session =
-                    Session::new(transport, started.peer, started.port, started.local);
-                session.destination = started.destination;
-                session.stream_tls = started.tls;
+        let (owner, is_closed) = match action {
+            Action::Serve(stream) if stream.pipe.borrow().state == PipeState::Closed => return,
+            Action::Serve(stream) => {
+                let transport = Transport::stream(StreamPipeEnd(Rc::clone(&stream.pipe)));
+                let mut session = Session::new(transport, stream.peer, stream.port, stream.local);
+                session.destination = stream.destination;
+                session.stream_tls = stream.tls;
                 let key = self.sessions.insert(session);
-                started.pipe.borrow_mut().owner = Owner::Session(key);
+                stream.pipe.borrow_mut().owner = Owner::Session(key);
                 return self.turn(key, Session::begin);
             }
             Action::Resume(owner) => (owner, false),
@@ -177,8 +176,8 @@ impl Worker {
         let mark_ready = |ready: &mut Ready| {
             ready.readable = true;
             ready.writable = true;
-            ready.ended |= over;
-            ready.broken |= over;
+            ready.ended |= is_closed;
+            ready.broken |= is_closed;
         };
         let key = match owner {
             // The session is started by an action of the same turn, and then sees the stream's state.

@@ -10,7 +10,7 @@ use rustix::net::getpeername;
 use super::Worker;
 use crate::context::{self, IdleLimits, Local, Ready, Upstream, token};
 use crate::descriptor::Use;
-use crate::handover::{Handed, Tunnel};
+use crate::handover::{HandedOverConnection, Tunnel};
 use crate::plan::Target;
 use crate::session::Session;
 use crate::slab::Key;
@@ -39,11 +39,11 @@ impl Worker {
         let arrivals = self.shared.arrivals.load(Acquire);
         if arrivals != self.arrivals {
             self.arrivals = arrivals;
-            for handed in self.shared.inbox.take(self.cx.worker) {
+            for connection in self.shared.inbox.take(self.cx.worker) {
                 match &self.outlet {
                     // Received just before the next handover started.
-                    Some(outlet) => drop(outlet.send(handed)),
-                    None => self.take_over(handed),
+                    Some(outlet) => drop(outlet.send(connection)),
+                    None => self.take_over(connection),
                 }
             }
         }
@@ -54,10 +54,10 @@ impl Worker {
         let Some(outlet) = &self.outlet else { return };
         // The other process has only the active configuration. Sessions with an older one finish here.
         let plan = self.shared.plan();
-        let can = |session: &Session| {
+        let can_hand_over = |session: &Session| {
             session.can_be_handed_over(&self.cx) && session.is_served_by(&plan.services, &self.cx)
         };
-        if !self.sessions.get(key).is_some_and(can) {
+        if !self.sessions.get(key).is_some_and(can_hand_over) {
             return;
         }
         let Some(session) = self.sessions.remove(key) else {
@@ -66,24 +66,24 @@ impl Worker {
         let service = Arc::clone(&session.local.service);
         service.clients.fetch_sub(1, Relaxed);
         service.counters.of(self.cx.worker).present.sub(1);
-        if let Some(handed) = session.into_handed(&mut self.cx) {
+        if let Some(connection) = session.into_handover(&mut self.cx) {
             // Fails if the other process has ended; the connection is then closed.
-            let _ = outlet.send(handed);
+            let _ = outlet.send(connection);
         }
     }
 
-    fn take_over(&mut self, mut handed: Handed) {
-        let Some(local) = self.local_by_name(&handed.service) else {
+    fn take_over(&mut self, mut connection: HandedOverConnection) {
+        let Some(local) = self.local_by_name(&connection.service) else {
             tracing::warn!(
-                service = handed.service,
+                service = connection.service,
                 "dropped a connection that was handed over for an unknown service"
             );
             return;
         };
         let mut server = (Key::NONE, 0);
-        if let Some(tunnel) = &mut handed.tunnel {
+        if let Some(tunnel) = &mut connection.tunnel {
             match self.take_server(&local, tunnel) {
-                Some(found) => server = found,
+                Some(registered) => server = registered,
                 None => {
                     tracing::warn!(
                         server = tunnel.name,
@@ -96,7 +96,7 @@ impl Worker {
         let service = &local.service;
         service.clients.fetch_add(1, Relaxed);
         service.counters.of(self.cx.worker).present.add(1);
-        let session = Session::from_handed(handed, Rc::clone(&local), server.0, server.1);
+        let session = Session::from_handover(connection, Rc::clone(&local), server.0, server.1);
         let key = self.sessions.insert(session);
         if let Some(upstream) = self.cx.upstreams.get_mut(server.0) {
             upstream.session = key;
@@ -107,7 +107,8 @@ impl Worker {
     /// Returns the local state of a service that is active or that a reload has removed since the handover started.
     fn local_by_name(&self, name: &str) -> Option<Rc<Local>> {
         let locals = self.listening.keys().into_iter();
-        let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
+        let mut locals =
+            locals.filter_map(|key| self.listening.get(key).map(|listening| &listening.local));
         if let Some(local) = locals.find(|local| local.service.name == name) {
             return Some(Rc::clone(local));
         }
@@ -142,7 +143,7 @@ impl Worker {
             idle_limits: IdleLimits::default(),
         });
         let upstream = self.cx.upstreams.get(key)?;
-        let token = token::of(token::SERVER, key);
+        let token = token::pack(token::SERVER, key);
         if upstream.transport.watch(&self.cx.epoll, token).is_err() {
             self.cx.upstreams.remove(key);
             return None;

@@ -22,9 +22,9 @@ const ACCEPTS_MAX: usize = 64;
 
 /// A listening socket from which this worker accepts.
 #[derive(Debug)]
-pub(super) struct Listening {
-    pub(super) from: Arc<Listeners>,
-    /// Index of the socket in `from`.
+pub(super) struct Listener {
+    pub(super) listeners: Arc<Listeners>,
+    /// Index of the socket in `listeners`.
     pub(super) number: usize,
     pub(super) local: Rc<Local>,
     /// Whether the socket is not registered with epoll, because the service's client limit or the descriptor limit is
@@ -32,9 +32,9 @@ pub(super) struct Listening {
     pub(super) paused: bool,
 }
 
-impl AsFd for Listening {
+impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.sockets[self.number].as_fd()
+        self.listeners.sockets[self.number].as_fd()
     }
 }
 
@@ -44,16 +44,19 @@ impl Worker {
         let Some(listening) = self.listening.get_mut(key) else {
             return;
         };
-        let watched =
-            socket::watch_level(&self.cx.epoll, &*listening, token::of(token::LISTENER, key));
-        listening.paused = watched.is_err();
+        let registered = socket::watch_level(
+            &self.cx.epoll,
+            &*listening,
+            token::pack(token::LISTENER, key),
+        );
+        listening.paused = registered.is_err();
     }
 
     /// Unregisters a listener from epoll until more clients may be accepted.
     pub(super) fn pause(&mut self, key: Key) {
         if let Some(listening) = self.listening.get_mut(key) {
             listening.paused = true;
-            self.any_paused = true;
+            self.has_paused_listener = true;
             socket::unwatch(&self.cx.epoll, &*listening);
         }
     }
@@ -68,7 +71,11 @@ impl Worker {
     /// Accepts clients, up to the limits.
     pub(super) fn accept(&mut self, key: Key) {
         for _ in 0..ACCEPTS_MAX {
-            let Some(local) = self.listening.get(key).map(|it| Rc::clone(&it.local)) else {
+            let Some(local) = self
+                .listening
+                .get(key)
+                .map(|listening| Rc::clone(&listening.local))
+            else {
                 return;
             };
             let service = &local.service;
@@ -85,7 +92,7 @@ impl Worker {
             let Some(listening) = self.listening.get(key) else {
                 return;
             };
-            let port = listening.from.address.port();
+            let port = listening.listeners.address.port();
             match socket::accept(listening.as_fd()) {
                 Ok((client, peer)) => {
                     let Some(transport) = transport(client, service) else {
@@ -109,7 +116,7 @@ impl Worker {
                         tracing::warn!(%error, service = service.name, "accept failed; retrying");
                     }
                     TABLE.update_limit();
-                    self.accepts_from = self.cx.now + PAUSE_MS;
+                    self.resume_accept_at = self.cx.now + PAUSE_MS;
                     self.pause(key);
                     return;
                 }
@@ -119,20 +126,20 @@ impl Worker {
 
     /// Resumes the listeners of services that are below their client limit.
     pub(super) fn resume_paused(&mut self) {
-        if self.cx.now < self.accepts_from {
+        if self.cx.now < self.resume_accept_at {
             return;
         }
         TABLE.update_limit();
-        self.any_paused = false;
+        self.has_paused_listener = false;
         for key in self.listening.keys() {
-            let has_room = |listening: &Listening| {
+            let has_room = |listening: &Listener| {
                 let service = &listening.local.service;
                 listening.paused && service.clients.load(Relaxed) < service.connections
             };
             if self.listening.get(key).is_some_and(has_room) {
                 self.resume(key);
             }
-            self.any_paused |= self
+            self.has_paused_listener |= self
                 .listening
                 .get(key)
                 .is_some_and(|listening| listening.paused);

@@ -7,7 +7,7 @@ use crate::descriptor::TABLE;
 use crate::slab::Key;
 
 /// Maximum number of idle clients that a search returns.
-const FOUND_MAX: usize = 256;
+const CLIENTS_MAX: usize = 256;
 /// Delay of the next search after one that found no idle client, in milliseconds.
 const SEARCH_MS: u64 = 100;
 /// Interval between warnings, in milliseconds.
@@ -24,10 +24,10 @@ enum Client {
 /// clients.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    /// Each client with the time since when it is idle.
-    found: VecDeque<(u64, Client)>,
-    /// The earliest time of the next search.
-    search_at: u64,
+    /// Each client with the time at which it became idle, in milliseconds of the workers' clock.
+    clients: VecDeque<(u64, Client)>,
+    /// The earliest time of the next search, in milliseconds of the workers' clock.
+    search_at_ms: u64,
 }
 
 impl Worker {
@@ -57,7 +57,7 @@ impl Worker {
     /// Closes the longest idle client. Returns false if no client is idle.
     fn shed_one(&mut self) -> bool {
         loop {
-            let Some((since, client)) = self.idle.found.pop_front() else {
+            let Some((since, client)) = self.idle.clients.pop_front() else {
                 if !self.search_idle() {
                     return false;
                 }
@@ -85,8 +85,8 @@ impl Worker {
     }
 
     fn shed_h2_server(&mut self, key: Key) {
-        if let Some(front) = self.h2_servers.get(key) {
-            let counters = &front.local.service.counters;
+        if let Some(server_conn) = self.h2_servers.get(key) {
+            let counters = &server_conn.local.service.counters;
             counters.of(self.cx.worker).shed.add(1);
         }
         self.drive_h2_server(key, crate::h2::H2ServerConn::shed);
@@ -101,7 +101,7 @@ impl Worker {
 
     /// Searches all clients for idle ones. Returns whether there are any.
     fn search_idle(&mut self) -> bool {
-        if self.cx.now < self.idle.search_at {
+        if self.cx.now < self.idle.search_at_ms {
             return false;
         }
         let sessions = self.sessions.keys().into_iter().map(Client::Session);
@@ -111,12 +111,12 @@ impl Worker {
             .filter_map(|client| Some((self.idle_since(client)?, client)));
         let mut found: Vec<(u64, Client)> = idle.collect();
         found.sort_unstable_by_key(|(since, _)| *since);
-        found.truncate(FOUND_MAX);
+        found.truncate(CLIENTS_MAX);
         if found.is_empty() {
-            self.idle.search_at = self.cx.now + SEARCH_MS;
+            self.idle.search_at_ms = self.cx.now + SEARCH_MS;
         }
-        self.idle.found = found.into();
-        !self.idle.found.is_empty()
+        self.idle.clients = found.into();
+        !self.idle.clients.is_empty()
     }
 
     pub(super) fn warn_about_descriptors(&mut self, service: &str) {

@@ -24,7 +24,7 @@ fn answering_service() -> (Arc<Service>, Arc<Listeners>) {
         .push("127.0.0.1:0".parse().expect("parse address"));
     service.routes.push(Route::new(RouteAction::Answer {
         status: 200,
-        body: weir_model::Template::literal("there"),
+        body: weir_model::Template::literal("generated"),
     }));
     let desired = Desired {
         pools: vec![Pool::new("p")],
@@ -62,8 +62,8 @@ fn panic_closes_only_the_connection_that_caused_it() {
     worker.turn(healthy, Session::begin);
     // Panics while it has taken a buffer of the worker.
     worker.turn(broken, |_, _, cx| {
-        let _taken = std::mem::take(&mut cx.scratch);
-        cx.out.extend_from_slice(b"half an answer");
+        let _buffer = std::mem::take(&mut cx.scratch);
+        cx.out.extend_from_slice(b"part of a response");
         panic!("a defect")
     });
     assert!(worker.sessions.get(broken).is_none());
@@ -83,45 +83,45 @@ fn panic_closes_only_the_connection_that_caused_it() {
         .expect("healthy session exists");
     session.ready.readable = true;
     worker.turn(healthy, Session::drive);
-    let mut answer = [0u8; 1024];
-    let bytes = healthy_client.read(&mut answer).expect("read response");
-    let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
+    let mut response = [0u8; 1024];
+    let bytes = healthy_client.read(&mut response).expect("read response");
+    let response = String::from_utf8_lossy(&response[..bytes]).into_owned();
     assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\ngenerated"),
+        "{response}"
     );
 }
 
 /// Returns a client, a server, and the tunnel between them as another process hands it over.
-fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
+fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
     let pair = || {
         let (theirs, ours) = UnixStream::pair().expect("create socket pair");
         ours.set_nonblocking(true).expect("set nonblocking");
         (theirs, ours)
     };
-    let ((client, front), (server, back)) = (pair(), pair());
-    let handed = Handed {
+    let ((client, client_side), (server, server_side)) = (pair(), pair());
+    let connection = HandedOverConnection {
         service: service.to_owned(),
-        client: front.into(),
+        client: client_side.into(),
         peer: "192.0.2.1:4711".parse().expect("parse address"),
         port: 80,
         destination: None,
         served: false,
         input: Vec::new(),
         tunnel: Some(Tunnel {
-            server: back.into(),
-            pool: "gone".to_owned(),
+            server: server_side.into(),
+            pool: "removed".to_owned(),
             name: "10.0.0.9".to_owned(),
             port: 80,
             to_server: b"up".to_vec(),
             to_client: b"down".to_vec(),
-            client_ended: false,
-            end_sent_to_server: false,
-            server_ended: false,
-            end_sent_to_client: false,
+            client_eof: false,
+            eof_sent_to_server: false,
+            server_eof: false,
+            eof_sent_to_client: false,
         }),
     };
-    (client, server, handed)
+    (client, server, connection)
 }
 
 /// A process that started the handover before a reload, or is of another version, may hand over removed servers.
@@ -129,15 +129,15 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
 fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = answering_service();
     let mut worker = worker();
-    worker.listening.insert(Listening {
-        from: listeners,
+    worker.listening.insert(Listener {
+        listeners,
         number: 0,
         local: local(Arc::clone(&service), Vec::new()),
         paused: false,
     });
-    let (mut client, mut server, handed) = tunnel("s");
+    let (mut client, mut server, connection) = tunnel("s");
     client.write_all(b" and more").expect("write");
-    worker.shared.inbox.lock().push((0, handed));
+    worker.shared.inbox.lock().push((0, connection));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.poll_handover();
     let mut received = [0u8; 11];
@@ -165,8 +165,8 @@ fn tunnel_of_a_removed_service_continues() {
         former: vec![Arc::clone(&service)],
         ..Plan::default()
     });
-    let (mut client, mut server, handed) = tunnel("s");
-    worker.shared.inbox.lock().push((0, handed));
+    let (mut client, mut server, connection) = tunnel("s");
+    worker.shared.inbox.lock().push((0, connection));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.poll_handover();
     let mut received = [0u8; 4];

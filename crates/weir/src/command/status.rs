@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ratatui::crossterm::terminal::size as reported_size;
 use weir_control::client::{self, Client};
 use weir_control::configuration::{self, Secrets};
-use weir_control::status::table::{self, Earlier, View};
+use weir_control::status::table::{self, Previous, View};
 use weir_control::status::{Report, pinned};
 use weir_control::{daemon, runtime_dir};
 
@@ -93,7 +93,7 @@ fn view(query: &Query) -> View<'static> {
         all: query.pool.is_some() || query.down,
         down: query.down,
         now: SystemTime::UNIX_EPOCH.elapsed().ok(),
-        earlier: None,
+        previous: None,
     }
 }
 
@@ -124,12 +124,12 @@ async fn watch_status(client: &Client, query: &Query) -> Outcome {
         let page = if query.json {
             serde_json::to_string(&report).map_err(Failure::failed)? + "\n"
         } else {
-            let earlier = previous.as_ref().map(|(report, read_at)| Earlier {
+            let previous = previous.as_ref().map(|(report, read_at)| Previous {
                 report,
                 elapsed: now - *read_at,
             });
             let view = View {
-                earlier,
+                previous,
                 ..view(query)
             };
             let text = table::render(&report, &view);

@@ -360,7 +360,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
     let (succeeded, output) = proxy.weir(&["status", "nope"]);
     assert!(
-        !succeeded && output.contains("pool nope: not found; services use p, q"),
+        !succeeded && output.contains("pool nope: not found; pools in use: p, q"),
         "{output}"
     );
 }

@@ -18,8 +18,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum length of a token's name in bytes.
 const NAME_MAX: usize = 64;
 
-/// Why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or contain a
-/// token by mistake.
+/// The reason why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or
+/// contain a token by mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be opened, read or written.
@@ -89,7 +89,7 @@ pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
     // Opening a FIFO must not block the daemon.
     let file =
         weir_sys::privileged::open_nonblocking(path).map_err(|source| failed(path, source))?;
-    parse(path, &text(path, &file)?)
+    parse(path, &read_checked(path, &file)?)
 }
 
 /// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. The token itself
@@ -109,8 +109,8 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
-    let mut file = options.open(path).map_err(|e| failed(path, e))?;
-    let content = text(path, &file)?;
+    let mut file = options.open(path).map_err(|error| failed(path, error))?;
+    let content = read_checked(path, &file)?;
     if parse(path, &content)?
         .iter()
         .any(|token| token.name == name)
@@ -122,24 +122,24 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     let mut token_bytes = [0; 32];
     rand::fill(&mut token_bytes).map_err(|_| TokenFileError::Random)?;
     let token = hex::encode(&token_bytes);
-    let end = if content.is_empty() || content.ends_with('\n') {
+    let separator = if content.is_empty() || content.ends_with('\n') {
         ""
     } else {
         "\n"
     };
     let line = format!(
-        "{end}{name} {role} {}\n",
+        "{separator}{name} {role} {}\n",
         hex::encode(&hash(token.as_bytes()))
     );
     let written = file
         .write_all(line.as_bytes())
         .and_then(|()| file.sync_all());
-    written.map_err(|e| failed(path, e))?;
+    written.map_err(|error| failed(path, error))?;
     Ok(token)
 }
 
-fn text(path: &Path, file: &File) -> Result<String, TokenFileError> {
-    let metadata = file.metadata().map_err(|e| failed(path, e))?;
+fn read_checked(path: &Path, file: &File) -> Result<String, TokenFileError> {
+    let metadata = file.metadata().map_err(|error| failed(path, error))?;
     let owned_path = || path.to_owned();
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(TokenFileError::Kind { path: owned_path() });
@@ -162,27 +162,27 @@ fn text(path: &Path, file: &File) -> Result<String, TokenFileError> {
     let mut limited = file.take(MAX_BYTES);
     limited
         .read_to_string(&mut text)
-        .map_err(|e| failed(path, e))?;
+        .map_err(|error| failed(path, error))?;
     Ok(text)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<NamedToken>, TokenFileError> {
     let mut tokens: Vec<NamedToken> = Vec::new();
-    for (at, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
         }
         let token = parse_line(line).and_then(|token| {
-            let known = tokens.iter().any(|other| other.name == token.name);
-            if known {
+            let is_duplicate = tokens.iter().any(|other| other.name == token.name);
+            if is_duplicate {
                 return Err("the name appears twice");
             }
             Ok(token)
         });
         tokens.push(token.map_err(|reason| TokenFileError::Line {
             path: path.to_owned(),
-            line: at + 1,
+            line: index + 1,
             reason,
         })?);
     }
@@ -210,8 +210,8 @@ fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
 }
 
 fn is_name(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(fits)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 fn failed(path: &Path, source: io::Error) -> TokenFileError {
@@ -240,7 +240,7 @@ mod tests {
         fs::write(&path, text).unwrap();
         let second = add_token(&path, "deploy", Role::Write).unwrap();
         let tokens = Tokens {
-            own: None,
+            runtime_dir_token: None,
             named: named_tokens(&path).unwrap(),
         };
         let role_of = |token: &str| tokens.find(token.as_bytes(), false);

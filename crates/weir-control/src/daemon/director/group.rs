@@ -59,7 +59,7 @@ impl<P: Plane> Director<P> {
             }
             Output::Settle { revision } => self.group.await_flow_sync(revision),
             Output::Settled { key } => {
-                let settled = self.group.settled(&key);
+                let settled = self.group.take_settled_replies(&key);
                 self.reply(settled);
             }
             Output::Published { request, result } => {
@@ -93,7 +93,7 @@ impl<P: Plane> Director<P> {
         if result.is_ok() && self.group.may_delay_result() && self.is_moving_flows() {
             self.group.delay_result(result);
         } else {
-            self.group.applied(result);
+            self.group.finish_apply(result);
         }
     }
 
@@ -179,10 +179,10 @@ impl<P: Plane> Director<P> {
         if cluster.group_key.is_some() {
             return Ok(());
         }
-        let own = configuration::load_own(&self.file, request.color).map_err(refused)?;
-        let is_text = |it: &&Secret| *it.source() == SecretSource::Text;
+        let own_part = configuration::load_own(&self.file, request.color).map_err(refused)?;
+        let is_text = |secret: &&Secret| *secret.source() == SecretSource::Text;
         let exposed = loaded.desired.secrets().filter(is_text).count();
-        if exposed > own.desired.secrets().filter(is_text).count() {
+        if exposed > own_part.desired.secrets().filter(is_text).count() {
             return Err(Refusal::new(
                 "the configuration contains secrets; configure `group_key` in [cluster], so that they are encrypted \
                  in etcd",

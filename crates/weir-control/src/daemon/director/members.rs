@@ -8,7 +8,7 @@ use super::Director;
 use super::server::unknown_pool;
 use crate::api::{Refusal, Reply};
 use crate::daemon::group::PendingReply;
-use crate::plane::{Plane, Wanted};
+use crate::plane::{Plane, WantedConfiguration};
 
 impl<P: Plane> Director<P> {
     /// Waits until a server list may have changed. Cancel-safe.
@@ -28,7 +28,7 @@ impl<P: Plane> Director<P> {
         };
         let desired = lists.added_to(&self.configured);
         let changes = diff(&self.desired, &desired);
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &self.configured,
             text: &self.text,
@@ -50,7 +50,7 @@ impl<P: Plane> Director<P> {
 
     /// Adds a server to a pool or changes an added one, with these keys; `None` removes it. With `[sync]` in a group,
     /// the reply waits until the group has settled the change.
-    pub(super) async fn member(
+    pub(super) async fn request_member_change(
         &mut self,
         pool: &str,
         address: &str,
@@ -89,7 +89,7 @@ impl<P: Plane> Director<P> {
         };
         let lists = lists.map_err(Refusal::new)?;
         let desired = lists.added_to(&self.configured);
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &self.configured,
             text: &self.text,

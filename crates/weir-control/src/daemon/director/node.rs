@@ -13,7 +13,7 @@ use weir_vrrp_agent::Order as VrrpOrder;
 
 use crate::api::{NodeOrder, NodeState, Refusal};
 
-/// Records that the node is drained, so that it stays drained after a restart.
+/// The file that records that the node is drained, so that the node stays drained after a restart.
 const FILE: &str = "node.json";
 /// Number of attempts to reach the VRRP agent, which may be starting, and the interval between them.
 const ATTEMPTS: u32 = 25;

@@ -13,7 +13,7 @@ use weir_state::{Ejected, HealthEvent};
 use super::{ActiveConfiguration, Director};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::daemon::reload_guard::{Guard, Health};
-use crate::plane::{Plane, Wanted};
+use crate::plane::{Plane, WantedConfiguration};
 
 /// A reload on probation, and how to revert it.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<P: Plane> Director<P> {
             return;
         };
         let before = match self.status() {
-            Ok(report) => Health::of(&report),
+            Ok(report) => Health::from_report(&report),
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
                 return;
@@ -81,7 +81,7 @@ impl<P: Plane> Director<P> {
             return;
         };
         let regression = match self.status() {
-            Ok(report) => probation.guard.regression(&Health::of(&report)),
+            Ok(report) => probation.guard.regression(&Health::from_report(&report)),
             Err(refusal) => Some(refusal.to_string()),
         };
         match regression {
@@ -102,7 +102,7 @@ impl<P: Plane> Director<P> {
             }
             let before = checkpoint.standing(pool, server);
             let goes_down = |now: &Standing, before: Option<&Standing>| {
-                now.state == State::Down && before.is_none_or(|it| it.state != State::Down)
+                now.state == State::Down && before.is_none_or(|before| before.state != State::Down)
             };
             let in_service = standing.paths.iter().find(|(service, path)| {
                 let before = before.map(|before| before.in_service(service));
@@ -152,14 +152,15 @@ impl<P: Plane> Director<P> {
     async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut previous = revert.previous;
         self.membership.resolve_new(&previous.configured).await;
-        let now = self.active_configuration();
-        let lists = previous
-            .lists
-            .rolled_back(&previous.configured, &now.lists, &now.configured);
+        let rejected = self.active_configuration();
+        let lists =
+            previous
+                .lists
+                .rolled_back(&previous.configured, &rejected.lists, &rejected.configured);
         previous.lists = lists;
         let desired = previous.lists.added_to(&previous.configured);
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
-        let wanted = Wanted {
+        let wanted = WantedConfiguration {
             desired: &desired,
             configured: &previous.configured,
             text: &previous.text,
@@ -195,7 +196,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies a configuration and its admin listener.
-    async fn reapply(&mut self, wanted: Wanted<'_>) -> Result<u64, Refusal> {
+    async fn reapply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, Refusal> {
         let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
         let revision = self.plane.apply(wanted).await.map_err(Refusal::new)?;

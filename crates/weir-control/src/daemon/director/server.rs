@@ -13,7 +13,7 @@ use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
     /// Changes a server at run time. With `[sync]` in a group, the reply waits until the group has settled the change.
-    pub(super) async fn server(
+    pub(super) async fn change_server(
         &mut self,
         pool: &str,
         address: &str,
@@ -43,8 +43,8 @@ impl<P: Plane> Director<P> {
         address: &str,
         order: ServerOrder,
     ) -> Result<String, Refusal> {
-        let found = self.find(pool, address)?;
-        let address = found.as_str();
+        let name = self.find(pool, address)?;
+        let address = name.as_str();
         if let Some(Override::Weight(weight)) = order.0
             && weight > weir_model::MAX_WEIGHT
         {
@@ -66,49 +66,52 @@ impl<P: Plane> Director<P> {
             Some(Override::Weight(weight)) => (None, Some(weight)),
         };
         tracing::info!(pool, address, state, weight, "an operator changed a server");
-        Ok(found)
+        Ok(name)
     }
 
     /// Returns the current state of a server over all services that use its pool.
     pub(super) fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Refusal> {
-        let found = self.find(pool, address)?;
-        let address = found.as_str();
+        let name = self.find(pool, address)?;
+        let address = name.as_str();
         let snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         let (open, closed) = self
             .plane
             .connections(pool, address)
             .map_err(Refusal::new)?;
-        let now = ServerNow {
+        let unused = ServerNow {
             pool: pool.to_owned(),
             address: address.to_owned(),
             open_connections: open,
             closed_connections: closed,
             ..ServerNow::default()
         };
-        let layer_4 = snapshot.services.iter().filter(|it| it.pool == pool);
+        let layer_4 = snapshot
+            .services
+            .iter()
+            .filter(|service| service.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
-        let in_services = layer_4.filter(|it| it.name == address && !it.removed);
+        let in_services = layer_4.filter(|server| server.name == address && !server.removed);
         // A server that is down in only one service, because of the service's path, is not down.
-        if let Some(server) = in_services.min_by_key(|it| it.state == ServerState::Down) {
+        if let Some(server) = in_services.min_by_key(|server| server.state == ServerState::Down) {
             return Ok(ServerNow {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),
                 weight: server.weight,
                 effective_weight: server.effective_weight,
                 overridden: server.overridden.clone(),
-                ..now
+                ..unused
             });
         }
         let proxied = snapshot.proxies.iter().flat_map(|proxy| &proxy.servers);
-        let mut proxied = proxied.filter(|it| it.numbers.pool == pool);
-        if let Some(server) = proxied.find(|it| it.numbers.name == address) {
+        let mut proxied = proxied.filter(|server| server.numbers.pool == pool);
+        if let Some(server) = proxied.find(|server| server.numbers.name == address) {
             return Ok(ServerNow {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),
                 weight: server.weight,
                 effective_weight: server.numbers.effective_weight,
                 overridden: server.overridden.clone(),
-                ..now
+                ..unused
             });
         }
         // No service uses the pool.
@@ -119,7 +122,7 @@ impl<P: Plane> Director<P> {
         Ok(ServerNow {
             state: "unused".to_owned(),
             weight: weight.map_or(0, |server| server.weight),
-            ..now
+            ..unused
         })
     }
 
@@ -152,24 +155,30 @@ fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&
         Err(_) => {
             let bracketed = written
                 .strip_prefix('[')
-                .and_then(|it| it.strip_suffix(']'));
+                .and_then(|text| text.strip_suffix(']'));
             (bracketed.unwrap_or(written).parse().ok()?, None)
         }
     };
-    let has = |server: &&Server| match (port, server.port) {
+    let has_port = |server: &&Server| match (port, server.port) {
         (None, _) => true,
         (Some(port), Some(own)) => port == own,
         (Some(port), None) => listens(desired, &pool.name, port),
     };
-    let with_same_address = pool.servers.iter().filter(|it| it.address == address);
-    let mut candidates = with_same_address.filter(has);
+    let with_same_address = pool
+        .servers
+        .iter()
+        .filter(|server| server.address == address);
+    let mut candidates = with_same_address.filter(has_port);
     let server = candidates.next()?;
     candidates.next().is_none().then_some(server)
 }
 
-/// Whether a service that uses the pool listens on the port.
+/// Returns whether a service that uses the pool listens on the port.
 fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
-    let layer_4 = desired.services.iter().filter(|it| it.pool == pool);
+    let layer_4 = desired
+        .services
+        .iter()
+        .filter(|service| service.pool == pool);
     let mut listeners = layer_4.flat_map(|service| &service.listen);
     let proxies = desired.proxies.iter();
     let proxies = proxies.filter(|proxy| proxy.pools().contains(&pool));
@@ -181,7 +190,7 @@ fn listens(desired: &Desired, pool: &str, port: u16) -> bool {
 
 /// Returns the names of a pool's servers, for an error message.
 fn server_names(pool: &Pool) -> String {
-    listed(pool.servers.iter().map(|server| server.name.as_str()))
+    list_names(pool.servers.iter().map(|server| server.name.as_str()))
 }
 
 /// Returns the error for a pool that is not configured.
@@ -189,11 +198,11 @@ pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
     if desired.pools.is_empty() {
         return Refusal::new(format!("there is no pool {pool}; no pools are configured"));
     }
-    let names = listed(desired.pools.iter().map(|pool| pool.name.as_str()));
+    let names = list_names(desired.pools.iter().map(|pool| pool.name.as_str()));
     Refusal::new(format!("there is no pool {pool}; the pools are {names}"))
 }
 
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const SHOWN_MAX: usize = 8;
     let more = names.len().saturating_sub(SHOWN_MAX);
     let mut text = names.take(SHOWN_MAX).collect::<Vec<_>>().join(", ");
@@ -231,7 +240,8 @@ mod tests {
             [service.www]\nlisten = [\"192.0.2.10:8000\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
         let pool = desired.pool("web").unwrap();
-        let name = |written| find_server(&desired, pool, written).map(|it| it.name.as_str());
+        let name =
+            |written| find_server(&desired, pool, written).map(|server| server.name.as_str());
         for (written, server) in [
             ("10.0.0.5", Some("10.0.0.5")),
             ("10.0.0.5:80", Some("10.0.0.5")),
@@ -263,7 +273,11 @@ mod tests {
             ("[fd00::6]", "[fd00::6]"),
         ] {
             let found = find_server(&desired, pool, written);
-            assert_eq!(found.map(|it| it.name.as_str()), Some(server), "{written}");
+            assert_eq!(
+                found.map(|server| server.name.as_str()),
+                Some(server),
+                "{written}"
+            );
         }
     }
 }

@@ -63,7 +63,7 @@ impl<P: Plane> Director<P> {
         restored.map_err(Refusal::new)
     }
 
-    /// Whether a successor has taken over.
+    /// Returns whether a successor has taken over.
     pub(crate) const fn is_succeeded(&self) -> bool {
         self.successor.is_some()
     }

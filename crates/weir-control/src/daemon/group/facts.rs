@@ -27,13 +27,18 @@ pub(super) fn facts(
     vips: BTreeMap<IpAddr, bool>,
     may_apply_concurrently: bool,
 ) -> Facts {
-    let down = standings.iter().filter(|(_, it)| it.state == State::Down);
-    let down = down.map(|((pool, server), it)| (format!("{pool}/{server}"), it.reason.clone()));
+    let down = standings
+        .iter()
+        .filter(|(_, standing)| standing.state == State::Down);
+    let down = down
+        .map(|((pool, server), standing)| (format!("{pool}/{server}"), standing.reason.clone()));
     Facts {
         record,
         vips,
         health: HealthView {
-            reaches: standings.values().any(|it| it.state == State::Up),
+            reaches: standings
+                .values()
+                .any(|standing| standing.state == State::Up),
             down: down.collect(),
         },
         applies_with_others: may_apply_concurrently,
@@ -57,8 +62,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key: without it they
-/// reveal nothing.
+/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key, and
+/// reveal nothing without the key.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
@@ -70,7 +75,10 @@ fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
         secrets.insert("key of [sync]".to_owned(), fingerprint(sync.key.expose()));
     }
     for pool in &desired.pools {
-        let sticky = pool.sticky.as_ref().and_then(|it| it.secret.as_ref());
+        let sticky = pool
+            .sticky
+            .as_ref()
+            .and_then(|sticky| sticky.secret.as_ref());
         if let Some(secret) = sticky {
             let name = format!("secret of the cookie of pool {}", pool.name);
             secrets.insert(name, fingerprint(secret.expose()));

@@ -54,10 +54,12 @@ pub fn last_group_configuration(runtime_dir: &Path) -> Option<GroupConfiguration
 
 /// Returns the directory that survives a reboot; `None` = this runtime directory has none.
 pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> {
-    let named = std::env::var_os("STATE_DIRECTORY");
+    let directories = std::env::var_os("STATE_DIRECTORY");
     // The service manager separates several directories with colons.
-    let named = named.as_ref().and_then(|it| it.to_str()?.split(':').next());
-    match named.filter(|it| !it.is_empty()) {
+    let first = directories
+        .as_ref()
+        .and_then(|list| list.to_str()?.split(':').next());
+    match first.filter(|directory| !directory.is_empty()) {
         Some(directory) => Some(directory.into()),
         None => (runtime_dir == Path::new(RUNTIME_DIRECTORY)).then(|| STATE_DIRECTORY.into()),
     }
@@ -73,7 +75,7 @@ pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
     prepared.is_ok()
 }
 
-/// Writes the record to both directories.
+/// The writer of the record to both directories.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -123,7 +125,11 @@ impl Store {
                 self.state_dir = None;
             }
         }
-        if let Some(texts) = self.writer.as_ref().and_then(|it| it.texts.as_ref()) {
+        if let Some(texts) = self
+            .writer
+            .as_ref()
+            .and_then(|writer| writer.texts.as_ref())
+        {
             let _ = texts.send(text);
         }
     }
@@ -131,9 +137,9 @@ impl Store {
 
 impl Writer {
     fn start(path: PathBuf) -> Option<Self> {
-        let (texts, received) = channel();
+        let (texts, receiver) = channel();
         let thread = std::thread::Builder::new().name("group state".to_owned());
-        match thread.spawn(move || write(&path, &received)) {
+        match thread.spawn(move || write(&path, &receiver)) {
             Ok(thread) => Some(Self {
                 texts: Some(texts),
                 thread: Some(thread),

@@ -67,8 +67,9 @@ impl Settling {
         settled: Option<&SharedKey>,
         now: Instant,
     ) -> Vec<(SharedKey, PendingReply)> {
-        let is_due =
-            |it: &mut (SharedKey, Instant, PendingReply)| Some(&it.0) == settled || it.1 <= now;
+        let is_due = |(key, until, _): &mut (SharedKey, Instant, PendingReply)| {
+            Some(&*key) == settled || *until <= now
+        };
         let due = self.replies.extract_if(.., is_due);
         due.map(|(key, _, reply)| (key, reply)).collect()
     }
@@ -101,9 +102,9 @@ mod tests {
             settling.defer_reply(key(server), PendingReply::Member(oneshot::channel().0), now);
         }
         assert!(settling.take(None, now).is_empty());
-        let taken = settling.take(Some(&key("a")), now);
-        assert_eq!(taken.len(), 1);
-        assert_eq!(taken[0].0, key("a"));
+        let replies = settling.take(Some(&key("a")), now);
+        assert_eq!(replies.len(), 1);
+        assert_eq!(replies[0].0, key("a"));
         assert_eq!(settling.next_poll(), Some(now + REPLY_TIMEOUT));
         assert_eq!(settling.take(None, now + REPLY_TIMEOUT).len(), 1);
         assert_eq!(settling.next_poll(), None);

@@ -61,8 +61,8 @@ pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient
             ask_for_program(helper, &notifier()),
         ),
     ];
-    let own = weir_sys::try_attempts(helper_process().unwrap_or(1));
-    for (attempt, result) in results.into_iter().chain(own) {
+    let system_attempts = weir_sys::try_attempts(helper_process().unwrap_or(1));
+    for (attempt, result) in results.into_iter().chain(system_attempts) {
         report(attempt, result);
     }
     if let Some(engine) = engine {
@@ -201,9 +201,9 @@ fn notifier() -> Program {
 }
 
 fn ask_for_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Result<()> {
-    let (sender, ended) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     helper.run(program, Box::new(move |result| drop(sender.send(result))))?;
-    ended.recv().map_err(io::Error::other)?.map(drop)
+    results.recv().map_err(io::Error::other)?.map(drop)
 }
 
 /// Once the VRRP agent and the announcer serve, requests changes from them that root's file does not contain.
@@ -211,21 +211,21 @@ fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {
         let socket = directory.join("announce.sock");
-        let serve = || {
+        let are_serving = || {
             let routers = weir_vrrp_agent::status(&directory);
-            routers.is_ok_and(|it| !it.is_empty()) && UnixStream::connect(&socket).is_ok()
+            routers.is_ok_and(|routers| !routers.is_empty()) && UnixStream::connect(&socket).is_ok()
         };
         if !(0..POLLS_MAX).any(|_| {
             std::thread::sleep(POLL_INTERVAL);
-            serve()
+            are_serving()
         }) {
             return;
         }
         report("ask for an announcement", ask_for_announcement(&socket));
         let text = directory.join("in-force.toml");
-        let wanted = fs::read_to_string(&text).unwrap_or_default()
+        let changed = fs::read_to_string(&text).unwrap_or_default()
             + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
-        if fs::write(&text, wanted).is_ok() {
+        if fs::write(&text, changed).is_ok() {
             // The result is in the helper's log.
             keeper.configure_vrrp(true);
         }

@@ -34,7 +34,7 @@ struct State {
     helpers: Vec<HelperEntry>,
     vrrp: Option<PathBuf>,
     announce: Option<PathBuf>,
-    /// Where the response to the current request is sent.
+    /// Destination of the response to the current request.
     reply_to: Option<mpsc::Sender<(FromService, Vec<OwnedFd>)>>,
 }
 
@@ -61,8 +61,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// Sends a message. Ignores errors: when the service has ended, the reading thread reconnects and sends everything
 /// again.
 fn send(channel: &Channel, message: &ToService, files: &[BorrowedFd<'_>]) {
-    let sent = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
-    if let Ok(Err(error)) = sent {
+    let result = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
+    if let Ok(Err(error)) = result {
         tracing::debug!(%error, "failed to send a message to the helper service");
     }
 }
@@ -92,8 +92,8 @@ pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
     let Ok((channel, _)) = connect_to_service(path) else {
         return Ok(());
     };
-    let limited = channel.set_receive_timeout(Some(REQUEST_TIMEOUT));
-    limited.map_err(|error| error.to_string())?;
+    let result = channel.set_receive_timeout(Some(REQUEST_TIMEOUT));
+    result.map_err(|error| error.to_string())?;
     let program = program.to_owned();
     send(&channel, &ToService::Permit { program }, &[]);
     match channel.receive() {
@@ -215,22 +215,22 @@ impl ServiceClient {
         kind: Kind,
         program: &Path,
     ) -> Result<OwnedFd, Error> {
-        let (mine, theirs) = Channel::pair()?;
+        let (service_end, daemon_end) = Channel::pair()?;
         let mut state = lock(&self.state);
-        state.helpers.retain(|it| !is_closed(&it.channel));
-        let helpers = HelperEntry {
+        state.helpers.retain(|entry| !is_closed(&entry.channel));
+        let entry = HelperEntry {
             kind,
             program: program.to_owned(),
-            channel: mine.into(),
+            channel: service_end.into(),
         };
         if let Some(channel) = &state.channel {
-            helpers.send(channel, false);
+            entry.send(channel, false);
         }
-        state.helpers.push(helpers);
-        Ok(theirs.into())
+        state.helpers.push(entry);
+        Ok(daemon_end.into())
     }
 
-    /// See [`ToService::Vrrp`].
+    /// Sends [`ToService::Vrrp`].
     pub(in crate::keeper) fn configure_vrrp(&self, configured: bool, program: &Path) {
         let program = program.to_owned();
         let mut state = lock(&self.state);
@@ -244,7 +244,7 @@ impl ServiceClient {
         }
     }
 
-    /// See [`ToService::Announce`].
+    /// Sends [`ToService::Announce`].
     pub(in crate::keeper) fn configure_announcer(&self, configured: bool, program: &Path) {
         let program = program.to_owned();
         let mut state = lock(&self.state);
@@ -273,7 +273,7 @@ impl ServiceClient {
     }
 }
 
-/// Waits for the end of virtual routers and announcements; see [`ServiceClient::stop`].
+/// A wait for the end of virtual routers and announcements; see [`ServiceClient::stop`].
 #[derive(Debug)]
 pub(in crate::keeper) struct Stopping {
     ended: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
@@ -329,9 +329,9 @@ fn reconnect(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
         }
     };
     let mut state = lock(state);
-    state.helpers.retain(|it| !is_closed(&it.channel));
-    for helpers in &state.helpers {
-        helpers.send(&channel, true);
+    state.helpers.retain(|entry| !is_closed(&entry.channel));
+    for entry in &state.helpers {
+        entry.send(&channel, true);
     }
     if let Some(program) = state.vrrp.clone() {
         let message = ToService::Vrrp {

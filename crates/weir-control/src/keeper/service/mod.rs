@@ -88,21 +88,23 @@ struct Client {
 /// # Errors
 /// This process is not root, there is no account for the keeper, or the socket cannot be created.
 pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result<(), Error> {
-    let failed = |reason: &str| Error::Service {
+    let to_error = |reason: &str| Error::Service {
         reason: reason.to_owned(),
     };
     if !rustix::process::geteuid().is_root() {
-        return Err(failed("the helper service must run as root"));
+        return Err(to_error("the helper service must run as root"));
     }
     let Some((user, group)) = weir_sys::account(ACCOUNT) else {
-        return Err(failed("the account weir for the keeper does not exist"));
+        return Err(to_error("the account weir for the keeper does not exist"));
     };
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the limit of open files: few helpers can be connected");
     }
-    let on = |kind| signal(kind).map_err(|source| Error::Signals { source });
-    let (mut terminate, mut interrupt) =
-        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let watch_signal = |kind| signal(kind).map_err(|source| Error::Signals { source });
+    let (mut terminate, mut interrupt) = (
+        watch_signal(SignalKind::terminate())?,
+        watch_signal(SignalKind::interrupt())?,
+    );
     let permitted = Arc::new(Mutex::new(Permitted::new()?));
     let listener = ServiceSocket::listen(socket, group)?;
     let (sender, mut clients) = mpsc::channel(WAITING_MAX);
@@ -153,16 +155,16 @@ impl Acceptor {
             let (acceptor, clients) = (self.clone(), clients.clone());
             self.greetings
                 .fetch_add(usize::from(is_counted), Ordering::Relaxed);
-            let started = std::thread::Builder::new().spawn(move || {
+            let spawned = std::thread::Builder::new().spawn(move || {
                 let client = acceptor.read_first_message(channel, peer);
                 acceptor.end_greeting(is_counted);
-                if let Some(Err(refused)) = client.map(|client| clients.try_send(client)) {
+                if let Some(Err(error)) = client.map(|client| clients.try_send(client)) {
                     let reason = "too many keepers are waiting".to_owned();
-                    let client = refused.into_inner();
+                    let client = error.into_inner();
                     send(&client.channel, &FromService::Refused { reason }, &[]);
                 }
             });
-            if let Err(error) = started {
+            if let Err(error) = spawned {
                 tracing::warn!(%error, "failed to serve a connection");
                 self.end_greeting(is_counted);
             }
@@ -181,15 +183,15 @@ impl Acceptor {
         channel
             .set_receive_timeout(Some(FIRST_MESSAGE_TIMEOUT))
             .ok()?;
-        let received = channel.receive().ok()??;
+        let message = channel.receive().ok()??;
         if user == self.user
             && let Ok(socket_group::Request::SocketGroup { name }) =
-                serde_json::from_slice(&received.bytes)
+                serde_json::from_slice(&message.bytes)
         {
             send(&channel, &self.set_socket_group(&name), &[]);
             return None;
         }
-        let reply = match serde_json::from_slice(&received.bytes) {
+        let reply = match serde_json::from_slice(&message.bytes) {
             Ok(ToService::Keeper { version: VERSION }) if user == self.user => {
                 channel.set_receive_timeout(None).ok()?;
                 return Some(Client { channel, peer });
@@ -214,33 +216,33 @@ impl Acceptor {
 
     /// Sets the group of the API's socket to the group in root's configuration.
     fn set_socket_group(&self, name: &str) -> socket_group::Answer {
-        let refused = |reason: String| {
+        let reject = |reason: String| {
             tracing::error!(reason, "refused a request of the daemon");
             socket_group::Answer::Refused { reason }
         };
-        let desired = desired(&self.configuration);
+        let desired = read_desired(&self.configuration);
         let group = desired.and_then(|desired| desired.node.socket_group);
         let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
-            return refused(
+            return reject(
                 "the configuration file sets no socket_group, or the group does not exist"
                     .to_owned(),
             );
         };
         match RuntimeDir::set_socket_group(&self.runtime_dir, name, self.user, group) {
             Ok(()) => socket_group::Answer::Permitted,
-            Err(error) => refused(error.to_string()),
+            Err(error) => reject(error.to_string()),
         }
     }
 }
 
 fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
-    let sent = serde_json::to_vec(reply).map(|bytes| channel.send(&bytes, files));
-    if let Ok(Err(error)) = sent {
+    let result = serde_json::to_vec(reply).map(|bytes| channel.send(&bytes, files));
+    if let Ok(Err(error)) = result {
         tracing::debug!(%error, "failed to send a message to the keeper");
     }
 }
 
-/// Serves one keeper.
+/// The server of one keeper.
 struct Session {
     channel: Arc<Channel>,
     peer: Peer,
@@ -389,8 +391,8 @@ impl Session {
             }
         };
         if lock.is_some() {
-            let desired = desired(&self.configuration);
-            let is_for_group = desired.is_some_and(|it| it.node.socket_group.is_some());
+            let desired = read_desired(&self.configuration);
+            let is_for_group = desired.is_some_and(|desired| desired.node.socket_group.is_some());
             weir_runtime_dir::share_from_start(directory, is_for_group);
         }
         let files: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
@@ -398,7 +400,7 @@ impl Session {
     }
 
     fn facts(&self) -> Facts {
-        let desired = desired(&self.configuration).unwrap_or_default();
+        let desired = read_desired(&self.configuration).unwrap_or_default();
         let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
         let files = routes.filter_map(weir_model::Route::files);
         Facts {
@@ -435,7 +437,7 @@ impl Session {
 }
 
 /// Returns root's configuration; `None` = it cannot be read or is invalid, and the daemon reports the errors.
-fn desired(configuration: &Path) -> Option<Desired> {
+fn read_desired(configuration: &Path) -> Option<Desired> {
     let text = match weir_helper::read_trusted(configuration) {
         Ok(text) => text,
         Err(error) => {

@@ -20,7 +20,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Programs that may be started as root.
 #[derive(Debug)]
 pub(super) struct Permitted {
-    own: PathBuf,
+    own_program: PathBuf,
     others: Vec<PathBuf>,
 }
 
@@ -30,15 +30,15 @@ impl Permitted {
     /// # Errors
     /// The path of this process's file is unknown.
     pub(super) fn new() -> Result<Self, Error> {
-        let own = std::env::current_exe().map_err(|source| Error::Program {
+        let own_program = std::env::current_exe().map_err(|source| Error::Program {
             path: "/proc/self/exe".into(),
             source,
         })?;
         // The suffix means that a package update has replaced the file (proc(5)).
-        let name = own.to_string_lossy();
-        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
+        let name = own_program.to_string_lossy();
+        let own_program = name.strip_suffix(" (deleted)").unwrap_or(&name);
         Ok(Self {
-            own: PathBuf::from(own),
+            own_program: PathBuf::from(own_program),
             others: Vec::new(),
         })
     }
@@ -57,7 +57,7 @@ impl Permitted {
     /// Returns the path of a permitted program, with links resolved.
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
         let path = helper::check_program(program)?;
-        if self.own != path && !self.others.contains(&path) {
+        if self.own_program != path && !self.others.contains(&path) {
             return Err(format!(
                 "root has not permitted {}: run `weir upgrade` as root",
                 program.display()
@@ -67,10 +67,10 @@ impl Permitted {
     }
 }
 
-/// The permitted programs, shared with the threads that answer clients.
+/// The permitted programs, shared with the threads that respond to clients.
 pub(super) type SharedPermitted = Arc<Mutex<Permitted>>;
 
-/// Permits a program. Returns the answer to the client.
+/// Permits a program. Returns the response to the client.
 pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> FromService {
     let mut permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
     match permitted.add(program) {
@@ -111,7 +111,7 @@ impl PermitSocket {
 
     /// Listens, unless it already does. Creates a removed socket again.
     pub(in crate::keeper) fn serve(&mut self) {
-        if self.socket.as_ref().is_some_and(|it| it.has_name()) {
+        if self.socket.as_ref().is_some_and(|socket| socket.has_name()) {
             return;
         }
         self.stop();
@@ -127,7 +127,7 @@ impl PermitSocket {
         let runtime_dir = self.path.parent().map(Path::to_owned).unwrap_or_default();
         std::thread::spawn(move || {
             socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
-                let answer = match serde_json::from_slice(bytes) {
+                let response = match serde_json::from_slice(bytes) {
                     Ok(ToService::Permit { program }) if peer.user == 0 => {
                         match permit_program(&permitted, &program) {
                             // The keeper of a daemon that is root starts every program that root names.
@@ -136,14 +136,14 @@ impl PermitSocket {
                             {
                                 FromService::Permitted
                             }
-                            answer => answer,
+                            response => response,
                         }
                     }
                     Ok(_) | Err(_) => FromService::Refused {
                         reason: format!("user {} is not permitted to request this", peer.user),
                     },
                 };
-                serde_json::to_vec(&answer).unwrap_or_default()
+                serde_json::to_vec(&response).unwrap_or_default()
             });
         });
     }
@@ -189,15 +189,12 @@ mod tests {
         let mut socket = PermitSocket::new(&directory).unwrap();
         socket.serve();
         let shell = Path::new("/bin/sh");
-        let refused = socket.check(shell).unwrap_err();
-        assert!(
-            refused.contains("root has not permitted /bin/sh"),
-            "{refused}"
-        );
+        let error = socket.check(shell).unwrap_err();
+        assert!(error.contains("root has not permitted /bin/sh"), "{error}");
         let path = directory.join(UPGRADE_SOCKET);
         permit(&path, shell).unwrap();
         assert_eq!(socket.check(shell), Ok(shell.canonicalize().unwrap()));
-        // The runtime directory was given to an earlier version in between.
+        // A keeper of an earlier version has removed the socket.
         std::fs::remove_file(&path).unwrap();
         socket.serve();
         permit(&path, Path::new("/bin/cat")).unwrap();

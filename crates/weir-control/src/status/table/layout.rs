@@ -8,14 +8,14 @@ pub(super) fn columns<const N: usize>(
     rows: &[[String; N]],
     draw: impl Fn(usize, String) -> String,
 ) {
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    let width = |index: usize| rows.iter().map(|row| row[index].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|index| width(index).unwrap_or(0));
     for row in rows {
         let mut line = String::new();
         let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
-        for (at, (cell, width)) in row.iter().zip(widths).enumerate().take(last + 1) {
-            let width = if at == last { 0 } else { width };
-            let _ = write!(line, "  {}", draw(at, format!("{cell:<width$}")));
+        for (index, (cell, width)) in row.iter().zip(widths).enumerate().take(last + 1) {
+            let width = if index == last { 0 } else { width };
+            let _ = write!(line, "  {}", draw(index, format!("{cell:<width$}")));
         }
         out.push_str(&line);
         out.push('\n');
@@ -23,12 +23,12 @@ pub(super) fn columns<const N: usize>(
 }
 
 /// Shortens a line to `width`.
-pub(super) fn cut(line: &str, width: usize) -> String {
+pub(super) fn truncate(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
     }
-    let kept: String = line.chars().take(width - 1).collect();
-    kept + "…"
+    let start: String = line.chars().take(width - 1).collect();
+    start + "…"
 }
 
 /// Breaks long lines at blanks and indents the continuation lines. Lines with escape sequences never exceed `width` and
@@ -42,30 +42,30 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
             continue;
         }
         let indent = line.len() - line.trim_start().len();
-        let mut now = " ".repeat(indent);
+        let mut current = " ".repeat(indent);
         let mut is_empty = true;
         for word in line.split_whitespace() {
-            let more = word.chars().count() + usize::from(!is_empty);
-            if !is_empty && now.chars().count() + more > width {
-                out.push_str(&now);
+            let added = word.chars().count() + usize::from(!is_empty);
+            if !is_empty && current.chars().count() + added > width {
+                out.push_str(&current);
                 out.push('\n');
-                now = " ".repeat(indent + 4);
+                current = " ".repeat(indent + 4);
                 is_empty = true;
             }
             if !is_empty {
-                now.push(' ');
+                current.push(' ');
             }
-            now.push_str(&cut(word, width - indent - 4));
+            current.push_str(&truncate(word, width - indent - 4));
             is_empty = false;
         }
-        out.push_str(&now);
+        out.push_str(&current);
         out.push('\n');
     }
     out
 }
 
 /// Formats a number in at most five digits, with a unit prefix if necessary.
-pub(super) fn short(number: u64) -> String {
+pub(super) fn format_short(number: u64) -> String {
     let units = [
         (1, ""),
         (1_000, "k"),
@@ -83,7 +83,7 @@ pub(super) fn short(number: u64) -> String {
 }
 
 /// Formats a duration in two units: `3d4h`, `12m5s`.
-pub(super) fn age(seconds: u64) -> String {
+pub(super) fn format_age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -108,7 +108,7 @@ mod tests {
             (12_345_678, "12M"),
             (u64::MAX, "18446744T"),
         ] {
-            assert_eq!(short(number), text);
+            assert_eq!(format_short(number), text);
         }
         for (seconds, text) in [
             (7, "7s"),
@@ -117,7 +117,7 @@ mod tests {
             (100_000, "1d3h"),
             (864_000_000, "10000d"),
         ] {
-            assert_eq!(age(seconds), text);
+            assert_eq!(format_age(seconds), text);
         }
     }
 

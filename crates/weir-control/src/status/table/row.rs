@@ -1,13 +1,13 @@
 //! A server's row.
 
 use super::super::{Server, time};
-use super::layout::{age, columns, short};
+use super::layout::{columns, format_age, format_short};
 use super::view::View;
 
 /// The cells of a row.
 pub(super) type Columns<const N: usize> = [String; N];
 
-/// Whether a server is not in its normal state, so that an operator should look at it.
+/// Returns whether a server is not in its normal state, so that an operator should look at it.
 pub(super) fn needs_attention(server: &Server) -> bool {
     !matches!(server.state.as_str(), "up" | "unchecked")
         || server.overridden.is_some()
@@ -28,7 +28,7 @@ fn state(server: &Server) -> &str {
     }
 }
 
-/// Returns why a server is in its state, with everything that changes its weight.
+/// Returns the reason for a server's state, with everything that changes its weight.
 fn reason(server: &Server) -> String {
     let reason = match &server.overridden {
         // An override that equals the state is not shown twice.
@@ -47,11 +47,16 @@ fn reason(server: &Server) -> String {
 /// Returns the estimated latency of a layer 4 server.
 fn latency(server: &Server) -> String {
     let estimated = server.latency.as_ref().filter(|_| server.proxy.is_none());
-    let text = estimated.map(|it| format!(" (latency: {} ms, p99 {} ms)", it.mean_ms, it.p99_ms));
+    let text = estimated.map(|latency| {
+        format!(
+            " (latency: {} ms, p99 {} ms)",
+            latency.mean_ms, latency.p99_ms
+        )
+    });
     text.unwrap_or_default()
 }
 
-/// Returns what changes the configured weight in addition to the override: checks and slow start.
+/// Returns everything that changes the configured weight in addition to the override: checks and slow start.
 fn weight_changes(server: &Server) -> String {
     let check = server.check_weight.map(|weight| format!("check {weight}"));
     let percent = |ramp: u32| f64::from(ramp) / 10.0;
@@ -69,12 +74,16 @@ fn weight_changes(server: &Server) -> String {
 /// Returns the last results of each check, the newest last, in at most `width` characters.
 fn probes(server: &Server, width: usize) -> String {
     let checks = server.checks.len().max(1);
-    let each = (width.saturating_add(1) / checks).saturating_sub(1).max(1);
+    let length = (width.saturating_add(1) / checks).saturating_sub(1).max(1);
     let last = |results: &str| {
-        let skipped = results.chars().count().saturating_sub(each);
+        let skipped = results.chars().count().saturating_sub(length);
         results.chars().skip(skipped).collect::<String>()
     };
-    let strips: Vec<String> = server.checks.iter().map(|it| last(&it.results)).collect();
+    let strips: Vec<String> = server
+        .checks
+        .iter()
+        .map(|check| last(&check.results))
+        .collect();
     strips.join(" ").chars().take(width).collect()
 }
 
@@ -131,9 +140,9 @@ pub(super) mod narrow {
             .chain(servers.iter().map(|server| row(server, view)))
             .collect();
         let mut table = String::new();
-        columns(&mut table, &rows, |at, cell| {
-            if at == STATE && view.color {
-                colored(cell)
+        columns(&mut table, &rows, |column, cell| {
+            if column == STATE && view.color {
+                add_color(cell)
             } else {
                 cell
             }
@@ -157,7 +166,8 @@ pub(super) mod narrow {
     }
 
     fn row(server: &Server, view: &View<'_>) -> Columns<8> {
-        let address = Some(&server.address).filter(|it| it.chars().count() <= ADDRESS_MAX);
+        let address =
+            Some(&server.address).filter(|address| address.chars().count() <= ADDRESS_MAX);
         let weight = if server.weight == server.effective_weight {
             server.weight.to_string()
         } else {
@@ -166,22 +176,22 @@ pub(super) mod narrow {
         let since = time::parse(&server.since).zip(view.now);
         let since = since.map_or_else(
             || server.since.chars().skip(5).take(5).collect(),
-            |(since, now)| age(now.saturating_sub(since).as_secs()),
+            |(since, now)| format_age(now.saturating_sub(since).as_secs()),
         );
         [
             address.cloned().unwrap_or_default(),
             state(server).to_owned(),
             weight,
-            short(server.active_connections),
-            short(server.inactive_connections),
-            short(server.totals.connections),
+            format_short(server.active_connections),
+            format_short(server.inactive_connections),
+            format_short(server.totals.connections),
             since,
             probes(server, PROBES_MAX),
         ]
     }
 
     /// Adds colours: Select Graphic Rendition of ECMA-48.
-    fn colored(cell: String) -> String {
+    fn add_color(cell: String) -> String {
         let text = cell.trim_end();
         let color = match text {
             "up" => "32",

@@ -4,7 +4,7 @@ use super::super::{Report, Server};
 
 /// The error if no service uses a pool with this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pool {name}: not found{}", others(.name, .pools, .of_service.as_deref()))]
+#[error("pool {name}: not found{}", suggestion(.name, .pools, .of_service.as_deref()))]
 pub struct UnknownPool {
     name: String,
     pools: Vec<String>,
@@ -12,13 +12,13 @@ pub struct UnknownPool {
     of_service: Option<String>,
 }
 
-fn others(name: &str, pools: &[String], of_service: Option<&str>) -> String {
+fn suggestion(name: &str, pools: &[String], of_service: Option<&str>) -> String {
     if let Some(pool) = of_service {
-        format!("; the service {name} uses pool {pool}: `weir status {pool}`")
+        format!("; service {name} uses pool {pool}: run `weir status {pool}`")
     } else if pools.is_empty() {
         "; no service has a pool".to_owned()
     } else {
-        format!("; services use {}", pools.join(", "))
+        format!("; pools in use: {}", pools.join(", "))
     }
 }
 
@@ -34,16 +34,21 @@ pub fn select(report: &mut Report, pool: Option<&str>, down: bool) -> Result<(),
     let mut pools = Vec::new();
     let mut exists = pool.is_none();
     for service in &mut report.services {
-        let own = service.pool.clone();
-        let of = |server: &Server| server.pool.clone().unwrap_or_else(|| own.clone());
-        for name in service.servers.iter().map(of).chain([own.clone()]) {
+        let service_pool = service.pool.clone();
+        let pool_of = |server: &Server| server.pool.clone().unwrap_or_else(|| service_pool.clone());
+        for name in service
+            .servers
+            .iter()
+            .map(pool_of)
+            .chain([service_pool.clone()])
+        {
             exists |= pool == Some(&*name);
             if !pools.contains(&name) {
                 pools.push(name);
             }
         }
         service.servers.retain(|server| {
-            pool.is_none_or(|pool| *pool == of(server))
+            pool.is_none_or(|pool| *pool == pool_of(server))
                 && (!down || server.state == "down" || server.ejected.is_some())
         });
     }

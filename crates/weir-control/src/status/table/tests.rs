@@ -26,7 +26,7 @@ fn report_without_a_terminal_lists_services_and_servers() {
 }
 
 #[test]
-fn two_servers_fit_a_terminal() {
+fn report_fits_80_columns() {
     let text = render(&Report::from(&director()), &terminal());
     assert_fits(&text);
     insta::assert_snapshot!(text);
@@ -39,18 +39,18 @@ fn large() -> Report {
     let service = &mut report.services[0];
     let first = service.servers[0].clone();
     service.servers = (0..2_000_usize)
-        .map(|at| {
+        .map(|index| {
             let mut server = first.clone();
             server.overloaded = false;
-            server.address = match at % 40 {
-                0 => format!("[2001:db8:1:2:3:4:5:{at:x}]:65535"),
-                _ => format!("10.100.{}.{}:65535", at / 256, at % 256),
+            server.address = match index % 40 {
+                0 => format!("[2001:db8:1:2:3:4:5:{index:x}]:65535"),
+                _ => format!("10.100.{}.{}:65535", index / 256, index % 256),
             };
-            server.state = if at % 20 == 0 { "down" } else { "up" }.to_owned();
+            server.state = if index % 20 == 0 { "down" } else { "up" }.to_owned();
             server.reason =
                 "http 503 in 1000.0ms, expected 200-299, 301, 302 (failed 3 of 3)".to_owned();
             server.weight = 65_535;
-            server.effective_weight = if at % 20 == 0 { 0 } else { 65_535 };
+            server.effective_weight = if index % 20 == 0 { 0 } else { 65_535 };
             server.active_connections = 123_456_789;
             server.totals.connections = 9_876_543_210_123;
             server.checks[0].results = "+-".repeat(16);
@@ -70,7 +70,7 @@ fn large_pool_is_summarized_on_a_terminal() {
 }
 
 #[test]
-fn all_servers_of_a_pool_are_listed() {
+fn all_servers_are_listed_with_all() {
     let mut report = large();
     select(&mut report, Some("images"), false).expect("the pool exists");
     let view = View {
@@ -94,28 +94,28 @@ fn without_a_terminal_all_servers_are_listed() {
 #[test]
 fn servers_that_are_down_are_selected() {
     let mut report = large();
-    select(&mut report, None, true).expect("no pool is named");
+    select(&mut report, None, true).expect("selection without a pool cannot fail");
     assert_eq!(
         report.services.len(),
         1,
-        "the other service has no such server"
+        "the other service has no server that is down"
     );
     assert_eq!(report.services[0].servers.len(), 100);
     let unknown = select(&mut report, Some("nope"), false).unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        "pool nope: not found; services use images"
+        "pool nope: not found; pools in use: images"
     );
     report.services[0].name = "site".to_owned();
     let service = select(&mut report, Some("site"), false).unwrap_err();
     assert_eq!(
         service.to_string(),
-        "pool site: not found; the service site uses pool images: `weir status images`"
+        "pool site: not found; service site uses pool images: run `weir status images`"
     );
 }
 
 #[test]
-fn states_are_coloured_only_if_requested() {
+fn states_are_colored_only_if_requested() {
     let view = View {
         color: true,
         ..terminal()
@@ -132,15 +132,15 @@ fn report_without_services_says_so() {
 
 #[test]
 fn rates_are_computed_from_two_reports() {
-    let before = Report::from(&director());
-    let mut now = before.clone();
+    let previous = Report::from(&director());
+    let mut now = previous.clone();
     now.services[0].totals.connections += 30;
     now.services[0].totals.packets_in += 4000;
-    // Added again: its counters were reset.
+    // The service was removed and added again, so its counters were reset.
     now.services[1].totals.connections = 0;
     let view = View {
-        earlier: Some(Earlier {
-            report: &before,
+        previous: Some(Previous {
+            report: &previous,
             elapsed: Duration::from_secs(2),
         }),
         ..View::default()

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::Report;
 
-/// An earlier document, from which rates are computed, and the time since it was read.
+/// A previous document, from which rates are computed, and the time since it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Earlier<'a> {
+pub struct Previous<'a> {
     /// The document.
     pub report: &'a Report,
     /// Time between the two documents; must not be zero.
@@ -26,6 +26,6 @@ pub struct View<'a> {
     pub down: bool,
     /// The current time since 1970, for the age of states; `None` = the time of the state change is shown.
     pub now: Option<Duration>,
-    /// An earlier document; `None` = no rates are shown.
-    pub earlier: Option<Earlier<'a>>,
+    /// A previous document; `None` = no rates are shown.
+    pub previous: Option<Previous<'a>>,
 }

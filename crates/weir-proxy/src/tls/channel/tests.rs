@@ -108,7 +108,7 @@ fn pair() -> (Peer, Peer) {
 }
 
 /// Returns a pair of peers whose handshake is complete.
-fn connected() -> (Peer, Peer) {
+fn connected_pair() -> (Peer, Peer) {
     let (mut client, mut server) = pair();
     for _ in 0..4 {
         client.handshake();
@@ -123,12 +123,12 @@ fn connected() -> (Peer, Peer) {
 
 /// Returns content whose period divides no record length.
 fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8).collect()
+    (0..length).map(|index| (index % 251) as u8).collect()
 }
 
 #[test]
 fn handshake_agrees_on_name_and_protocol() {
-    let (client, server) = connected();
+    let (client, server) = connected_pair();
     assert_eq!(client.channel.protocol(), Some(&b"h2"[..]));
     assert_eq!(server.channel.protocol(), Some(&b"h2"[..]));
     assert_eq!(server.channel.sni.as_deref(), Some("a.example"));
@@ -159,9 +159,9 @@ fn records_are_processed_for_any_segmentation() {
                 relay_out.write_all(portion).expect("write");
                 server.handshake();
                 if server.state == Handshake::Done {
-                    let (more, last) = server.read();
+                    let (part, last) = server.read();
                     assert_eq!(last, Read::Blocked, "step {step}");
-                    received.extend(more);
+                    received.extend(part);
                 }
             }
             let mut records = Vec::new();
@@ -175,7 +175,7 @@ fn records_are_processed_for_any_segmentation() {
 
 #[test]
 fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
-    let (mut client, mut server) = connected();
+    let (mut client, mut server) = connected_pair();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
     assert!(client.channel.has_unsent(), "more than a socket accepts");
@@ -183,10 +183,10 @@ fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
     assert_eq!(client.write(b"later"), Written::Some(0));
     let mut received = Vec::new();
     while client.channel.has_unsent() {
-        let (more, last) = server.read();
+        let (part, last) = server.read();
         assert_eq!(last, Read::Blocked);
-        assert!(!more.is_empty(), "the socket had content");
-        received.extend(more);
+        assert!(!part.is_empty(), "the socket had content");
+        received.extend(part);
         assert_eq!(client.write(b""), Written::Some(0));
     }
     received.extend(server.read().0);
@@ -197,7 +197,7 @@ fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
 
 #[test]
 fn slices_of_a_write_arrive_in_order() {
-    let (mut client, mut server) = connected();
+    let (mut client, mut server) = connected_pair();
     let parts: [&[u8]; 3] = [b"head", b"", b"body"];
     assert_eq!(
         client.channel.write(&client.socket, &parts),
@@ -214,7 +214,7 @@ fn nothing_is_written_before_the_handshake_is_complete() {
 
 #[test]
 fn close_notify_ends_one_direction_after_its_content() {
-    let (mut client, mut server) = connected();
+    let (mut client, mut server) = connected_pair();
     assert_eq!(client.write(b"last"), Written::Some(4));
     client.channel.send_close_notify(&client.socket);
     // A second close_notify would be a protocol error.
@@ -227,7 +227,7 @@ fn close_notify_ends_one_direction_after_its_content() {
 
 #[test]
 fn close_is_detected_before_preceding_content_is_read() {
-    let (mut client, mut server) = connected();
+    let (mut client, mut server) = connected_pair();
     assert!(
         !server
             .channel
@@ -243,14 +243,14 @@ fn close_is_detected_before_preceding_content_is_read() {
 
 #[test]
 fn shutdown_follows_unsent_records() {
-    let (mut client, mut server) = connected();
+    let (mut client, mut server) = connected_pair();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
     client.channel.finish(&client.socket);
     let mut received = Vec::new();
     let last = loop {
-        let (more, last) = server.read();
-        received.extend(more);
+        let (part, last) = server.read();
+        received.extend(part);
         if last != Read::Blocked {
             break last;
         }

@@ -16,21 +16,21 @@ use weir_probing::Probing;
 
 impl From<&Snapshot> for Report {
     fn from(snapshot: &Snapshot) -> Self {
-        let interface = |at: &crate::snapshot::InterfaceStatus| Interface {
-            interface: at.name.clone(),
-            mode: at.mode.to_owned(),
-            reason: at.reason.clone(),
+        let interface = |status: &crate::snapshot::InterfaceStatus| Interface {
+            interface: status.name.clone(),
+            mode: status.mode.to_owned(),
+            reason: status.reason.clone(),
         };
         let reason = |(reason, description, packets): &(&str, &str, u64)| Reason {
             reason: (*reason).to_owned(),
             description: (*description).to_owned(),
             packets: *packets,
         };
-        let counted = |all: &[(&'static str, &'static str, u64)]| -> Vec<Reason> {
-            let counted = all.iter().filter(|(_, _, count)| *count != 0);
-            counted.map(reason).collect()
+        let nonzero_reasons = |counters: &[(&'static str, &'static str, u64)]| -> Vec<Reason> {
+            let nonzero = counters.iter().filter(|(_, _, count)| *count != 0);
+            nonzero.map(reason).collect()
         };
-        let reasons = counted(&snapshot.reasons);
+        let reasons = nonzero_reasons(&snapshot.reasons);
         let forwarded = snapshot
             .services
             .iter()
@@ -57,7 +57,7 @@ impl From<&Snapshot> for Report {
             },
             sources: Vec::new(),
             checks: (snapshot.probing.targets > 0).then(|| Checks::from(&snapshot.probing)),
-            latency: counted(&snapshot.latency),
+            latency: nonzero_reasons(&snapshot.latency),
             reasons,
             drift: snapshot.drift,
             vrrp: Vec::new(),
@@ -101,8 +101,8 @@ impl From<&ServiceStatus> for Service {
             forward: forward(status.forward, present.map(|server| server.forward)),
             scheduler: status.scheduler.clone(),
             pool: status.pool.clone(),
-            pool_state: status.regime.map(|it| it.as_str().to_owned()),
-            pool_cause: status.regime.map(|it| it.cause().to_owned()),
+            pool_state: status.regime.map(|state| state.as_str().to_owned()),
+            pool_cause: status.regime.map(|state| state.cause().to_owned()),
             persistence: status.persistence.clone(),
             one_packet: status.one_packet,
             totals: Counters::from(&status.totals),
@@ -209,8 +209,8 @@ impl From<&Totals> for Counters {
 
 /// Returns the common forwarding method of all servers, `mixed` if they differ, or the service's method without
 /// servers.
-fn forward(own: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
-    let first = servers.next().unwrap_or(own);
+fn forward(default: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
+    let first = servers.next().unwrap_or(default);
     if servers.all(|other| other == first) {
         first.to_string()
     } else {

@@ -16,7 +16,7 @@ pub(crate) struct Testbed {
     directory: PathBuf,
 }
 
-fn ip(netns: &NetNs, lines: &str) -> Outcome<()> {
+fn run_ip(netns: &NetNs, lines: &str) -> Outcome<()> {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let output = netns.run(|| Command::new("ip").args(line.split(' ')).output())??;
         if !output.status.success() {
@@ -35,7 +35,7 @@ impl Testbed {
             std::process::id(),
             router.as_fd().as_raw_fd()
         );
-        ip(
+        run_ip(
             &director,
             &format!(
                 "link set lo up
@@ -45,7 +45,7 @@ impl Testbed {
                  route add 10.0.0.0/8 via 203.0.113.1"
             ),
         )?;
-        ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
+        run_ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
         // The state of directors is stored in memory.
         let directory = Path::new("/dev/shm").join(format!("weir-scale-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
@@ -69,13 +69,13 @@ impl Testbed {
         self.directory.join(name)
     }
 
-    /// Runs `work` in the director's namespace.
-    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce() -> Outcome<T>) -> Outcome<T> {
+    /// Runs `operation` in the director's namespace.
+    pub(crate) fn run<T>(&self, operation: impl AsyncFnOnce() -> Outcome<T>) -> Outcome<T> {
         let _inside = self.director.enter()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        runtime.block_on(work())
+        runtime.block_on(operation())
     }
 }
 
