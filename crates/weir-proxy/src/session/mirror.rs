@@ -77,10 +77,8 @@ impl Session {
             return;
         };
         let facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let route = self
-            .request
-            .route
-            .and_then(|index| service.routes.get(index));
+        let routes = &service.routes;
+        let route = self.request.route.and_then(|index| routes.get(index));
         let set_host = self.server_host(targets, facts, edit.host, route, &mut cx.random);
         let path = mirror.path.as_ref();
         let path = path.map(|path| [path.as_bytes(), target.query_part()].concat());

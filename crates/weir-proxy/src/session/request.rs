@@ -557,10 +557,8 @@ impl Session {
         }
         self.prefer_server(targets);
         let forwarded = service.forwarded_path(target, request.path_in(head));
-        let route = self
-            .request
-            .route
-            .and_then(|index| service.routes.get(index));
+        let routes = &service.routes;
+        let route = self.request.route.and_then(|index| routes.get(index));
         let host = self.default_host(head, request, &cx.fields);
         let edits = [
             Some(&service.request_header),

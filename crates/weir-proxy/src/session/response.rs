@@ -242,14 +242,8 @@ impl Session {
         if is_first {
             self.log_response_fields(bytes);
         }
-        let step = self.request.exchange.server_data(
-            bytes,
-            head,
-            is_last,
-            &edit,
-            &mut cx.fields,
-            &mut out,
-        );
+        let exchange = &mut self.request.exchange;
+        let step = exchange.server_data(bytes, head, is_last, &edit, &mut cx.fields, &mut out);
         if let Some(snapshot) = snapshot
             && let Some(moved) = self.retry_unwanted(key, cx, snapshot, step.as_ref().ok())
         {
