@@ -244,7 +244,7 @@ pub(crate) fn compare(
         }
     }
     println!(
-        "{name}: CPU time per request, and the ratio to {} in the same round",
+        "{name}: CPU per request, and to {} in the same round",
         candidates[0].name
     );
     for (candidate, cost) in candidates.iter().zip(&costs) {
