@@ -82,6 +82,7 @@ fn imported_lines_are_not_marked() {
         "location = /b { return 403; }",
         "location /c { limit_except GET { deny all; } proxy_pass http://app; }",
         "location /d { internal; }",
+        "location /e { location /e/f { deny all; } proxy_pass http://app; }",
         "if ($http_user_agent ~* bot) { return 403; }",
         "access_log /var/log/a;",
     ]);
@@ -94,7 +95,7 @@ fn lost_directives_of_nginx_are_marked() {
         "auth_request /auth;",
         "satisfy any;",
         "location /a { deny office.example; proxy_pass http://app; }",
-        "location /a { location /a/b { deny all; } proxy_pass http://app; }",
+        "location /a { location ~ b$ { deny all; } proxy_pass http://app; }",
         "location /a { limit_req zone=one; proxy_pass http://app; }",
         "location @a { deny all; }",
         "valid_referers none example.com;",

@@ -29,7 +29,10 @@ pub(super) fn edits(
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
     let forward_auth = auth::forward_auth(context, levels, clients, notes);
-    for line in lines_sent_once(lines, notes) {
+    let forwarded_for = |line: &&Node| line.word(1).is_some_and(is_forwarded_for);
+    // Weir appends to the field only once; nginx sends one field for each line.
+    let appends = lines.iter().copied().filter(forwarded_for).count() == 1;
+    for line in lines {
         if forward_auth.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }
@@ -40,7 +43,7 @@ pub(super) fn edits(
             }
             (Some(name), Some("$proxy_host")) if is_host(name) => Ok(None),
             (Some(name), Some(value)) if is_host(name) => host_text(context, value).map(|_| None),
-            (Some(name), Some(value)) => request(name, value, clients),
+            (Some(name), Some(value)) => request(name, value, clients, appends),
             _ => Err("the field or its value is missing"),
         };
         match found {
@@ -54,7 +57,11 @@ pub(super) fn edits(
             Ok(Some((name, value))) => {
                 context.used.insert(line.position);
                 match value.as_str() {
+                    "" if edits.request.sets(name) => {}
                     "" => edits.request.remove(name, line.position),
+                    value if edits.request.sets(name) => {
+                        edits.request.add(name, value, line.position);
+                    }
                     value => edits.request.set(name, value, line.position),
                 }
             }
@@ -80,28 +87,6 @@ pub(super) fn edits(
     edits
 }
 
-/// Removes lines that set X-Forwarded-For in addition to one that appends to it: nginx sends the field twice.
-fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node> {
-    let is_field = |line: &Node| line.word(1).is_some_and(is_forwarded_for);
-    let appends = |line: &Node| {
-        let value = line.word(2).unwrap_or_default();
-        is_field(line) && value.contains("$proxy_add_x_forwarded_for")
-    };
-    if !lines.iter().any(|line| appends(line)) {
-        return lines;
-    }
-    let (second, rest): (Vec<_>, Vec<_>) = lines
-        .into_iter()
-        .partition(|line| is_field(line) && !appends(line));
-    for line in second {
-        line.reject(
-            notes,
-            "another line sets the field, and Weir sends it only once",
-        );
-    }
-    rest
-}
-
 /// Returns whether a line sends the port of the service to which the client connected.
 fn sends_service_port(line: &Node) -> bool {
     let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
@@ -117,10 +102,7 @@ fn client_rules(forwarded: bool, lines: &[&Node]) -> Vec<Entry> {
         .iter()
         .rev()
         .find(|line| line.word(1).is_some_and(is_forwarded_for));
-    let appends = forwarded_for.is_some_and(|line| {
-        let value = line.word(2).unwrap_or_default();
-        value.contains("$proxy_add_x_forwarded_for")
-    });
+    let appends = forwarded_for.is_some_and(|line| line.word(2).is_some_and(is_appended));
     match (forwarded, forwarded_for) {
         (true, None) => rules.push(Entry::implied("for", "keep")),
         (true, Some(_)) if port.is_some() && appends => {
@@ -136,12 +118,19 @@ const fn is_forwarded_for(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For")
 }
 
+/// Returns whether a value of X-Forwarded-For is the received one with the client's address after it.
+fn is_appended(value: &str) -> bool {
+    matches!(
+        value,
+        "$proxy_add_x_forwarded_for" | "${proxy_add_x_forwarded_for}"
+    )
+}
+
 /// Returns whether one of these lines, or a line in their blocks, appends the client's address to X-Forwarded-For.
 pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
-    let appends = |value: &str| value.contains("$proxy_add_x_forwarded_for");
     lines.iter().any(|line| match line.keyword() {
         "proxy_set_header" => {
-            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(appends)
+            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(is_appended)
         }
         "location" | "if" | "limit_except" => appends_forwarded_for(line.inner()),
         _ => false,
@@ -292,7 +281,7 @@ fn cache_control(line: &Node) -> Option<String> {
 }
 
 /// Parses a time in milliseconds, which may be in years or months in `expires`.
-fn expiry_ms(text: &str) -> Option<u64> {
+pub(super) fn expiry_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 86_400_000;
     let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];
     let found = units.into_iter().find_map(|(unit, millis)| {
@@ -319,14 +308,15 @@ pub(super) fn added_field<'n>(
 }
 
 /// Returns the name and the value of a field that is sent to servers; `None` = Weir sends the same field itself.
+/// `appends` = the service's `x_forwarded` appends to X-Forwarded-For.
 fn request<'n>(
     name: &'n str,
     value: &str,
     clients: Clients<'_>,
+    appends: bool,
 ) -> Result<Option<(&'n str, String)>, &'static str> {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // `append` of the service's `x_forwarded`.
-    if is("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
+    if appends && is("X-Forwarded-For") && is_appended(value) {
         return Ok(None);
     }
     // Weir keeps connections open and passes upgrades.
@@ -379,7 +369,7 @@ mod tests {
             name: "a",
             redirect: false,
         };
-        let imported = |name, value| request(name, value, clients);
+        let imported = |name, value| request(name, value, clients, true);
         let field = |name, value: &str| Ok(Some((name, value.to_owned())));
         assert_eq!(imported("X-A", "b"), field("X-A", "b"));
         assert_eq!(imported("X-A", ""), field("X-A", ""));

@@ -8,7 +8,7 @@ use super::path::{absolute, candidates, endings, escaped, prefix};
 use super::rewrite::{location_rewrites, server_rewrites};
 use super::tree::{Node, exclusive_prefixes, inherited, lines_of};
 use super::when::{When, access_rules, when};
-use super::{Context, group, mirror, page, reason};
+use super::{Context, group, mirror, page, reason, tls};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -114,6 +114,12 @@ pub(super) fn block_routes(
     context.server_name.clone_from(&routes.name);
     context.mirror_locations = mirror::targets(server, outer, "mirror");
     context.auth_locations = mirror::targets(server, outer, "auth_request");
+    if scheme == "http" && tls::switch(server.inner(), outer).is_some() {
+        let route = tls::plain_http_route(context, server, outer, &routes.name);
+        routes.all.push(route);
+        skip_all(context, &locations);
+        return routes;
+    }
     let every = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
@@ -122,7 +128,17 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
-    server_rewrites(context, server, scheme, &mut routes, notes);
+    let redirects_all = server_rewrites(context, server, scheme, &mut routes, notes);
+    for route in &mut routes.all {
+        if matches!(route.action, Action::Redirect { .. }) && route.edits.is_empty() {
+            let clients = (scheme, routes.name.as_str());
+            route.edits = edits_of(context, &route.action, &levels, clients, notes);
+        }
+    }
+    if redirects_all {
+        skip_all(context, &locations);
+        return routes;
+    }
     let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = own {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
@@ -360,17 +376,20 @@ fn location(
     };
     let found = found.or_else(|| content(context, node, text, &levels, fallback.as_ref()));
     let (action, position, cases) = with_access_rules(context, node, found, &levels, notes);
-    if matches!(action, Action::Files(..)) {
-        page::note_fields(server, node, &levels, notes);
-    }
     context.used.insert(node.position);
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();
     let clients = (scheme, routes.name.as_str());
-    let mut edits = match &fallback {
-        Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
-        None => edits_of(context, &action, &levels, clients, notes),
+    let page = fallback.as_ref().and_then(|named| named.page);
+    let mut edits = match (&fallback, page) {
+        (Some(named), Some(page)) => edits_with_page(context, named, page, &levels, clients, notes),
+        (Some(named), None) => edits_with_named(context, named.node, &levels, clients, notes),
+        (None, _) => edits_of(context, &action, &levels, clients, notes),
     };
+    if matches!(action, Action::Files(..)) {
+        let nodes = (server, node);
+        page::add_page_fields(context, nodes, &levels, clients, &mut edits, notes);
+    }
     if matches!(action, Action::Files(..)) && fallback.is_none() {
         page::add_missing_file_fields((server, node), &levels, clients, &mut edits, notes);
     }
@@ -388,25 +407,55 @@ fn location(
             });
         }
     }
+    let without_page = page.map(|_| {
+        let other = Edits {
+            response: edits.response.clone(),
+            ..Edits::default()
+        };
+        (Vec::new(), without_pool(&action), other)
+    });
+    let methods = match page {
+        // nginx gets the page with GET, also for other methods.
+        Some(_) => vec!["GET".to_owned(), "HEAD".to_owned()],
+        None => Vec::new(),
+    };
+    let variants: Vec<(Vec<String>, Action, Edits)> = [(methods, action, edits)]
+        .into_iter()
+        .chain(without_page)
+        .collect();
     for path in paths {
         let regex = regex_of(&path);
         for (networks, allowed) in &cases {
-            let (action, edits) = match allowed {
-                true => (action.clone(), edits.clone()),
-                false => (rejection(403), edits.for_generated_response()),
-            };
-            routes.all.push(BlockRoute {
-                path: path.clone(),
-                regex: regex.clone(),
-                when: Condition {
-                    sources: networks.clone(),
-                    ..Condition::default()
-                },
-                edits,
-                rank: (rank, longest),
-                ..BlockRoute::catch_all(position, action)
-            });
+            for (methods, action, edits) in &variants {
+                let (action, edits) = match allowed {
+                    true => (action.clone(), edits.clone()),
+                    false => (rejection(403), edits.for_generated_response()),
+                };
+                routes.all.push(BlockRoute {
+                    path: path.clone(),
+                    regex: regex.clone(),
+                    when: Condition {
+                        sources: networks.clone(),
+                        methods: methods.clone(),
+                        ..Condition::default()
+                    },
+                    edits,
+                    rank: (rank, longest),
+                    ..BlockRoute::catch_all(position, action)
+                });
+            }
         }
+    }
+}
+
+/// Returns the action for requests without a file that are not sent to a pool.
+fn without_pool(action: &Action) -> Action {
+    match action {
+        Action::Files(keys, from) => {
+            let keys = keys.iter().filter(|key| key.key != "pool");
+            Action::Files(keys.cloned().collect(), *from)
+        }
+        _ => rejection(404),
     }
 }
 
@@ -446,22 +495,24 @@ fn paths_of(
     Some((paths, rank))
 }
 
-/// A named location and its pool, which receives requests for missing files.
+/// A location and its pool, which receives requests for missing files.
 struct NamedPool<'n> {
     node: &'n Node,
     pool: String,
+    /// The path that the pool gets instead of the request's, for a page of `error_page 404`.
+    page: Option<&'n str>,
     /// The line that names it.
     from: Position,
 }
 
-/// Returns the location that `try_files … @name` or `error_page 404 = @name` names, for a location without another
-/// target.
+/// Returns the location that `try_files … @name`, `error_page 404 = @name` or `error_page 404 /PAGE` names, for a location
+/// without another target.
 fn named_pool<'n>(
     context: &mut Context<'_>,
     node: &Node,
     server: &'n Node,
     scheme: &str,
-    levels: &[&[Node]],
+    levels: &[&'n [Node]],
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Option<NamedPool<'n>> {
@@ -476,13 +527,32 @@ fn named_pool<'n>(
     let line = match find("try_files") {
         Some(line) => line,
         // Only for missing files: Weir has no equivalent for other errors of the location.
-        None => find("error_page").filter(|line| {
-            matches!(line.words.as_slice(), [_, code, sign, _] if code == "404" && sign == "=")
-        })?,
+        None => {
+            let mut pages = inherited(levels, "error_page").into_iter();
+            pages.find(|line| match line.words.as_slice() {
+                [_, code, sign, _] if sign == "=" => code == "404",
+                [_, codes @ .., page] => {
+                    let are_codes = codes.iter().all(|code| code.parse::<u16>().is_ok());
+                    page.starts_with('/') && are_codes && codes.iter().any(|code| code == "404")
+                }
+                _ => false,
+            })?
+        }
     };
-    let name = line.words.last().filter(|name| name.starts_with('@'))?;
-    let mut inner = server.inner().iter();
-    let named = inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?;
+    let name = line.words.last()?;
+    let page = (line.keyword() == "error_page" && name.starts_with('/')).then_some(name);
+    let named = match page {
+        Some(page) => page::location_of(server, page)?,
+        None if name.starts_with('@') => {
+            let mut inner = server.inner().iter();
+            inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?
+        }
+        None => return None,
+    };
+    let passes = |line: &Node| line.keyword() == "proxy_pass";
+    if page.is_some() && !named.inner().iter().any(passes) {
+        return None;
+    }
     let own = [named.inner()]
         .into_iter()
         .chain(levels[1..].iter().copied());
@@ -493,10 +563,15 @@ fn named_pool<'n>(
     if !named.inner().iter().all(is_simple) {
         return None;
     }
-    match action(context, named, scheme, "/", &own, routes, notes)? {
+    let path = match page {
+        Some(_) => named.words.last().map_or("/", String::as_str),
+        None => "/",
+    };
+    match action(context, named, scheme, path, &own, routes, notes)? {
         (Action::Pool(pool), _) => Some(NamedPool {
             node: named,
             pool,
+            page: page.map(String::as_str),
             from: line.position,
         }),
         _ => None,
@@ -532,6 +607,41 @@ fn edits_with_named(
     }
     let edits = edits(context, &own, clients, notes);
     note_unused_lines(context, named, notes);
+    edits
+}
+
+/// Returns the changes of a route whose missing files have a page that a server sends: `named` has its location.
+fn edits_with_page(
+    context: &mut Context<'_>,
+    named: &NamedPool<'_>,
+    page: &str,
+    levels: &[&[Node]],
+    clients: (&str, &str),
+    notes: &mut Notes,
+) -> Edits {
+    let own: Vec<&[Node]> = [named.node.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied())
+        .collect();
+    let mut edits = edits(context, &own, clients, notes);
+    // Fields without `always` are not in responses with 404.
+    edits.response = file_edits(context, levels, clients, notes).response;
+    for line in inherited(levels, "add_header")
+        .iter()
+        .chain(&inherited(&own, "add_header"))
+    {
+        if line.word(3) == Some("always") {
+            let why = "responses with files and with the page of `error_page` have the fields of the files' location";
+            notes.add(line.position, why);
+        }
+    }
+    edits.rewrites.clear();
+    edits
+        .keys
+        .push(Entry::new("rewrite", format!("{page}?"), named.from).essential());
+    edits
+        .keys
+        .push(Entry::new("response_status", 404_u64, named.from));
     edits
 }
 

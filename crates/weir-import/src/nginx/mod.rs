@@ -12,6 +12,7 @@ mod limit;
 mod listen;
 mod location;
 mod mirror;
+mod nested;
 mod page;
 mod path;
 mod rewrite;
@@ -23,6 +24,7 @@ mod target;
 mod tls;
 mod tree;
 mod upstream;
+mod user_id;
 mod value_map;
 mod variable;
 mod when;
@@ -194,6 +196,9 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     let maps = Maps::read(nodes);
     let mut nodes = nodes.to_vec();
     context.used.extend(expand::expand(&mut nodes, &maps));
+    for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
+        *node = nested::moved_out(node);
+    }
     let nodes = nodes.as_slice();
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);

@@ -1,7 +1,7 @@
 //! `rewrite` of server blocks and locations, which becomes routes before those of the locations.
 
 use super::Context;
-use super::action::{redirect_target, restart, restart_of_server};
+use super::action::{is_whole_url, redirect_target, restart, restart_of_server};
 use super::header::{changed_path, new_path};
 use super::location::{BlockRoute, BlockRoutes};
 use super::tree::Node;
@@ -10,14 +10,15 @@ use crate::layer7::Action;
 use crate::note::Notes;
 
 /// Adds a route for each `rewrite` of the server block. nginx applies them in order before it selects a location; after
-/// `last` or `break`, it skips the following ones.
+/// `last` or `break`, it skips the following ones. Returns whether one of them redirects every request.
 pub(super) fn server_rewrites(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     routes: &mut BlockRoutes,
     notes: &mut Notes,
-) {
+) -> bool {
+    let mut redirects_all = false;
     // A rule after one without a flag applies to the rewritten path.
     let first = server.inner().iter().take_while(|line| !continues(line));
     for line in first {
@@ -25,6 +26,7 @@ pub(super) fn server_rewrites(
             continue;
         };
         context.used.insert(line.position);
+        redirects_all |= is_whole_url(line);
         routes.all.push(BlockRoute {
             regex: Some(regex),
             rank: (0, 0),
@@ -53,6 +55,7 @@ pub(super) fn server_rewrites(
             ..BlockRoute::catch_all(line.position, action)
         });
     }
+    redirects_all && !returns
 }
 
 /// Adds a route for each `rewrite … last`, `permanent` or `redirect` of a location, before the location's route and
@@ -130,6 +133,8 @@ fn redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
         ["rewrite", regex, to, "permanent"] => (regex, to, 301),
         ["rewrite", regex, to, "redirect"] => (regex, to, 302),
         ["rewrite", regex, to] if is_url(to) => (regex, to, 302),
+        // nginx redirects to a URL with these flags too.
+        ["rewrite", regex, to, "last" | "break"] if is_url(to) => (regex, to, 302),
         _ => return None,
     };
     if !to.starts_with('/') && !is_url(to) {
@@ -138,10 +143,11 @@ fn redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
     // nginx adds the query of the request, unless the URL ends with `?`.
     let (to, query) = match to.strip_suffix('?') {
         Some(to) => (to, ""),
+        None if to.contains('?') => (to, "&{query}"),
         None => (to, "?{query}"),
     };
     let has_path = to.contains("$request_uri") || to.contains("$uri");
-    if to.contains('?') || has_path || to.contains("$args") {
+    if to.matches('?').count() > 1 || has_path || to.contains("$args") {
         return None;
     }
     let to = super::group::numbered(to);
@@ -192,6 +198,14 @@ mod tests {
             found("rewrite ^/a/(.+) $scheme://b.example/$1"),
             Some(("https://b.example/{1}?{query}".to_owned(), 302))
         );
+        assert_eq!(
+            found("rewrite ^/(.*) http://b.example/c last"),
+            Some(("http://b.example/c?{query}".to_owned(), 302))
+        );
+        assert_eq!(
+            found("rewrite ^/(.*) http://b.example/c?d=e$1 permanent"),
+            Some(("http://b.example/c?d=e{1}&{query}".to_owned(), 301))
+        );
     }
 
     #[test]
@@ -199,7 +213,7 @@ mod tests {
         for text in [
             "rewrite ^/a /b last",
             "rewrite ^/a /b",
-            "rewrite ^/a /b?x=1 permanent",
+            "rewrite ^/a /b?x=1?y permanent",
             "rewrite ^/a https://b.example$request_uri permanent",
             "rewrite ^/a $geoip_country permanent",
         ] {

@@ -6,7 +6,7 @@ use super::listen::{Listen, ListenGroup, listens, shared};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, reason, time};
-use super::{header, limit, page, tls};
+use super::{header, limit, page, tls, user_id};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
@@ -18,10 +18,17 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
-    let all: Vec<_> = servers
+    let mut all: Vec<_> = servers
         .iter()
         .map(|server| listens(server, context.environment, true, notes))
         .collect();
+    for (server, listens) in servers.iter().zip(&mut all) {
+        if let Some(line) = tls::switch(server.inner(), outer) {
+            context.used.insert(line.position);
+            let encrypted = listens.iter_mut().filter(|it| !it.is_for_plain_http());
+            encrypted.for_each(|listen| listen.tls = true);
+        }
+    }
     for (server, listens) in servers.iter().zip(&all) {
         if listens.is_empty() {
             server.reject(notes, "it has no address that Weir can listen on");
@@ -198,7 +205,8 @@ fn service(
             true => 1,
             false => names(server).len(),
         };
-        let found = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        let mut found = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        user_id::add_routes(context, server, outer, &mut found.all, notes);
         idle = found.idle;
         path_use = found.path_use;
         // The first server block with a name gets its requests.

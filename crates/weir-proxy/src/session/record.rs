@@ -359,7 +359,7 @@ impl Session {
 
     /// Records an exchange that the end of the session interrupts.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
-        let status = self.request.exchange.status();
+        let status = self.request.exchange.client_status();
         self.mark_unfinished();
         match self.phase {
             Phase::Tunnel(_) => {
