@@ -6,6 +6,7 @@
 mod action;
 mod auth;
 mod expand;
+mod fallback;
 mod group;
 mod header;
 mod limit;
