@@ -224,7 +224,8 @@ fn field_that_is_set_twice_is_sent_twice() {
 #[test]
 fn user_id_is_a_cookie_for_clients_without_one() {
     let toml = without_losses(of_nginx(
-        "userid on;\nuserid_name seen;\nuserid_domain a.example;\nuserid_expires 365d;\nuserid_p3p 'policyref=\"/p\"';\n\
+        "userid on;\nuserid_name seen;\nuserid_domain a.example;\nuserid_expires 365d;\n\
+         userid_p3p 'policyref=\"/p\"';\n\
          upstream u { server 10.0.0.5; }\n\
          server { listen 80; location / { proxy_pass http://u; proxy_set_header Host $host; } }\n\
          server { listen 80; server_name b.example; userid off; return 404; }\n",

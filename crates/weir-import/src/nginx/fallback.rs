@@ -21,8 +21,8 @@ pub(super) struct NamedPool<'n> {
     pub(super) from: Position,
 }
 
-/// Returns the location that `try_files … @name`, `error_page 404 = @name` or `error_page 404 /PAGE` names, for a location
-/// without another target.
+/// Returns the location that `try_files … @name`, `error_page 404 = @name` or `error_page 404 /PAGE` names, for a
+/// location without another target.
 pub(super) fn named_pool<'n>(
     context: &mut Context<'_>,
     node: &Node,
