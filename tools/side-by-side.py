@@ -24,6 +24,7 @@ Several --program options of a kind are tried in turn; --modules is the director
 """
 
 import argparse
+import email.utils
 import http.client
 import json
 import os
@@ -584,7 +585,12 @@ def generate(kind, text, world):
         own = {"X-Forwarded-For": "203.0.113.7", "X-Real-IP": "203.0.113.8", "X-Forwarded-Proto": "https"}
         requests.append({**to, "method": "GET", "host": hosts[-1], "path": "/", "headers": own})
     step = max(1, -(-len(requests) // REQUESTS_MAX))
-    return requests[::step]
+    requests = requests[::step]
+    # The body of a response to GET shows whether a page has statistics.
+    pages = re.findall(r"\blocation\s+(?:=\s*)?(/\S*)\s*{[^}]*\bstub_status\b", text)
+    twins = [{**request, "method": "GET"} for request in requests
+             if request["method"] == "HEAD" and request["path"].startswith(tuple(pages))]
+    return requests + twins
 
 
 def sample(expression):
@@ -690,8 +696,9 @@ def fetch(request):
         base = f"{scheme}://{request['host']}{request['path']}"
         answer["headers"]["location"] = [urllib.parse.urljoin(base, it).replace(f"://{host}/", f"://{request['host']}/")
                                          for it in answer["headers"]["location"]]
-    # Recipients ignore `Expires` next to `max-age` (RFC 9111 section 5.3).
-    if any("max-age" in value for value in headers.get("cache-control", [])):
+    # Recipients ignore `Expires` next to `max-age` (RFC 9111 section 5.3), and `no-cache` requires validation of a
+    # response whatever its age (section 5.2.2.4).
+    if any("max-age" in value or "no-cache" in value for value in headers.get("cache-control", [])):
         answer["headers"].pop("expires", None)
     # The user and the password are in UTF-8, as clients assume without the parameter (RFC 7617 section 2.1).
     if "www-authenticate" in answer["headers"]:
@@ -700,9 +707,20 @@ def fetch(request):
     # Values of cookies that the program itself sets differ.
     if "set-cookie" in answer["headers"]:
         values = answer["headers"]["set-cookie"]
+        values = [with_max_age(value, headers.get("date", [""])[0]) for value in values]
         # Names of attributes are case-insensitive (RFC 6265 section 5.2).
         answer["headers"]["set-cookie"] = sorted(re.sub(r"=[^;]*", "=", value, count=1).lower() for value in values)
     return answer
+
+
+def with_max_age(cookie, date):
+    """Returns a cookie with `Max-Age` in place of `Expires`, which mean the same (RFC 6265 section 5.3)."""
+    found = re.search(r"\bexpires=([^;]+)", cookie, re.I)
+    until, now = (email.utils.parsedate_tz(text) for text in [found.group(1) if found else "", date])
+    if not until or not now:
+        return cookie
+    seconds = round(email.utils.mktime_tz(until) - email.utils.mktime_tz(now), -1)
+    return cookie.replace(found.group(), f"max-age={seconds}")
 
 
 # ------------------------------------------------------------------------------------------- stubs

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use weir_model::{Coding, Underscores};
+use weir_model::{Coding, RouteEdits, Underscores};
 
 use crate::chunk::Chunks;
 use crate::encoding::is_compressible;
@@ -117,6 +117,8 @@ pub struct Exchange {
     stage: Stage,
     interim: u8,
     status: u16,
+    /// Status that the client receives.
+    client_status: u16,
     /// Bytes of the request's content received so far.
     content: u64,
     to_head: bool,
@@ -138,6 +140,7 @@ impl Exchange {
             stage: Stage::Waiting,
             interim: 0,
             status: 0,
+            client_status: 0,
             content: 0,
             to_head: false,
             http10: false,
@@ -161,6 +164,7 @@ impl Exchange {
             stage: Stage::Waiting,
             interim: 0,
             status: 0,
+            client_status: 0,
             content: 0,
             to_head: request.method == head::Method::Head,
             http10: request.http10,
@@ -235,9 +239,14 @@ impl Exchange {
         matches!(self.stage, Stage::Tunnel)
     }
 
-    /// Returns the status code of the final response, or 0 before it.
+    /// Returns the status code of the server's final response, or 0 before it.
     pub const fn status(&self) -> u16 {
         self.status
+    }
+
+    /// Returns the status code that the client receives, or 0 before it.
+    pub const fn client_status(&self) -> u16 {
+        self.client_status
     }
 
     /// Returns the number of bytes of the response's body that may be forwarded to the client without calling
@@ -420,6 +429,10 @@ impl Exchange {
         self.client_persists &= !closes_client;
         self.server_persists = response.keep_alive;
         self.status = response.status;
+        let replaced = edit
+            .status
+            .filter(|_| !switches && RouteEdits::may_replace(response.status));
+        self.client_status = replaced.unwrap_or(response.status);
         self.response = Body::new(response.framing);
         self.stage = match self.response {
             _ if switches => Stage::Tunnel,
@@ -439,6 +452,7 @@ impl Exchange {
             tunnel: opens_tunnel,
             coding: self.response_coding,
             varies,
+            status: replaced,
         };
         write_response(input, &response, fields, hop, edit, out);
         Ok(Some(response.len))

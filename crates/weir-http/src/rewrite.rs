@@ -7,6 +7,7 @@ use weir_model::{
     ClientField, ClientFields, Coding, Compression, FieldRule, Forwarded, HeaderEdits,
 };
 
+use crate::answer::reason;
 use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
@@ -351,6 +352,8 @@ pub struct ResponseEdit<'a> {
     pub cookie: Option<CookieEdit<'a>>,
     /// Whether and how content is compressed.
     pub encoding: Option<Encoding<'a>>,
+    /// Status in place of the server's, if [`weir_model::RouteEdits::may_replace`] allows it.
+    pub status: Option<u16>,
 }
 
 /// Compression of responses.
@@ -377,6 +380,8 @@ pub(crate) struct HopEdit {
     pub(crate) coding: Option<Coding>,
     /// Whether the response depends on `Accept-Encoding`.
     pub(crate) varies: bool,
+    /// Status in place of the server's.
+    pub(crate) status: Option<u16>,
 }
 
 pub(crate) fn write_response(
@@ -388,8 +393,13 @@ pub(crate) fn write_response(
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    let status = &head[response.status_text.0..response.status_text.1];
-    out.extend_from_slice(status);
+    match hop.status {
+        Some(status) => {
+            out.extend_from_slice(format!("{status} {}\r\n", reason(status)).as_bytes());
+        }
+        None => out.extend_from_slice(&head[response.status_text.0..response.status_text.1]),
+    }
+    let sent_status = hop.status.unwrap_or(response.status);
     let decode = hop.decode && response.framing == Framing::Chunked;
     let sticky_cookie = |field: &Field| {
         let cookie = edit.cookie?;
@@ -398,11 +408,7 @@ pub(crate) fn write_response(
         let is_set_cookie = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
         is_set_cookie.then_some((cookie, value))
     };
-    let limited = || {
-        edit.limited
-            .iter()
-            .filter(|line| line.is_for(response.status))
-    };
+    let limited = || edit.limited.iter().filter(|line| line.is_for(sent_status));
     copy_lines(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {

@@ -13,6 +13,8 @@ pub(crate) struct Fields {
     remove: Vec<(String, Position)>,
     /// Field names in lower case, and the statuses of the responses that get these fields.
     statuses: BTreeMap<String, &'static str>,
+    /// Fields in lower case, and the only file whose response gets them.
+    files: BTreeMap<String, String>,
 }
 
 impl Fields {
@@ -101,6 +103,23 @@ impl Fields {
         different
     }
 
+    /// Adds the fields of `other` to the response with a file.
+    pub(crate) fn add_for_file(&mut self, other: &Self, file: &str) {
+        for (name, value, position) in other.set.iter().chain(&other.add) {
+            self.add(name, value, *position);
+            let lower = name.to_ascii_lowercase();
+            self.limit_to_statuses(name, other.statuses.get(&lower).copied());
+            self.files.insert(lower, file.to_owned());
+        }
+    }
+
+    /// Removes the fields of responses with a file.
+    fn remove_those_of_files(&mut self) {
+        let files = std::mem::take(&mut self.files);
+        self.add
+            .retain(|(name, ..)| !files.contains_key(&name.to_ascii_lowercase()));
+    }
+
     fn limit_to_statuses(&mut self, name: &str, statuses: Option<&'static str>) {
         if let Some(statuses) = statuses {
             self.statuses.insert(name.to_ascii_lowercase(), statuses);
@@ -131,6 +150,7 @@ impl Fields {
         }
         self.add.extend(edits.add.iter().cloned());
         self.statuses.extend(edits.statuses.clone());
+        self.files.extend(edits.files.clone());
     }
 
     fn entries(&self, set: &'static str, add: &'static str, remove: &'static str) -> Vec<Entry> {
@@ -139,16 +159,16 @@ impl Fields {
             lines
                 .map(|(name, value, position)| {
                     let field = format!("{name}: {value}");
-                    match self.statuses.get(&name.to_ascii_lowercase()) {
-                        Some(statuses) => {
-                            let keys = vec![
-                                Entry::implied("header", field).essential(),
-                                Entry::implied("status", *statuses).essential(),
-                            ];
-                            Item::new(keys, Some(*position))
-                        }
-                        None => Item::new(field, Some(*position)),
+                    let name = name.to_ascii_lowercase();
+                    let statuses = self.statuses.get(&name);
+                    let file = self.files.get(&name);
+                    if statuses.is_none() && file.is_none() {
+                        return Item::new(field, Some(*position));
                     }
+                    let mut keys = vec![Entry::implied("header", field).essential()];
+                    keys.extend(statuses.map(|it| Entry::implied("status", *it).essential()));
+                    keys.extend(file.map(|it| Entry::implied("file", it.as_str()).essential()));
+                    Item::new(keys, Some(*position))
                 })
                 .collect()
         };
@@ -225,6 +245,7 @@ impl Edits {
     pub(crate) fn for_generated_response(&self) -> Self {
         let mut response = self.response.clone();
         response.remove.clear();
+        response.remove_those_of_files();
         Self {
             response,
             ..Self::default()

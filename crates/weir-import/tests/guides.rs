@@ -145,9 +145,12 @@ fn fallback_page_with_other_fields_is_a_loss() {
             "root /srv;\n location / {{ try_files $uri /index.html; }}\n location = /index.html {{ {fields} }}"
         )
     };
-    let imported = import_server(&lines("add_header Cache-Control no-cache;"));
-    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    let page = lines("add_header Cache-Control no-cache;");
+    lossless_toml(import_server(&page));
     lossless_toml(import_server(&lines("")));
+    // A route cannot leave out the fields of the other files.
+    let imported = import_server(&format!("add_header X-A 1;\n {page}"));
+    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
 }
 
 #[test]
@@ -202,4 +205,153 @@ fn text_of_return_has_default_type() {
     );
     assert!(!route("/b").contains("Content-Type"), "{toml}");
     assert!(route("/c").contains("Content-Type: text/x"), "{toml}");
+}
+
+#[test]
+fn field_that_is_set_twice_is_sent_twice() {
+    let toml = lossless_toml(import_server(
+        "location / { proxy_pass http://10.0.0.5; proxy_set_header X-Forwarded-For $remote_addr; \
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-A 1; \
+         proxy_set_header X-A 2; proxy_set_header X-B $proxy_add_x_forwarded_for; }",
+    ));
+    let route = find_table(&toml, &["[[route]]"]);
+    assert!(
+        route.contains("\"X-Forwarded-For: {client}\", \"X-A: 1\", \"X-B: {forwarded_for}\""),
+        "{route}"
+    );
+    assert!(
+        route.contains("add_header = [\"X-Forwarded-For: {forwarded_for}\", \"X-A: 2\"]"),
+        "{route}"
+    );
+}
+
+#[test]
+fn user_id_is_a_cookie_for_clients_without_one() {
+    let toml = lossless_toml(import_nginx(
+        "userid on;\nuserid_name seen;\nuserid_domain a.example;\nuserid_expires 365d;\n\
+         userid_p3p 'policyref=\"/p\"';\n\
+         upstream u { server 10.0.0.5; }\n\
+         server { listen 80; location / { proxy_pass http://u; proxy_set_header Host $host; } }\n\
+         server { listen 80; server_name b.example; userid off; return 404; }\n",
+    ));
+    let first = find_table(&toml, &["[[route]]", "not = { cookie = [\"seen\"] }"]);
+    let cookie = "\"Set-Cookie: seen={request_id}; Max-Age=31536000; Domain=a.example; Path=/\"";
+    assert!(first.contains(cookie), "{first}");
+    assert!(first.contains("P3P: policyref="), "{first}");
+    assert_eq!(toml.matches("seen={request_id}").count(), 1, "{toml}");
+}
+
+#[test]
+fn redirect_of_a_server_block_keeps_the_query_and_groups() {
+    let toml = lossless_toml(import_server(
+        "rewrite ^/(.*) http://a.example/b?c=d$1 permanent;\n location / { proxy_pass http://10.0.0.5; }",
+    ));
+    let route = find_table(&toml, &["path_regex = \"^/(.*)\""]);
+    assert!(
+        route.contains("redirect = \"http://a.example/b?c=d{1}&{query}\""),
+        "{route}"
+    );
+    let toml = lossless_toml(import_server("rewrite ^/(.*) http://a.example/b/ last;"));
+    assert!(
+        toml.contains("redirect = \"http://a.example/b/?{query}\""),
+        "{toml}"
+    );
+}
+
+#[test]
+fn ssl_on_makes_every_address_use_tls() {
+    let imported = import_nginx(
+        "server { listen 80; listen 8443; ssl on; ssl_certificate /c/a.crt; ssl_certificate_key /c/a.key;\n\
+         error_page 497 https://$host$uri; location / { proxy_pass http://10.0.0.5; } }\n",
+    );
+    let toml = &imported.toml;
+    assert!(
+        find_table(toml, &["0.0.0.0:8443"]).contains("tls = "),
+        "{toml}"
+    );
+    assert!(
+        !find_table(toml, &["0.0.0.0:80\""]).contains("tls = "),
+        "{toml}"
+    );
+    let route = find_table(toml, &["redirect"]);
+    assert!(
+        route.contains("redirect = \"https://{host}{1}\""),
+        "{route}"
+    );
+    assert!(!route.contains("status"), "302 is the default: {route}");
+    let imported = import_nginx(
+        "server { listen 80; ssl on; ssl_certificate /c/a.crt; ssl_certificate_key /c/a.key;\n\
+         location / { proxy_pass http://10.0.0.5; } }\n",
+    );
+    assert!(imported.toml.contains("status = 400"), "{}", imported.toml);
+}
+
+#[test]
+fn nested_locations_inherit_lines() {
+    let toml = lossless_toml(import_server(
+        "location /a/ { proxy_set_header X-A 1; proxy_pass http://10.0.0.5;\n \
+         location /a/b/ { proxy_pass http://10.0.0.6; }\n \
+         location = /a/c { proxy_pass http://10.0.0.7; proxy_set_header X-B 2; }\n }",
+    ));
+    let prefix = find_table(&toml, &["path = \"/a/b/*\""]);
+    assert!(
+        prefix.contains("pool = \"10.0.0.6\"") && prefix.contains("X-A: 1"),
+        "{prefix}"
+    );
+    let exact = find_table(&toml, &["path = \"/a/c\""]);
+    assert!(
+        exact.contains("X-B: 2") && !exact.contains("X-A"),
+        "{exact}"
+    );
+    let imported = import_server(
+        "location /a/ { proxy_pass http://10.0.0.5; location ~ b$ { proxy_pass http://10.0.0.6; } }",
+    );
+    assert!(!imported.losses.is_empty(), "{}", imported.toml);
+}
+
+#[test]
+fn page_of_try_files_has_the_fields_of_its_location() {
+    let toml = lossless_toml(import_server(
+        "root /srv; location / { try_files $uri $uri/ /index.html;\n \
+         location = /index.html { add_header Cache-Control no-store; } }",
+    ));
+    let route = toml.rsplit("\n\n").next().unwrap_or_default();
+    assert!(
+        route.contains("header = \"Cache-Control: no-store\"")
+            && route.contains("file = \"/index.html\""),
+        "{route}"
+    );
+}
+
+#[test]
+fn missing_file_gets_the_page_that_a_server_sends() {
+    let toml = lossless_toml(import_server(
+        "location / { proxy_pass http://10.0.0.5; }\n location /docs/ { root /srv; error_page 404 /missing; }\n \
+         location /none/ { error_page 404 /missing; }",
+    ));
+    for path in ["path = \"/docs/*\"", "path = \"/none/*\""] {
+        let route = find_table(&toml, &[path, "method = [\"GET\", \"HEAD\"]"]);
+        assert!(route.contains("rewrite = \"/missing?\""), "{route}");
+        assert!(route.contains("response_status = 404"), "{route}");
+        assert!(route.contains("pool = \"10.0.0.5\""), "{route}");
+    }
+}
+
+#[test]
+fn host_with_unusual_characters_is_sent() {
+    let toml = lossless_toml(import_server(
+        "location / { proxy_pass http://10.0.0.5; proxy_set_header Host \\$host; }",
+    ));
+    assert!(
+        toml.contains("host = \"\\\\{host}\"") || toml.contains("host = '\\{host}'"),
+        "{toml}"
+    );
+}
+
+#[test]
+fn status_of_responses_is_replaced() {
+    let toml = lossless_toml(import_frontend("http-response set-status 503"));
+    assert!(toml.contains("response_status = 503"), "{toml}");
+    let imported = import_frontend("http-response set-status 304");
+    assert!(!imported.losses.is_empty(), "{}", imported.toml);
 }

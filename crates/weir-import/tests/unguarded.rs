@@ -92,6 +92,7 @@ fn imported_lines_are_not_unguarded() {
         "location = /b { return 403; }",
         "location /c { limit_except GET { deny all; } proxy_pass http://app; }",
         "location /d { internal; }",
+        "location /e { location /e/f { deny all; } proxy_pass http://app; }",
         "if ($http_user_agent ~* bot) { return 403; }",
         "access_log /var/log/a;",
     ]);
@@ -109,7 +110,7 @@ fn lost_directives_of_nginx_are_unguarded() {
         "auth_request /auth;",
         "satisfy any;",
         "location /a { deny office.example; proxy_pass http://app; }",
-        "location /a { location /a/b { deny all; } proxy_pass http://app; }",
+        "location /a { location ~ b$ { deny all; } proxy_pass http://app; }",
         "location /a { limit_req zone=one; proxy_pass http://app; }",
         "location @a { deny all; }",
         "valid_referers none example.com;",

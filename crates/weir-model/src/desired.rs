@@ -407,6 +407,12 @@ impl Pool {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
     }
 
+    /// Whether the text of `host` itself may contain a byte: also one that servers may refuse, but none that ends the
+    /// host in a URL.
+    pub const fn may_be_in_host_text(byte: u8) -> bool {
+        byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#' | b'@' | b'{' | b'}')
+    }
+
     /// Creates an empty pool with default settings.
     pub fn new(name: impl Into<String>) -> Self {
         Self {

@@ -119,6 +119,9 @@ pub struct HeaderEdit {
     pub value: Template,
     /// Statuses of the responses that get the field, as inclusive ranges; empty = all.
     pub statuses: Vec<(u16, u16)>,
+    /// Path below the root of the route's `files`: only the response with this file gets the field; `None` = every
+    /// response.
+    pub file: Option<String>,
 }
 
 /// Changes to the header of a request or a response.
@@ -159,6 +162,16 @@ pub struct RouteEdits {
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
+    /// Status of responses from servers, in place of theirs: 200 to 599.
+    pub status: Option<u16>,
+}
+
+impl RouteEdits {
+    /// Returns whether `status` may be the status of a response, or may be replaced: responses with 204, 205 and 304
+    /// have no content.
+    pub const fn may_replace(status: u16) -> bool {
+        matches!(status, 200..=599) && !matches!(status, 204 | 205 | 304)
+    }
 }
 
 /// A rewrite of the path that a server receives.

@@ -14,6 +14,8 @@ pub enum Variable {
     ClientPort,
     /// The port to which the client connected.
     ListenPort,
+    /// The values of X-Forwarded-For of the request, and the client's address after them.
+    ForwardedFor,
     /// `http` or `https`.
     Scheme,
     /// The requested host without port.
@@ -56,10 +58,11 @@ pub enum Variable {
 
 impl Variable {
     /// Names of the variables without a suffix.
-    pub const TABLE: [(&'static str, Self); 17] = [
+    pub const TABLE: [(&'static str, Self); 18] = [
         ("client", Self::Client),
         ("client_port", Self::ClientPort),
         ("listen_port", Self::ListenPort),
+        ("forwarded_for", Self::ForwardedFor),
         ("scheme", Self::Scheme),
         ("host", Self::Host),
         ("path", Self::Path),

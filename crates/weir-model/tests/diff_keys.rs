@@ -67,6 +67,7 @@ fn header(name: &str, value: &str) -> HeaderEdit {
         name: name.to_owned(),
         value: Template::literal(value),
         statuses: Vec::new(),
+        file: None,
     }
 }
 

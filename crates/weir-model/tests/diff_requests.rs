@@ -48,6 +48,7 @@ fn auth(value: &str) -> Option<Box<RouteOptions>> {
                 name: name("x"),
                 value: Template::literal(value),
                 statuses: Vec::new(),
+                file: None,
             }],
         }),
         ..RouteOptions::default()

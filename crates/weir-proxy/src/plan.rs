@@ -271,6 +271,11 @@ impl Service {
         }
     }
 
+    /// Returns the status of responses from servers in place of theirs.
+    pub(crate) fn response_status(&self, route: Option<usize>) -> Option<u16> {
+        self.routes.get(route?)?.edits.status
+    }
+
     /// Returns the `forward_auth` settings of a route.
     pub(crate) fn forward_auth_of(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
         let options = self.options.get(route?)?.as_ref()?;

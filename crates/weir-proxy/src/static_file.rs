@@ -54,6 +54,8 @@ pub(crate) enum QueryResult {
 /// A response to a query.
 #[derive(Debug)]
 pub(crate) struct Response {
+    /// Path of the file below the root, with a slash at its beginning.
+    pub(crate) name: String,
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) file: Arc<File>,
@@ -92,7 +94,7 @@ fn search(query: &Query) -> Result<QueryResult, Errno> {
         };
         if !candidate.ends_with('/') {
             if let Some(file) = open(&root, &relative)? {
-                return respond(query, file, &candidate);
+                return respond(query, file, &relative);
             }
             continue;
         }
@@ -105,7 +107,7 @@ fn search(query: &Query) -> Result<QueryResult, Errno> {
         for index in &files.index {
             let name = [relative.as_str(), index].join("/");
             if let Some(file) = open(&root, &name)? {
-                return respond(query, file, index);
+                return respond(query, file, &name);
             }
         }
         result = QueryResult::Unlisted;
@@ -254,6 +256,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<QueryResult, Errno> 
     let first = read_at(&file, start, first)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(QueryResult::Response(Response {
+        name: format!("/{}", name.trim_start_matches("./")),
         status,
         fields,
         next_offset: start + first.len() as u64,

@@ -53,3 +53,8 @@ fn imported_rewrites_and_shares_behave_like_nginx() {
 fn imported_guide_examples_behave_like_nginx() {
     compare("nginx", "guides.nginx.conf");
 }
+
+#[test]
+fn imported_pages_and_visitor_cookies_behave_like_nginx() {
+    compare("nginx", "pages.nginx.conf");
+}

@@ -64,8 +64,9 @@ pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
     "set_response_header",
     RESPONSE_FIELD,
     Absent("response header fields are not changed"),
-    "Response header fields to set, replacing fields with the same name, in responses from servers. A table restricts \
-     a field to certain statuses. Values may contain variables of the request (docs/manual/proxy.md).",
+    "Response header fields to set, replacing fields with the same name, in responses from servers. A table limits a \
+     field to some statuses, or to one file of `files`. Values may contain variables of the request \
+     (docs/manual/proxy.md).",
     "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
      = \"500-599\" }]",
 );
@@ -91,7 +92,7 @@ pub(super) const REMOVE_RESPONSE_HEADER: Key = Key::new(
 pub(crate) static RESPONSE_HEADER: Section = Section {
     path: "route.set_response_header",
     page: "response-header",
-    purpose: "A response header field that is set only in responses with certain statuses.",
+    purpose: "A response header field that is set only in some responses.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \
               \"web\"\nset_response_header = [{ header = \"Cache-Control: no-store\", status = \"400-599\" }]\n",
@@ -106,11 +107,19 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
         Key::new(
             "status",
             Kind::Either(&Kind::StatusCodes, &Kind::Integer { min: 100, max: 599 }),
-            Required,
+            Absent("all statuses"),
             "Statuses of the responses in which the field is set.",
             "status = \"400-599\"",
         )
         .known_as(&["code", "codes"]),
+        Key::new(
+            "file",
+            Kind::DescribedText("a path below `root` of `files`"),
+            Absent("all responses"),
+            "File of the route's `files`: the field is set only if this file is sent, whatever the path of the \
+             request.",
+            "file = \"/index.html\"",
+        ),
     ],
 };
 
@@ -193,6 +202,15 @@ pub(crate) static ROUTE: Section = Section {
         SET_RESPONSE_HEADER,
         ADD_RESPONSE_HEADER,
         REMOVE_RESPONSE_HEADER,
+        Key::new(
+            "response_status",
+            integer((200, 599)),
+            Absent("the server's status"),
+            "Status of responses from servers, in place of theirs: for a page that a server sends in place of an \
+             error, for example. Responses with 204 or 304 keep their status.",
+            "response_status = 404",
+        )
+        .known_as(&["set-status"]),
         Key::new(
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),

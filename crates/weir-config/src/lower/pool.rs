@@ -108,7 +108,7 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     };
     let host = template(sink, text, span, scope)?;
     let is_valid = |part: &Part| match part {
-        Part::Text(text) => text.bytes().all(Pool::may_be_in_host),
+        Part::Text(text) => text.bytes().all(Pool::may_be_in_host_text),
         Part::Variable(_) => true,
     };
     if text.is_empty() || text.len() > Pool::MAX_HOST || !host.parts().iter().all(is_valid) {

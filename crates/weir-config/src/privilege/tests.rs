@@ -47,6 +47,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("route", "split"),
     ("route", "split_by"),
     ("response-header", "header"),
+    ("response-header", "file"),
     ("route", "add_header"),
     ("route", "add_response_header"),
     ("route", "client_cert_subject"),

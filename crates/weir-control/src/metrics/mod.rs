@@ -127,7 +127,11 @@ pub fn render(
     );
     reload::write_reloads(&mut text, report);
     certificate::write_certificates(&mut text, report);
-    text.write_family("weir_xdp_attached", "gauge", "1, with the mode in which the data plane is attached to the interface.");
+    text.write_family(
+        "weir_xdp_attached",
+        "gauge",
+        "1, with the mode in which the data plane is attached to the interface.",
+    );
     for interface in &report.xdp {
         let labels = [
             ("interface", interface.interface.as_str()),

@@ -421,3 +421,30 @@ fn content_to_compress_is_appended_for_the_caller() {
     exchange.discard_response();
     assert_eq!(exchange.response_coding(), None);
 }
+
+#[test]
+fn status_is_replaced_except_in_responses_without_content() {
+    let edit = ResponseEdit {
+        status: Some(404),
+        ..ResponseEdit::default()
+    };
+    for (status, expected) in [
+        ("200 OK", ("404 Not Found", 404)),
+        ("503 No", ("404 Not Found", 404)),
+        ("204 Empty", ("204 Empty", 204)),
+        ("304 Same", ("304 Same", 304)),
+    ] {
+        let mut exchange = get();
+        let input = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        let (head, _) = received_with(&mut exchange, &input, false, &edit).unwrap();
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {}\r\n", expected.0)),
+            "{head}"
+        );
+        let server: u16 = status[..3].parse().unwrap();
+        assert_eq!(
+            (exchange.status(), exchange.client_status()),
+            (server, expected.1)
+        );
+    }
+}

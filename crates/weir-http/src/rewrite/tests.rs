@@ -221,6 +221,7 @@ fn forwarding_fields_that_a_route_edits_are_not_written() {
             name: name.to_owned(),
             value: Template::literal("x"),
             statuses: Vec::new(),
+            file: None,
         }],
         ..HeaderEdits::default()
     };

@@ -12,6 +12,7 @@ use weir_model::{
 use super::{RequestFacts, glob, without_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie;
+use crate::field::Name;
 
 /// The use of an expanded template, which determines how values are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub struct Surroundings<'a> {
 /// Placeholder for the name of a server that is not selected yet. No other value contains this byte.
 pub const SERVER_MARK: u8 = 0;
 
-/// Appends a template with the values of its variables. `?{query}` is omitted if there is no query.
+/// Appends a template with the values of its variables. `?{query}` and `&{query}` are omitted if there is no query.
 pub fn fill(text: &Template, target: Target, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     for part in text.parts() {
@@ -106,7 +107,7 @@ pub fn fill(text: &Template, target: Target, surroundings: &Surroundings<'_>, ou
                 let value = surroundings.value(variable);
                 if *variable == Variable::Query
                     && value.as_bytes().is_empty()
-                    && out[start..].ends_with(b"?")
+                    && matches!(out[start..].last(), Some(b'?' | b'&'))
                 {
                     out.pop();
                 }
@@ -178,6 +179,7 @@ impl<'a> Surroundings<'a> {
             Variable::Client => return computed(self.client.ip().to_string()),
             Variable::ClientPort => return computed(self.client.port().to_string()),
             Variable::ListenPort => return computed(self.port.to_string()),
+            Variable::ForwardedFor => return Value::Computed(self.forwarded_for()),
             Variable::RequestId => return Value::Computed(self.request_id.as_bytes().to_vec()),
             Variable::Route => {
                 return computed(
@@ -236,6 +238,19 @@ impl<'a> Surroundings<'a> {
             cookie::find(text, name).map(|range| &text[range])
         });
         values.next().unwrap_or_default()
+    }
+
+    /// Returns the values of X-Forwarded-For and the client's address, separated by commas.
+    fn forwarded_for(&self) -> Vec<u8> {
+        let mut value = Vec::new();
+        for field in self.facts.fields {
+            if field.name == Name::ForwardedFor && !field.dropped {
+                value.extend_from_slice(field.value_in(self.facts.head));
+                value.extend_from_slice(b", ");
+            }
+        }
+        value.extend_from_slice(self.client.ip().to_string().as_bytes());
+        value
     }
 
     /// Returns a group of the first regular expression that matches; empty if there is none.

@@ -1,5 +1,7 @@
 //! `http-request` and `http-response` rules that change header fields and paths: keys of routes.
 
+use weir_model::RouteEdits;
+
 use super::Context;
 use super::acl::{Acls, Meaning};
 use super::criterion::Clients;
@@ -481,6 +483,7 @@ pub(super) fn is_edit(line: &Line) -> bool {
     let word = line.word(1).unwrap_or("");
     match line.keyword() {
         "http-request" => REQUEST.contains(&word),
+        "http-response" if word == "set-status" => true,
         "http-response" | "http-after-response" => REQUEST[..3].contains(&word),
         _ => false,
     }
@@ -509,6 +512,15 @@ fn apply_rule(line: &Line, action: &[String], edits: &mut Edits) -> Result<(), &
         }
         [verb, name] if verb == "del-header" => {
             fields.remove(name, position);
+            Ok(())
+        }
+        [verb, status] if verb == "set-status" => {
+            let status = status
+                .parse()
+                .ok()
+                .filter(|it| RouteEdits::may_replace(*it));
+            let status: u16 = status.ok_or("it is not a status of responses with content")?;
+            edits.replace_keys(&[Entry::new("response_status", u64::from(status), position)]);
             Ok(())
         }
         [verb, regex, path]

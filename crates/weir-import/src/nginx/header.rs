@@ -29,7 +29,10 @@ pub(super) fn edits(
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
     let forward_auth = auth::forward_auth(context, levels, clients, notes);
-    for line in lines_sent_once(lines, notes) {
+    let forwarded_for = |line: &&Node| line.word(1).is_some_and(is_forwarded_for);
+    // Weir appends to the field only once; nginx sends one field for each line.
+    let appends = lines.iter().copied().filter(forwarded_for).count() == 1;
+    for line in lines {
         if forward_auth.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }
@@ -42,7 +45,7 @@ pub(super) fn edits(
             (Some(name), Some(value)) if is_host_field(name) => {
                 parse_host(context, value).map(|_| None)
             }
-            (Some(name), Some(value)) => request_field(name, value, clients),
+            (Some(name), Some(value)) => request_field(name, value, clients, appends),
             _ => Err("the field or its value is missing"),
         };
         match result {
@@ -56,7 +59,11 @@ pub(super) fn edits(
             Ok(Some((name, value))) => {
                 context.used.insert(line.position);
                 match value.as_str() {
+                    "" if edits.request.is_set(name) => {}
                     "" => edits.request.remove(name, line.position),
+                    value if edits.request.is_set(name) => {
+                        edits.request.add(name, value, line.position);
+                    }
                     value => edits.request.set(name, value, line.position),
                 }
             }
@@ -85,28 +92,6 @@ pub(super) fn edits(
     edits
 }
 
-/// Removes lines that set X-Forwarded-For in addition to a line that appends to it: nginx sends the field twice.
-fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node> {
-    let is_field = |line: &Node| line.word(1).is_some_and(is_forwarded_for);
-    let is_append = |line: &Node| {
-        let value = line.word(2).unwrap_or_default();
-        is_field(line) && value.contains("$proxy_add_x_forwarded_for")
-    };
-    if !lines.iter().any(|line| is_append(line)) {
-        return lines;
-    }
-    let (duplicates, others): (Vec<_>, Vec<_>) = lines
-        .into_iter()
-        .partition(|line| is_field(line) && !is_append(line));
-    for line in duplicates {
-        line.reject(
-            notes,
-            "another line sets the field, and Weir sends it only once",
-        );
-    }
-    others
-}
-
 /// Returns whether a line sends the port of the service to which the client connected.
 fn sends_service_port(line: &Node) -> bool {
     let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
@@ -122,10 +107,7 @@ fn client_rules(service_appends: bool, lines: &[&Node]) -> Vec<Entry> {
         .iter()
         .rev()
         .find(|line| line.word(1).is_some_and(is_forwarded_for));
-    let has_append = forwarded_for.is_some_and(|line| {
-        let value = line.word(2).unwrap_or_default();
-        value.contains("$proxy_add_x_forwarded_for")
-    });
+    let has_append = forwarded_for.is_some_and(|line| line.word(2).is_some_and(is_appended));
     match (service_appends, forwarded_for) {
         (true, None) => rules.push(Entry::implied("for", "keep")),
         (true, Some(_)) if port.is_some() && has_append => {
@@ -141,12 +123,19 @@ const fn is_forwarded_for(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For")
 }
 
+/// Returns whether a value of X-Forwarded-For is the received one with the client's address after it.
+fn is_appended(value: &str) -> bool {
+    matches!(
+        value,
+        "$proxy_add_x_forwarded_for" | "${proxy_add_x_forwarded_for}"
+    )
+}
+
 /// Returns whether one of these lines, or a line in their blocks, appends the client's address to X-Forwarded-For.
 pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
-    let is_append = |value: &str| value.contains("$proxy_add_x_forwarded_for");
     lines.iter().any(|line| match line.keyword() {
         "proxy_set_header" => {
-            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(is_append)
+            line.word(1).is_some_and(is_forwarded_for) && line.word(2).is_some_and(is_appended)
         }
         "location" | "if" | "limit_except" => appends_forwarded_for(line.inner()),
         _ => false,
@@ -297,7 +286,7 @@ fn cache_control(line: &Node) -> Option<String> {
 }
 
 /// Parses a time of `expires`, which may be in years or months, to milliseconds.
-fn expiry_ms(text: &str) -> Option<u64> {
+pub(super) fn expiry_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 86_400_000;
     let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];
     let unit_ms = units.into_iter().find_map(|(unit, unit_ms)| {
@@ -324,14 +313,15 @@ pub(super) fn added_field<'n>(
 }
 
 /// Returns the name and the value of a field that is sent to servers; `None` = Weir sends the same field itself.
+/// `appends` = the service's `x_forwarded` appends to X-Forwarded-For.
 fn request_field<'n>(
     name: &'n str,
     value: &str,
     clients: Clients<'_>,
+    appends: bool,
 ) -> Result<Option<(&'n str, String)>, &'static str> {
     let is_named = |other: &str| name.eq_ignore_ascii_case(other);
-    // Imported as `append` of the service's `x_forwarded`.
-    if is_named("X-Forwarded-For") && value.contains("$proxy_add_x_forwarded_for") {
+    if appends && is_named("X-Forwarded-For") && is_appended(value) {
         return Ok(None);
     }
     // Weir keeps connections open and passes upgrades.
@@ -384,7 +374,7 @@ mod tests {
             name: "a",
             redirect: false,
         };
-        let imported = |name, value| request_field(name, value, clients);
+        let imported = |name, value| request_field(name, value, clients, true);
         let field = |name, value: &str| Ok(Some((name, value.to_owned())));
         assert_eq!(imported("X-A", "b"), field("X-A", "b"));
         assert_eq!(imported("X-A", ""), field("X-A", ""));

@@ -19,6 +19,11 @@ pub(super) struct Listen {
 }
 
 impl Listen {
+    /// Returns whether it is port 80, to which clients send plain HTTP.
+    pub(super) fn is_for_plain_http(&self) -> bool {
+        self.address.ends_with(":80")
+    }
+
     /// Returns whether clients send the port in `Host`, because it is neither 80 nor 443.
     pub(super) fn has_other_port(&self) -> bool {
         let port = self.address.rsplit(':').next();

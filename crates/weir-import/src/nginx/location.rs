@@ -3,14 +3,15 @@
 use std::rc::Rc;
 
 use super::action::action;
+use super::fallback::{NamedPool, edits_with_named, edits_with_page, named_pool, without_pool};
 use super::header::{content_type, edits, file_edits, response_edits};
 use super::path::{
     absolute_path, parse_extensions, percent_encode, prefix_pattern, try_candidates,
 };
 use super::rewrite::{location_rewrites, server_rewrites};
-use super::tree::{Node, exclusive_prefixes, inheritable_lines, inherited};
+use super::tree::{Node, exclusive_prefixes, inheritable_lines};
 use super::when::{IfCondition, access_rules, parse_if};
-use super::{Context, group, mirror, page, reason};
+use super::{Context, group, mirror, page, reason, tls};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -116,6 +117,12 @@ pub(super) fn block_routes(
     context.server_name.clone_from(&routes.name);
     context.mirror_locations = mirror::target_locations(server, outer, "mirror");
     context.auth_locations = mirror::target_locations(server, outer, "auth_request");
+    if scheme == "http" && tls::switch(server.inner(), outer).is_some() {
+        let route = tls::plain_http_route(context, server, outer, &routes.name);
+        routes.all.push(route);
+        skip_all(context, &locations);
+        return routes;
+    }
     let template = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
@@ -132,7 +139,17 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
-    server_rewrites(context, server, scheme, &mut routes, notes);
+    let redirects_all = server_rewrites(context, server, scheme, &mut routes, notes);
+    for route in &mut routes.all {
+        if matches!(route.action, Action::Redirect { .. }) && route.edits.is_empty() {
+            let clients = (scheme, routes.name.as_str());
+            route.edits = edits_of(context, &route.action, &levels, clients, notes);
+        }
+    }
+    if redirects_all {
+        skip_all(context, &locations);
+        return routes;
+    }
     let server_action = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = server_action {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
@@ -199,7 +216,7 @@ fn add_server_files(
 }
 
 /// Returns the action that rejects requests with a status.
-fn rejection(status: u64) -> Action {
+pub(super) fn rejection(status: u64) -> Action {
     Action::Respond {
         status,
         body: String::new(),
@@ -370,17 +387,20 @@ fn add_location(
     };
     let target = target.or_else(|| file_action(context, node, path, &levels, fallback.as_ref()));
     let (action, position, cases) = with_access_rules(context, node, target, &levels, notes);
-    if matches!(action, Action::Files(..)) {
-        page::note_fields(server, node, &levels, notes);
-    }
     context.used.insert(node.position);
     let routes_before = context.routes_per_location;
     context.routes_per_location = routes_before * paths.len();
     let clients = (scheme, routes.name.as_str());
-    let mut edits = match &fallback {
-        Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
-        None => edits_of(context, &action, &levels, clients, notes),
+    let page = fallback.as_ref().and_then(|named| named.page);
+    let mut edits = match (&fallback, page) {
+        (Some(named), Some(page)) => edits_with_page(context, named, page, &levels, clients, notes),
+        (Some(named), None) => edits_with_named(context, named.node, &levels, clients, notes),
+        (None, _) => edits_of(context, &action, &levels, clients, notes),
     };
+    if matches!(action, Action::Files(..)) {
+        let nodes = (server, node);
+        page::add_page_fields(context, nodes, &levels, clients, &mut edits, notes);
+    }
     if matches!(action, Action::Files(..)) && fallback.is_none() {
         page::add_missing_file_fields((server, node), &levels, clients, &mut edits, notes);
     }
@@ -398,24 +418,43 @@ fn add_location(
             });
         }
     }
+    let without_page = page.map(|_| {
+        let other = Edits {
+            response: edits.response.clone(),
+            ..Edits::default()
+        };
+        (Vec::new(), without_pool(&action), other)
+    });
+    let methods = match page {
+        // nginx gets the page with GET, also for other methods.
+        Some(_) => vec!["GET".to_owned(), "HEAD".to_owned()],
+        None => Vec::new(),
+    };
+    let variants: Vec<(Vec<String>, Action, Edits)> = [(methods, action, edits)]
+        .into_iter()
+        .chain(without_page)
+        .collect();
     for path in paths {
         let regex = regex_of(&path);
         for (networks, allowed) in &cases {
-            let (action, edits) = match allowed {
-                true => (action.clone(), edits.clone()),
-                false => (rejection(403), edits.for_generated_response()),
-            };
-            routes.all.push(BlockRoute {
-                path: path.clone(),
-                regex: regex.clone(),
-                when: Condition {
-                    sources: networks.clone(),
-                    ..Condition::default()
-                },
-                edits,
-                rank: (rank, longest),
-                ..BlockRoute::catch_all(position, action)
-            });
+            for (methods, action, edits) in &variants {
+                let (action, edits) = match allowed {
+                    true => (action.clone(), edits.clone()),
+                    false => (rejection(403), edits.for_generated_response()),
+                };
+                routes.all.push(BlockRoute {
+                    path: path.clone(),
+                    regex: regex.clone(),
+                    when: Condition {
+                        sources: networks.clone(),
+                        methods: methods.clone(),
+                        ..Condition::default()
+                    },
+                    edits,
+                    rank: (rank, longest),
+                    ..BlockRoute::catch_all(position, action)
+                });
+            }
         }
     }
 }
@@ -455,95 +494,6 @@ fn location_paths(
         return None;
     }
     Some((paths, rank))
-}
-
-/// A named location and its pool, which receives requests for missing files.
-struct NamedPool<'n> {
-    node: &'n Node,
-    pool: String,
-    /// The line that refers to the location.
-    position: Position,
-}
-
-/// Returns the location to which `try_files … @name` or `error_page 404 = @name` refers, for a location without
-/// another target.
-fn named_pool<'n>(
-    context: &mut Context<'_>,
-    node: &Node,
-    server: &'n Node,
-    scheme: &str,
-    levels: &[&[Node]],
-    routes: &mut BlockRoutes,
-    notes: &mut Notes,
-) -> Option<NamedPool<'n>> {
-    let passes = |line: &Node| line.keyword().ends_with("_pass");
-    if node.inner().iter().any(passes) || rejects_clients(node) {
-        return None;
-    }
-    let find = |keyword: &str| {
-        let mut levels = levels.iter();
-        levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
-    };
-    let line = match find("try_files") {
-        Some(line) => line,
-        // Only for missing files: Weir has no equivalent for other errors of the location.
-        None => find("error_page").filter(|line| {
-            matches!(line.words.as_slice(), [_, code, sign, _] if code == "404" && sign == "=")
-        })?,
-    };
-    let name = line.words.last().filter(|name| name.starts_with('@'))?;
-    let mut inner = server.inner().iter();
-    let named = inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?;
-    let named_levels = [named.inner()]
-        .into_iter()
-        .chain(levels[1..].iter().copied());
-    let named_levels: Vec<&[Node]> = named_levels.collect();
-    // Conditions and other actions of the location would require separate routes.
-    let is_simple =
-        |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
-    if !named.inner().iter().all(is_simple) {
-        return None;
-    }
-    match action(context, named, scheme, "/", &named_levels, routes, notes)? {
-        (Action::Pool(pool), _) => Some(NamedPool {
-            node: named,
-            pool,
-            position: line.position,
-        }),
-        _ => None,
-    }
-}
-
-/// Returns the changes of a route that serves files and falls back to the pool of a named location: those of the named
-/// location. Adds notes if the response fields of both locations differ.
-fn edits_with_named(
-    context: &mut Context<'_>,
-    named: &Node,
-    levels: &[&[Node]],
-    clients: (&str, &str),
-    notes: &mut Notes,
-) -> Edits {
-    context.used.insert(named.position);
-    let named_levels: Vec<&[Node]> = [named.inner()]
-        .into_iter()
-        .chain(levels[1..].iter().copied())
-        .collect();
-    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
-        let lines = inherited(levels, "add_header").into_iter();
-        lines.map(|line| line.words.clone()).collect()
-    };
-    if fields(levels) != fields(&named_levels) {
-        let lines = inherited(levels, "add_header");
-        for line in lines.iter().chain(&inherited(&named_levels, "add_header")) {
-            notes.add(
-                line.position,
-                "responses with files and from the pool of a route have the same fields: those of the named location",
-            );
-        }
-    }
-    let edits = edits(context, &named_levels, clients, notes);
-    note_unused_lines(context, named, notes);
-    edits
 }
 
 /// Returns the action that serves the files of a location: its own `alias`, or a `root` of any level. `text` is the
@@ -600,7 +550,7 @@ fn file_action(
 }
 
 /// Returns whether the location rejects all clients, or those that routes cannot identify.
-fn rejects_clients(node: &Node) -> bool {
+pub(super) fn rejects_clients(node: &Node) -> bool {
     let mut inner = node.inner().iter();
     inner.any(|line| {
         matches!(line.keyword(), "internal" | "auth_request" | "auth_jwt")
@@ -745,7 +695,7 @@ fn edits_of(
 }
 
 /// Adds a note for every line of a block that was not imported.
-fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
+pub(super) fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
         let is_handled = context.used.contains(&inner.position) || notes.has_note(inner.position);

@@ -6,12 +6,14 @@
 mod action;
 mod auth;
 mod expand;
+mod fallback;
 mod group;
 mod header;
 mod limit;
 mod listen;
 mod location;
 mod mirror;
+mod nested;
 mod page;
 mod path;
 mod rewrite;
@@ -23,6 +25,7 @@ mod target;
 mod tls;
 mod tree;
 mod upstream;
+mod user_id;
 mod value_map;
 mod variable;
 mod when;
@@ -197,6 +200,9 @@ fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     let maps = Maps::read(nodes);
     let mut nodes = nodes.to_vec();
     context.used.extend(expand::expand(&mut nodes, &maps));
+    for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
+        *node = nested::moved_out(node);
+    }
     let nodes = nodes.as_slice();
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);

@@ -1,8 +1,9 @@
 //! Pages: `error_page` with a file, which becomes `error_pages`, and the last page of `try_files`.
 
+use regex::Regex;
+
 use super::Context;
-use super::header::added_field;
-use super::path::parse_extensions;
+use super::header::{added_field, file_edits};
 use super::tree::{Node, inherited};
 use super::variable::Clients;
 use crate::document::{Entry, Item};
@@ -28,6 +29,13 @@ pub(super) fn error_pages(
         server_lines
     };
     for line in all {
+        let is_for_404 = line.words.get(1..line.words.len() - 1) == Some(&["404".to_owned()]);
+        if is_for_404 && finds_every_path(server) {
+            context.used.insert(line.position);
+            let why = "not imported: every location sends requests on, so that nginx itself never responds with 404";
+            notes.remark(line.position, why);
+            continue;
+        }
         match error_page(&line, server, outer) {
             Ok((_, file)) if context.environment.has_file(&file) == Some(false) => {
                 context.used.insert(line.position);
@@ -54,6 +62,29 @@ pub(super) fn error_pages(
         }
     }
     pages
+}
+
+/// Returns whether each path has a location with a target, so that nginx itself responds to no request with 404.
+fn finds_every_path(server: &Node) -> bool {
+    let has_target = |node: &Node| {
+        let mut lines = node.inner().iter();
+        lines.any(|line| line.keyword().ends_with("_pass") || line.keyword() == "internal")
+    };
+    let mut locations = server.inner().iter();
+    let mut has_rest = false;
+    locations.all(|node| {
+        let is_location = node.keyword() == "location";
+        has_rest |= is_location && node.word(1) == Some("/");
+        !is_location || has_target(node)
+    }) && has_rest
+        && !returns_404(server.inner())
+}
+
+fn returns_404(nodes: &[Node]) -> bool {
+    let returns = |node: &Node| node.keyword() == "return" && node.word(1) == Some("404");
+    nodes
+        .iter()
+        .any(|node| returns(node) || returns_404(node.inner()))
 }
 
 /// Returns the keys of a page, and its file.
@@ -118,7 +149,7 @@ fn is_proxied(server: &Node, path: &str) -> bool {
 }
 
 /// Returns the location of a path; `None` = there is none, or a regular expression may match the path.
-fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
+pub(super) fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
             .inner()
@@ -129,13 +160,14 @@ fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     if let Some(exact) = locations().find(is_exact) {
         return Some(exact);
     }
-    let extension = path.rsplit('.').next().unwrap_or_default();
     let may_match_path = |node: &Node| {
-        let is_expression = matches!(node.word(1), Some("~" | "~*"));
-        let extensions = node.word(2).and_then(parse_extensions);
-        is_expression
-            && extensions
-                .is_none_or(|all| all.iter().any(|it| it.ends_with(&format!(".{extension}"))))
+        let expression = node.word(2).unwrap_or_default();
+        let expression = match node.word(1) {
+            Some("~") => expression.to_owned(),
+            Some("~*") => format!("(?i){expression}"),
+            _ => return false,
+        };
+        Regex::new(&expression).map_or(true, |regex| regex.is_match(path))
     };
     if locations().any(may_match_path) {
         return None;
@@ -203,21 +235,33 @@ pub(super) fn add_missing_file_fields(
     }
 }
 
-/// Adds a note if the location of the last page of `try_files`, or of the index, has different response fields, which
-/// nginx would send.
-pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes: &mut Notes) {
+/// Gives the last page of `try_files` and the index the response fields of their own location, as nginx does when it
+/// sends them for another path. Adds a note if a route cannot express it.
+pub(super) fn add_page_fields(
+    context: &mut Context<'_>,
+    (server, node): (&Node, &Node),
+    levels: &[&[Node]],
+    clients: (&str, &str),
+    edits: &mut Edits,
+    notes: &mut Notes,
+) {
     let find = |keyword: &str| {
         let mut levels = levels.iter();
         levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
     };
     let fallback = find("try_files").and_then(|line| Some((line, line.words.last()?.clone())));
-    let index = find("index").filter(|_| node.word(1) == Some("/"));
-    let index = index.and_then(|line| Some((line, format!("/{}", line.word(1)?))));
+    let index = (node.word(1) == Some("/")).then(|| match find("index") {
+        Some(line) => (line, format!("/{}", line.word(1).unwrap_or_default())),
+        None => (node, "/index.html".to_owned()),
+    });
     let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
         let keywords = ["add_header", "expires"].into_iter();
         let lines = keywords.flat_map(|keyword| inherited(levels, keyword));
         lines.map(|line| line.words.clone()).collect()
     };
+    let has_alias = node.inner().iter().any(|line| line.keyword() == "alias");
+    let has_no_fields = fields(levels).is_empty();
+    let mut done: Option<String> = None;
     for (line, page) in fallback.into_iter().chain(index) {
         let is_page = |candidate: &&Node| {
             candidate.keyword() == "location"
@@ -231,12 +275,36 @@ pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes:
             .into_iter()
             .chain(levels[1..].iter().copied())
             .collect();
-        if location.position != node.position && fields(&page_levels) != fields(levels) {
-            let why = format!(
-                "if {page} is sent for another path, it has the header fields of that path's location, \
-                 not of its own location"
-            );
-            return notes.add(line.position, why);
+        if location.position == node.position || fields(&page_levels) == fields(levels) {
+            continue;
         }
+        let is_only = done.as_ref().is_none_or(|known| *known == page);
+        let mut lines = location.inner().iter();
+        let sends_file = lines.all(|line| is_of_node(line, node) || is_about_response(line));
+        if has_no_fields && !has_alias && is_only && sends_file {
+            if done.is_none() {
+                let added = file_edits(context, &page_levels, clients, notes);
+                edits.response.add_for_file(&added.response, &page);
+            }
+            done = Some(page);
+            continue;
+        }
+        let why = format!(
+            "if {page} is sent for another path, it has the fields of that path's location, not those of its own"
+        );
+        return notes.add(line.position, why);
     }
+}
+
+/// Returns whether a line of a location changes only fields or logs of its responses, not the file.
+fn is_about_response(line: &Node) -> bool {
+    matches!(
+        line.keyword(),
+        "add_header" | "expires" | "access_log" | "error_log" | "log_not_found" | "internal"
+    )
+}
+
+/// Returns whether a line is one that a location within `node` inherits.
+fn is_of_node(line: &Node, node: &Node) -> bool {
+    node.inner().iter().any(|own| own.position == line.position)
 }

@@ -1,7 +1,7 @@
 //! `rewrite` of server blocks and locations, which becomes routes before those of the locations.
 
 use super::Context;
-use super::action::{redirect_target, restart_action, restart_of_server};
+use super::action::{is_whole_url, redirect_target, restart_action, restart_of_server};
 use super::header::{changed_path, new_path};
 use super::location::{BlockRoute, BlockRoutes};
 use super::tree::Node;
@@ -10,14 +10,15 @@ use crate::layer7::Action;
 use crate::note::Notes;
 
 /// Adds a route for each `rewrite` of the server block. nginx applies them in order before it selects a location; after
-/// `last` or `break`, it skips the following ones.
+/// `last` or `break`, it skips the following ones. Returns whether one of them redirects every request.
 pub(super) fn server_rewrites(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     routes: &mut BlockRoutes,
     notes: &mut Notes,
-) {
+) -> bool {
+    let mut redirects_all = false;
     // A rule after a `rewrite` without a flag applies to the rewritten path.
     let before_continuation = server
         .inner()
@@ -28,6 +29,7 @@ pub(super) fn server_rewrites(
             continue;
         };
         context.used.insert(line.position);
+        redirects_all |= is_whole_url(line);
         routes.all.push(BlockRoute {
             regex: Some(regex),
             rank: (0, 0),
@@ -56,6 +58,7 @@ pub(super) fn server_rewrites(
             ..BlockRoute::catch_all(line.position, action)
         });
     }
+    redirects_all && !has_return
 }
 
 /// Adds a route for each `rewrite … last`, `permanent` or `redirect` of a location, before the location's route and
@@ -134,6 +137,8 @@ fn parse_redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)>
         ["rewrite", regex, target, "permanent"] => (regex, target, 301),
         ["rewrite", regex, target, "redirect"] => (regex, target, 302),
         ["rewrite", regex, target] if is_url(target) => (regex, target, 302),
+        // nginx redirects to a URL with these flags too.
+        ["rewrite", regex, target, "last" | "break"] if is_url(target) => (regex, target, 302),
         _ => return None,
     };
     if !target.starts_with('/') && !is_url(target) {
@@ -142,10 +147,11 @@ fn parse_redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)>
     // nginx adds the query of the request, unless the URL ends with `?`.
     let (target, query) = match target.strip_suffix('?') {
         Some(target) => (target, ""),
+        None if target.contains('?') => (target, "&{query}"),
         None => (target, "?{query}"),
     };
     let has_path = target.contains("$request_uri") || target.contains("$uri");
-    if target.contains('?') || has_path || target.contains("$args") {
+    if target.matches('?').count() > 1 || has_path || target.contains("$args") {
         return None;
     }
     let target = super::group::replace_numbered_groups(target);
@@ -196,6 +202,14 @@ mod tests {
             found("rewrite ^/a/(.+) $scheme://b.example/$1"),
             Some(("https://b.example/{1}?{query}".to_owned(), 302))
         );
+        assert_eq!(
+            found("rewrite ^/(.*) http://b.example/c last"),
+            Some(("http://b.example/c?{query}".to_owned(), 302))
+        );
+        assert_eq!(
+            found("rewrite ^/(.*) http://b.example/c?d=e$1 permanent"),
+            Some(("http://b.example/c?d=e{1}&{query}".to_owned(), 301))
+        );
     }
 
     #[test]
@@ -203,7 +217,7 @@ mod tests {
         for text in [
             "rewrite ^/a /b last",
             "rewrite ^/a /b",
-            "rewrite ^/a /b?x=1 permanent",
+            "rewrite ^/a /b?x=1?y permanent",
             "rewrite ^/a https://b.example$request_uri permanent",
             "rewrite ^/a $geoip_country permanent",
         ] {

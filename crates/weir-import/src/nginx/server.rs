@@ -6,7 +6,7 @@ use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
 use super::{Context, parse_time, reason};
-use super::{header, limit, page, tls};
+use super::{header, limit, page, tls, user_id};
 use crate::document::{Entry, Item, Table};
 use crate::layer7::{Action, Condition};
 use crate::name::plain;
@@ -19,10 +19,17 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
-    let addresses: Vec<_> = servers
+    let mut addresses: Vec<_> = servers
         .iter()
         .map(|server| read_listens(server, context.environment, true, notes))
         .collect();
+    for (server, listens) in servers.iter().zip(&mut addresses) {
+        if let Some(line) = tls::switch(server.inner(), outer) {
+            context.used.insert(line.position);
+            let encrypted = listens.iter_mut().filter(|it| !it.is_for_plain_http());
+            encrypted.for_each(|listen| listen.tls = true);
+        }
+    }
     for (server, listens) in servers.iter().zip(&addresses) {
         if listens.is_empty() {
             server.reject(notes, "it has no address that Weir can listen on");
@@ -207,7 +214,8 @@ fn write_service(
             true => 1,
             false => server_names(server).len(),
         };
-        let block = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        let mut block = block_routes(context, server, scheme, outer, (idle, path_use), notes);
+        user_id::add_routes(context, server, outer, &mut block.all, notes);
         idle = block.idle;
         path_use = block.path_use;
         // The first server block with a name gets its requests.

@@ -245,8 +245,8 @@ pub(super) fn parse_host(
     let parsed = Template::parse(&text).map_err(|_| unknown)?;
     for part in parsed.parts() {
         match part {
-            Part::Text(text) if text.bytes().all(Pool::may_be_in_host) => {}
-            Part::Text(_) => return Err("the value is not a valid host"),
+            Part::Text(text) if text.bytes().all(Pool::may_be_in_host_text) => {}
+            Part::Text(_) => return Err("`host` of a pool cannot contain these characters"),
             Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
                 return Err("`host` of a pool cannot contain a part of the value");
             }

@@ -1,9 +1,64 @@
 //! `ssl_*` of a server block: `tls` of a service.
 
-use super::tree::Node;
+use super::Context;
+use super::action::redirect_target;
+use super::location::BlockRoute;
+use super::tree::{Node, inherited};
+use super::variable::{Clients, GROUP_PREFIX};
 use crate::document::{Entry, Value};
+use crate::layer7::Action;
 use crate::note::{Notes, Position};
 use crate::tls_suite;
+
+/// Returns the line `ssl on`, which made every address of a server block use TLS until nginx 1.25.
+pub(super) fn switch<'n>(server: &'n [Node], outer: &'n [Node]) -> Option<&'n Node> {
+    let lines = inherited(&[server, outer], "ssl");
+    lines
+        .last()
+        .copied()
+        .filter(|line| line.word(1) == Some("on"))
+}
+
+/// Returns the route for plain HTTP at port 80 of a server block with `ssl on`, which nginx answers with the page of
+/// `error_page 497`, or 400.
+pub(super) fn plain_http_route(
+    context: &mut Context<'_>,
+    server: &Node,
+    outer: &[Node],
+    name: &str,
+) -> BlockRoute {
+    let is_page = |line: &&Node| line.words.iter().any(|word| word == "497");
+    let lines = inherited(&[server.inner(), outer], "error_page");
+    let redirect = lines.into_iter().find(is_page).and_then(|line| {
+        let (to, rest) = line.words.split_last()?;
+        let status = rest.iter().find_map(|word| word.strip_prefix('='));
+        let status = status.map_or(Some(302), |code| code.parse().ok());
+        let status = status.filter(|status| matches!(status, 301..=303 | 307 | 308))?;
+        let clients = Clients {
+            scheme: "http",
+            name,
+            redirect: true,
+        };
+        // In a redirect, `{path}` includes the query.
+        let path = format!("${{{GROUP_PREFIX}1}}");
+        let to = to.replace("$uri$is_args$args", "$request_uri");
+        let to = redirect_target(&to.replace("$uri", &path), clients).ok()?;
+        let is_url = to.starts_with("http://") || to.starts_with("https://");
+        is_url.then_some((Action::Redirect { to, status }, line.position))
+    });
+    let (action, position) = redirect.unwrap_or_else(|| {
+        let refusal = Action::Respond {
+            status: 400,
+            body: String::new(),
+        };
+        (refusal, server.position)
+    });
+    context.used.insert(position);
+    BlockRoute {
+        regex: matches!(action, Action::Redirect { .. }).then(|| "^(.*)$".to_owned()),
+        ..BlockRoute::catch_all(position, action)
+    }
+}
 
 /// Returns `minimum` for `ssl_protocols TLSv1.2 TLSv1.3`.
 pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {

@@ -52,6 +52,7 @@ fn weir_variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "remote_addr" | "realip_remote_addr" => "{client}".to_owned(),
         "remote_port" => "{client_port}".to_owned(),
         "server_port" => "{listen_port}".to_owned(),
+        "proxy_add_x_forwarded_for" => "{forwarded_for}".to_owned(),
         "request_id" => "{request_id}".to_owned(),
         "request_method" => "{method}".to_owned(),
         "args" | "query_string" => "{query}".to_owned(),

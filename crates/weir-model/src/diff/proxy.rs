@@ -279,7 +279,10 @@ fn limits_text(limits: &&RouteLimits) -> String {
 fn rewrites(edits: Edits, old: &RouteEdits, new: &RouteEdits) -> Edits {
     let edits = edits.compare("rewrite", &old.path, &new.path, |it| or_none(it.as_ref()));
     let edits = headers(edits, REQUEST_KEYS, &old.request, &new.request);
-    headers(edits, RESPONSE_KEYS, &old.response, &new.response)
+    let edits = headers(edits, RESPONSE_KEYS, &old.response, &new.response);
+    edits.compare("response_status", old.status, new.status, |it| {
+        or_none(it.as_ref())
+    })
 }
 
 const REQUEST_KEYS: [&str; 3] = ["set_header", "add_header", "remove_header"];

@@ -581,6 +581,7 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
             name: name.clone(),
             value: Template::parse("{request_id}").unwrap_or_default(),
             statuses: Vec::new(),
+            file: None,
         });
     }
     edits

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use weir_http::cookie::siphash;
 use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
 use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
-use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Pool, Route, SplitMix64};
+use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitMix64};
 
 use super::Session;
 use crate::plan::{Service, Targets};
@@ -66,7 +66,14 @@ impl Session {
         let mut host = Vec::new();
         route::fill(text, Target::Field, &surroundings, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
-            && host.iter().all(|byte| Pool::may_be_in_host(*byte));
+            && host.iter().all(|byte| {
+                let mut parts = text.parts().iter();
+                let is_literal = |part: &Part| match part {
+                    Part::Text(literal) => literal.as_bytes().contains(byte),
+                    Part::Variable(_) => false,
+                };
+                Pool::may_be_in_host(*byte) || parts.any(is_literal)
+            });
         is_valid.then_some(Cow::Owned(host))
     }
 
@@ -165,14 +172,17 @@ impl Session {
                 let is_replaced = std::ptr::eq(edits, service_edits)
                     && field.statuses.is_empty()
                     && route_edits.is_some_and(|other| {
-                        let mut sets = other.set.iter().filter(|set| set.statuses.is_empty());
+                        let is_unlimited =
+                            |set: &&HeaderEdit| set.statuses.is_empty() && set.file.is_none();
+                        let mut sets = other.set.iter().filter(is_unlimited);
                         sets.any(|set| set.name.eq_ignore_ascii_case(&field.name))
                             || other
                                 .remove
                                 .iter()
                                 .any(|name| name.eq_ignore_ascii_case(&field.name))
                     });
-                if is_replaced {
+                // A response from a server contains no file of the route.
+                if is_replaced || field.file.is_some() {
                     continue;
                 }
                 let replaces = index < edits.set.len();
@@ -210,6 +220,7 @@ impl Session {
             limited: &texts.limited,
             cookie,
             encoding: self.encoding(service),
+            status: service.response_status(self.request.route),
         }
     }
 }
@@ -233,7 +244,7 @@ pub(super) fn answer_fields(
     for (index, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
         let applies = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
-        if !field.statuses.is_empty() && !statuses.any(applies) {
+        if field.file.is_some() || !field.statuses.is_empty() && !statuses.any(applies) {
             continue;
         }
         let (mut filled, mut value) = (Vec::new(), Vec::new());

@@ -285,6 +285,7 @@ fn add_edits(edits: &HeaderEdits, surroundings: &Surroundings<'_>, lines: &mut V
             name: field.name.clone(),
             value,
             statuses: field.statuses.clone(),
+            file: field.file.clone(),
             replaces: index < edits.set.len(),
         });
     }
@@ -294,7 +295,7 @@ fn add_edits(edits: &HeaderEdits, surroundings: &Surroundings<'_>, lines: &mut V
 fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     let status = response.status;
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
-    let lines = transfer.lines(status);
+    let lines = transfer.lines(status, Some(&response.name));
     for (name, value) in &response.fields {
         let mut removed = transfer.removed.iter();
         if !is_replaced(name, &lines) && !removed.any(|removed| removed.eq_ignore_ascii_case(name))

@@ -47,6 +47,8 @@ pub(super) struct Line {
     pub(super) name: String,
     pub(super) value: Vec<u8>,
     pub(super) statuses: Vec<(u16, u16)>,
+    /// Path of the only file whose response gets the field; `None` = every response.
+    pub(super) file: Option<String>,
     pub(super) replaces: bool,
 }
 
@@ -75,12 +77,13 @@ impl Transfer {
         self.sent.is_some()
     }
 
-    /// Returns the fields that the configuration adds to a response with this status.
-    pub(super) fn lines(&self, status: u16) -> Vec<&Line> {
+    /// Returns the fields that the configuration adds to a response with this status and file.
+    pub(super) fn lines(&self, status: u16, file: Option<&str>) -> Vec<&Line> {
         let applies = |line: &&Line| {
             let mut ranges = line.statuses.iter();
-            line.statuses.is_empty()
-                || ranges.any(|(first, last)| (*first..=*last).contains(&status))
+            let has_status = line.statuses.is_empty()
+                || ranges.any(|(first, last)| (*first..=*last).contains(&status));
+            has_status && (line.file.is_none() || line.file.as_deref() == file)
         };
         let all: Vec<&Line> = self.edits.iter().filter(applies).collect();
         let is_last_of_name =
@@ -95,7 +98,7 @@ impl Transfer {
     /// Returns the fields that the configuration adds to a response without a file.
     pub(super) fn answer_fields(&self, status: u16) -> AnswerFields {
         let mut fields = AnswerFields::default();
-        for line in self.lines(status) {
+        for line in self.lines(status, None) {
             if line.replaces && line.name.eq_ignore_ascii_case("Content-Type") {
                 fields.kind = Some(String::from_utf8_lossy(&line.value).into_owned());
             } else {

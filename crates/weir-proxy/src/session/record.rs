@@ -121,7 +121,8 @@ impl Session {
             .variables
             .iter()
             .map(|name| {
-                let variable = Variable::from_name(name).map(|variable| surroundings.text(&variable));
+                let variable =
+                    Variable::from_name(name).map(|variable| surroundings.text(&variable));
                 variable.or_else(|| map_value(name)).unwrap_or_default()
             })
             .collect();
@@ -364,7 +365,7 @@ impl Session {
 
     /// Records an exchange that the end of the session interrupts.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
-        let status = self.request.exchange.status();
+        let status = self.request.exchange.client_status();
         self.mark_unfinished();
         match self.phase {
             Phase::Tunnel(_) => {

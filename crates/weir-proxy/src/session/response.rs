@@ -324,7 +324,7 @@ impl Session {
                 self.set_termination(*b"SD");
                 self.record_result(cx, Some(Fault::Broken));
                 self.leave_server(cx, false);
-                self.record(cx, self.request.exchange.status());
+                self.record(cx, self.request.exchange.client_status());
                 self.after_response(key, cx, false)
             }
         }
@@ -339,7 +339,7 @@ impl Session {
         let status = self.request.exchange.status();
         self.record_result(cx, (status >= 500).then_some(Fault::Status));
         self.leave_server(cx, server_persists);
-        self.record(cx, status);
+        self.record(cx, self.request.exchange.client_status());
         let persists = self.request.exchange.client_persists();
         self.after_response(key, cx, persists)
     }

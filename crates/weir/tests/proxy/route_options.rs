@@ -192,3 +192,42 @@ fn route_retries_replace_service_retries() {
         );
     }
 }
+
+#[test]
+fn response_status_replaces_the_status_of_the_server() {
+    let origin = Origin::start("o");
+    let fields = "response_status = 404\nset_response_header = [{ header = \"X-A: b\", status = \"404\" }, \
+                  { header = \"X-C: d\", status = \"200\" }]";
+    let proxy = start_proxy(&origin, "", "", fields);
+    let mut client = Client::connect(proxy.listen);
+    let (head, body) = client.fetch("GET /r/x HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
+    assert!(
+        head.contains("X-A: b\r\n") && !head.contains("X-C"),
+        "{head}"
+    );
+    assert!(body.starts_with(b"o\n"), "{head}");
+    let (head, _) = client.fetch(GET);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}
+
+#[test]
+fn values_contain_the_forwarded_addresses_and_host_may_have_any_literal_text() {
+    let origin = Origin::start("o");
+    let fields = "set_header = [\"X-Forwarded-For: {client}\", \"X-All: {forwarded_for}\"]\n\
+                  add_header = [\"X-Forwarded-For: {forwarded_for}\"]";
+    let proxy = start_proxy(&origin, "", "host = '\\{host}'", fields);
+    let mut client = Client::connect(proxy.listen);
+    let (_, body) = client.fetch(
+        "GET /r/x HTTP/1.1\r\nHost: www.example\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\r\n",
+    );
+    let seen = String::from_utf8_lossy(&body).into_owned();
+    let all = "192.0.2.1, 192.0.2.2, 127.0.0.1\r\n";
+    assert!(seen.contains(&format!("X-All: {all}")), "{seen}");
+    let own = "X-Forwarded-For: 127.0.0.1\r\n";
+    assert!(
+        seen.contains(own) && seen.contains(&format!("X-Forwarded-For: {all}")),
+        "{seen}"
+    );
+    assert!(seen.contains("Host: \\www.example\r\n"), "{seen}");
+}

@@ -324,3 +324,50 @@ fn requests_for_missing_files_are_sent_to_the_pool() {
         assert!(body.starts_with(expected.as_bytes()), "{path}");
     }
 }
+
+#[test]
+fn field_of_a_file_is_sent_whatever_the_path_of_the_request() {
+    let origin = Origin::start("o");
+    let proxy = start_proxy(
+        &origin,
+        &[
+            "files = { root = \"ROOT\", try = [\"{path}\", \"{path}/\", \"/index.html\"] }\n\
+             add_response_header = [{ header = \"X-Page: a\", file = \"/index.html\" }, \
+             { header = \"X-Found: b\", file = \"/index.html\", status = \"200\" }, \
+             { header = \"X-Below: c\", file = \"/sub/index.html\" }]",
+        ],
+    );
+    for (path, expected) in [
+        ("/", [true, true, false]),
+        ("/index.html", [true, true, false]),
+        ("/some/view", [true, true, false]),
+        ("/sub/", [false, false, true]),
+        ("/page.html", [false, false, false]),
+    ] {
+        let (head, _) = curl(&proxy, path, &[]);
+        let found = ["X-Page", "X-Found", "X-Below"].map(|name| field(&head, name).is_some());
+        assert_eq!(found, expected, "{path}: {head}");
+    }
+    let (head, _) = curl(&proxy, "/", &["-H", "If-None-Match: *"]);
+    assert!(head.starts_with("HTTP/1.1 304 "), "{head}");
+    let found = ["X-Page", "X-Found"].map(|name| field(&head, name).is_some());
+    assert_eq!(found, [true, false], "{head}");
+}
+
+#[test]
+fn page_of_a_server_for_missing_files_has_another_status() {
+    let origin = Origin::start("o");
+    let proxy = start_proxy(
+        &origin,
+        &[
+            "path = \"/*\"\nfiles = { root = \"ROOT\", try = [\"{path}\"], pool = \"p\" }\n\
+             rewrite = \"/missing?\"\nresponse_status = 404",
+        ],
+    );
+    assert_eq!(curl(&proxy, "/page.html", &[]).1, b"page");
+    for protocol in ["--http1.1", "--http2-prior-knowledge"] {
+        let (head, body) = curl(&proxy, "/absent?q", &[protocol]);
+        assert_eq!(head.split(' ').nth(1), Some("404"), "{head}");
+        assert!(body.starts_with(b"o\nGET /missing HTTP/1.1\r\n"), "{head}");
+    }
+}

@@ -318,6 +318,7 @@ const fn is_unknown_at_restart(variable: &Variable) -> bool {
         | Variable::Pool
         | Variable::Map(_) => true,
         Variable::Client
+        | Variable::ForwardedFor
         | Variable::Cookie(_)
         | Variable::Host
         | Variable::Path

@@ -79,8 +79,12 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         path: rewrite(sink, view, when),
         request,
         response,
+        status: response_status(sink, view),
     };
-    for key in std::iter::once("rewrite").chain(HEADER_KEYS) {
+    for key in ["rewrite", "response_status"]
+        .into_iter()
+        .chain(HEADER_KEYS)
+    {
         let is_applied_to_answer = matches!(key, "set_response_header" | "add_response_header")
             && (view.get("redirect").is_some() || view.get("status").is_some());
         if let Some((entry, _)) = view.get(key)
@@ -98,7 +102,48 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
             );
         }
     }
+    report_unused_file(sink, view);
     edits
+}
+
+/// Reports fields for one file in a route without files.
+fn report_unused_file(sink: &mut Sink<'_>, view: &View<'_, '_>) {
+    if view.get("files").is_some() {
+        return;
+    }
+    for key in ["set_response_header", "add_response_header"] {
+        let items = match view.get(key).map(|(entry, _)| &entry.item.value) {
+            Some(Value::List(items)) => items.as_slice(),
+            _ => &[],
+        };
+        for item in items {
+            let Value::Table(table) = &item.value else {
+                continue;
+            };
+            if let Some(entry) = table.entries.iter().find(|entry| entry.key == "file") {
+                let message = "`file` has no effect: the route has no `files`";
+                sink.push(
+                    Diagnostic::new(Code::NoEffect, &entry.key_span, message)
+                        .fix("remove the field, or add `files`"),
+                );
+            }
+        }
+    }
+}
+
+fn response_status(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u16> {
+    let status = view.integer(sink, "response_status")?;
+    let status = u16::try_from(status).unwrap_or_default();
+    if !RouteEdits::may_replace(status) {
+        let (entry, _) = view.get("response_status")?;
+        let message = format!("a response with content cannot have status {status}");
+        sink.push(
+            Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
+                .fix("use another status, such as 200 or 404"),
+        );
+        return None;
+    }
+    Some(status)
 }
 
 /// Lowers the header changes of requests and of responses, of a route or of a service.
@@ -241,7 +286,7 @@ fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<Str
         .collect()
 }
 
-/// Parses `"Name: value"`, or a table with statuses; the name keeps its case.
+/// Parses `"Name: value"`, or a table with statuses or a file; the name keeps its case.
 pub(super) fn fields(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -250,17 +295,27 @@ pub(super) fn fields(
 ) -> Vec<HeaderEdit> {
     let mut fields = Vec::new();
     for item in view.list(sink, key).unwrap_or_default() {
-        let mut statuses = Vec::new();
+        let (mut statuses, mut file) = (Vec::new(), None);
         let line = match &item.value {
             Value::Table(table) if scope.server => {
                 let view = View::open(sink, &catalog::RESPONSE_HEADER, table, &item.span);
-                let Some((entry, kind)) = view.get("status") else {
-                    continue;
-                };
-                let Some(ranges) = status(sink, &entry.item, kind) else {
-                    continue;
-                };
-                statuses = ranges;
+                if let Some((entry, kind)) = view.get("status") {
+                    let Some(ranges) = status(sink, &entry.item, kind) else {
+                        continue;
+                    };
+                    statuses = ranges;
+                }
+                if let Some((path, span)) = view.text(sink, "file") {
+                    if !path.starts_with('/') {
+                        let message = "the path of the file must begin with `/`";
+                        sink.push(
+                            Diagnostic::new(Code::BadText, span, message)
+                                .fix("write \"/index.html\""),
+                        );
+                        continue;
+                    }
+                    file = Some(path.to_owned());
+                }
                 view.text(sink, "header")
             }
             _ => text(sink, item, &TEXT),
@@ -270,6 +325,7 @@ pub(super) fn fields(
             name,
             value,
             statuses,
+            file,
         }));
     }
     fields

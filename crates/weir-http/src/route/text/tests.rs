@@ -171,6 +171,10 @@ fn redirect_contains_host_and_path() {
         "https://a/x",
         "without a query, no question mark"
     );
+    for (target, expected) in [("/b", "https://a/x?y=1"), ("/b?c", "https://a/x?y=1&c")] {
+        let found = redirected("https://a/x?y=1&{query}", &get("a", target), None);
+        assert_eq!(found, expected);
+    }
     assert_eq!(
         redirected("https://a?{query}", &get("a", "/b?c=d"), None),
         "https://a?c=d",
@@ -217,6 +221,16 @@ fn every_variable_has_a_value() {
         filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&route)),
         "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
          000000000000000000000000000000ab ."
+    );
+    assert_eq!(
+        filled("{forwarded_for}", Target::Field, &get("h", "/"), None),
+        "192.0.2.1"
+    );
+    let forwarded = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nx-forwarded-for: \
+                     198.51.100.8\r\n\r\n";
+    assert_eq!(
+        filled("{forwarded_for}", Target::Field, forwarded, None),
+        "198.51.100.7, 198.51.100.8, 192.0.2.1"
     );
     assert_eq!(
         filled("{tls_cipher}", Target::Field, &get("h", "/"), None),

@@ -1,0 +1,173 @@
+//! Targets for requests without a file: a named location, or a page that a server sends.
+
+use super::Context;
+use super::action::action;
+use super::header::{edits, file_edits};
+use super::location::{BlockRoutes, note_unused_lines, rejection, rejects_clients};
+use super::page;
+use super::tree::{Node, inherited};
+use crate::document::Entry;
+use crate::edit::Edits;
+use crate::layer7::Action;
+use crate::note::{Notes, Position};
+
+/// A location and its pool, which receives requests for missing files.
+pub(super) struct NamedPool<'n> {
+    pub(super) node: &'n Node,
+    pub(super) pool: String,
+    /// The path that the pool gets instead of the request's, for a page of `error_page 404`.
+    pub(super) page: Option<&'n str>,
+    /// The line that refers to the location.
+    pub(super) position: Position,
+}
+
+/// Returns the location that `try_files … @name`, `error_page 404 = @name` or `error_page 404 /PAGE` names, for a
+/// location without another target.
+pub(super) fn named_pool<'n>(
+    context: &mut Context<'_>,
+    node: &Node,
+    server: &'n Node,
+    scheme: &str,
+    levels: &[&'n [Node]],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) -> Option<NamedPool<'n>> {
+    let passes = |line: &Node| line.keyword().ends_with("_pass");
+    if node.inner().iter().any(passes) || rejects_clients(node) {
+        return None;
+    }
+    let find = |keyword: &str| {
+        let mut levels = levels.iter();
+        levels.find_map(|nodes| nodes.iter().rev().find(|line| line.keyword() == keyword))
+    };
+    let line = match find("try_files") {
+        Some(line) => line,
+        // Only for missing files: Weir has no equivalent for other errors of the location.
+        None => {
+            let mut pages = inherited(levels, "error_page").into_iter();
+            pages.find(|line| match line.words.as_slice() {
+                [_, code, sign, _] if sign == "=" => code == "404",
+                [_, codes @ .., page] => {
+                    let are_codes = codes.iter().all(|code| code.parse::<u16>().is_ok());
+                    page.starts_with('/') && are_codes && codes.iter().any(|code| code == "404")
+                }
+                _ => false,
+            })?
+        }
+    };
+    let name = line.words.last()?;
+    let page = (line.keyword() == "error_page" && name.starts_with('/')).then_some(name);
+    let named = match page {
+        Some(page) => page::location_of(server, page)?,
+        None if name.starts_with('@') => {
+            let mut inner = server.inner().iter();
+            inner.find(|it| it.keyword() == "location" && it.word(1) == Some(name))?
+        }
+        None => return None,
+    };
+    let passes = |line: &Node| line.keyword() == "proxy_pass";
+    if page.is_some() && !named.inner().iter().any(passes) {
+        return None;
+    }
+    let own = [named.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied());
+    let own: Vec<&[Node]> = own.collect();
+    // Conditions and other actions of the location would require separate routes.
+    let is_simple =
+        |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
+    if !named.inner().iter().all(is_simple) {
+        return None;
+    }
+    let path = match page {
+        Some(_) => named.words.last().map_or("/", String::as_str),
+        None => "/",
+    };
+    match action(context, named, scheme, path, &own, routes, notes)? {
+        (Action::Pool(pool), _) => Some(NamedPool {
+            node: named,
+            pool,
+            page: page.map(String::as_str),
+            position: line.position,
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the changes of a route that serves files and falls back to the pool of a named location: those of the named
+/// location. Adds notes if the response fields of both locations differ.
+pub(super) fn edits_with_named(
+    context: &mut Context<'_>,
+    named: &Node,
+    levels: &[&[Node]],
+    clients: (&str, &str),
+    notes: &mut Notes,
+) -> Edits {
+    context.used.insert(named.position);
+    let own: Vec<&[Node]> = [named.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied())
+        .collect();
+    let fields = |levels: &[&[Node]]| -> Vec<Vec<String>> {
+        let lines = inherited(levels, "add_header").into_iter();
+        lines.map(|line| line.words.clone()).collect()
+    };
+    if fields(levels) != fields(&own) {
+        let lines = inherited(levels, "add_header");
+        for line in lines.iter().chain(&inherited(&own, "add_header")) {
+            notes.add(
+                line.position,
+                "responses with files and from the pool of a route have the same fields: those of the named location",
+            );
+        }
+    }
+    let edits = edits(context, &own, clients, notes);
+    note_unused_lines(context, named, notes);
+    edits
+}
+
+/// Returns the changes of a route whose missing files have a page that a server sends: `named` has its location.
+pub(super) fn edits_with_page(
+    context: &mut Context<'_>,
+    named: &NamedPool<'_>,
+    page: &str,
+    levels: &[&[Node]],
+    clients: (&str, &str),
+    notes: &mut Notes,
+) -> Edits {
+    let own: Vec<&[Node]> = [named.node.inner()]
+        .into_iter()
+        .chain(levels[1..].iter().copied())
+        .collect();
+    let mut edits = edits(context, &own, clients, notes);
+    // Fields without `always` are not in responses with 404.
+    edits.response = file_edits(context, levels, clients, notes).response;
+    for line in inherited(levels, "add_header")
+        .iter()
+        .chain(&inherited(&own, "add_header"))
+    {
+        if line.word(3) == Some("always") {
+            let why = "responses with files and with the page of `error_page` have the fields of the files' location";
+            notes.add(line.position, why);
+        }
+    }
+    edits.rewrites.clear();
+    edits
+        .keys
+        .push(Entry::new("rewrite", format!("{page}?"), named.position).essential());
+    edits
+        .keys
+        .push(Entry::new("response_status", 404_u64, named.position));
+    edits
+}
+
+/// Returns the action for requests without a file that are not sent to a pool.
+pub(super) fn without_pool(action: &Action) -> Action {
+    match action {
+        Action::Files(keys, from) => {
+            let keys = keys.iter().filter(|key| key.key != "pool");
+            Action::Files(keys.cloned().collect(), *from)
+        }
+        _ => rejection(404),
+    }
+}
