@@ -333,3 +333,47 @@ fn engine_that_removes_vips_is_warned_about() {
         assert_warned_about_removed_vips(layer_4, &["10.71.0.12"]);
     }
 }
+
+/// The virtual router adds the address again, so the advice to set `vip_interface` would be wrong.
+#[test]
+fn reload_that_moves_a_vip_to_a_virtual_router_is_not_warned_about() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let vip = "10.71.0.12";
+    let service = format!(
+        "[service.l4]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n"
+    );
+    world.start_director(&config(&service));
+    let router = format!(
+        "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"{vip}/32\"]\n"
+    );
+    let path = world.write_config(&format!("{POOL}{service}{router}"));
+    let path = path.to_str().expect("path is valid UTF-8");
+    let check = weir_output(&world, &["check", "-c", path]);
+    let plan = weir_output(&world, &["plan", "-c", path]);
+    for printed in [&check, &plan] {
+        assert!(!printed.contains("eth0 loses"), "{printed}");
+        assert!(!printed.contains("will be removed"), "{printed}");
+    }
+    let changes = |printed: &str| -> Vec<String> {
+        let lines = printed.lines();
+        lines
+            .filter(|line| line.starts_with(['+', '-', '~']))
+            .map(str::to_owned)
+            .collect()
+    };
+    let moved = format!("~ address {vip} on eth0: vip_interface -> vrrp");
+    assert!(plan.contains(&moved), "{plan}");
+    let reload = weir_output(&world, &["reload", "-c", path]);
+    assert_eq!(changes(&reload), changes(&plan), "{reload}");
+    wait_for(
+        "the virtual router to add the address",
+        Duration::from_secs(30),
+        || {
+            let shown = weir_output(&world, &["vrrp"]);
+            shown.contains("active") && has_address(&world, vip)
+        },
+    );
+}
