@@ -8,8 +8,9 @@
 //! ([`Machine`]). Settings that are not implemented are errors.
 //!
 //! ```
-//! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward =
-//! \"direct\"\npool = \"web\"\n"; let parsed = weir_config::parse(text, &weir_config::Host::default()).unwrap();
+//! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n\
+//!             [service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
+//! let parsed = weir_config::parse(text, &weir_config::Host::default()).unwrap();
 //! assert_eq!(parsed.desired.services[0].name, "web");
 //! ```
 

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "weir-control",
-        &["status::(itself)", "status::made", "status::proxy"],
+        &["status::(itself)", "status::conversion", "status::proxy"],
         "the document is defined next to the code that reads it",
     ),
     (

@@ -127,25 +127,13 @@ pub(super) fn block_routes(
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
     };
-    if add_if_blocks(
-        context,
-        server,
-        scheme,
-        &template,
-        &levels,
-        &mut routes,
-        notes,
-    ) {
+    let all = &mut routes;
+    if add_if_blocks(context, server, scheme, &template, &levels, all, notes) {
         skip_all(context, &locations);
         return routes;
     }
     let redirects_all = server_rewrites(context, server, scheme, &mut routes, notes);
-    for route in &mut routes.all {
-        if matches!(route.action, Action::Redirect { .. }) && route.edits.is_empty() {
-            let clients = (scheme, routes.name.as_str());
-            route.edits = edits_of(context, &route.action, &levels, clients, notes);
-        }
-    }
+    edit_redirects(context, scheme, &levels, &mut routes, notes);
     if redirects_all {
         skip_all(context, &locations);
         return routes;
@@ -176,6 +164,22 @@ pub(super) fn block_routes(
         .all
         .sort_by_key(|route| (route.is_catch_all(), route.rank));
     routes
+}
+
+/// Gives the redirects of the server block its response fields.
+fn edit_redirects(
+    context: &mut Context<'_>,
+    scheme: &str,
+    levels: &[&[Node]],
+    routes: &mut BlockRoutes,
+    notes: &mut Notes,
+) {
+    for route in &mut routes.all {
+        if matches!(route.action, Action::Redirect { .. }) && route.edits.is_empty() {
+            let clients = (scheme, routes.name.as_str());
+            route.edits = edits_of(context, &route.action, levels, clients, notes);
+        }
+    }
 }
 
 /// Adds a route for paths without a location: files below `root`.
