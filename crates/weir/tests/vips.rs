@@ -145,6 +145,28 @@ fn present_vip_is_announced_when_daemon_starts() {
     }
 }
 
+/// Clients would use the machine whose reply or announcement they received last.
+#[test]
+fn vip_of_another_machine_is_logged_at_start() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    world.add_router("other", 77);
+    world.ip("other", &format!("addr add {V4}/32 dev eth0"));
+    world.start_director(&config(&proxy_service()));
+    wait_for("the warning", Duration::from_secs(10), || {
+        world
+            .log()
+            .contains("another machine has a VIP of this director")
+    });
+    let log = world.log();
+    let found = format!("answers ARP for the VIP {V4}");
+    assert!(log.contains(&found), "{log}");
+    assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
+}
+
 /// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
 /// there, and must not delete the record.
 #[test]
