@@ -210,8 +210,8 @@ impl Addresses {
                 router = router.name,
                 interface = link.name,
                 %address,
-                "the address is the interface's own and is never removed: while another director is active, both answer \
-                 ARP for it"
+                "the address is the interface's own and is never removed: while another director is active, both \
+                 answer ARP for it"
             );
         }
         if !adopted.is_empty() {
@@ -391,8 +391,8 @@ fn is_source(
     }
 }
 
-/// Removes everything that a helper has added or adopted and not removed. Returns the number of recorded addresses, routes, rules
-/// and devices. Must be called inside a tokio runtime, while no helper runs.
+/// Removes everything that a helper has added or adopted and not removed. Returns the number of recorded addresses,
+/// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
 /// An object cannot be removed, or the record cannot be written.

@@ -69,8 +69,8 @@ impl Network {
         }
     }
 
-    /// Returns whether one of the interfaces of a virtual router has an address that the router manages there, other than
-    /// the source of its packets.
+    /// Returns whether one of the interfaces of a virtual router has an address that the router manages there, other
+    /// than the source of its packets.
     pub(crate) fn has_address_of(&self, router: &VirtualRouter) -> bool {
         let attachment = self.attachment(router);
         let own_index = match (&router.interface, &attachment) {

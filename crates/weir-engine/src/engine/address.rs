@@ -51,8 +51,8 @@ impl Engine {
         self.refresh_network().await
     }
 
-    /// Schedules announcements of the VIPs that are already on `[node] vip_interface` when the engine starts: neighbours
-    /// may have learned another MAC address meanwhile.
+    /// Schedules announcements of the VIPs that are already on `[node] vip_interface` when the engine starts:
+    /// neighbours may have learned another MAC address meanwhile.
     pub(super) fn announce_present_vips(&mut self) -> Result<()> {
         let Some(ifindex) = self.network.vip_interface(&self.desired)? else {
             return Ok(());
