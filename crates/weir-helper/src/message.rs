@@ -32,6 +32,11 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
+    /// Remove the addresses of a virtual router that is not active, even if another program has added them.
+    Vacate {
+        /// Name of the virtual router.
+        router: String,
+    },
     /// Remove what was added for all virtual routers except those that a new caller continues.
     Settle {
         /// The names of the virtual routers that the caller continues.

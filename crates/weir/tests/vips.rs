@@ -104,6 +104,69 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has_address(&world, "10.71.0.10"));
 }
 
+/// Clients may have learned another MAC address while no daemon ran, and traffic confirms the wrong entry.
+#[test]
+fn present_vip_is_announced_when_daemon_starts() {
+    if !privileged() {
+        return;
+    }
+    const V4_LAYER_4: &str = "10.71.0.12";
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    let layer_4 = format!(
+        "[service.l4]\nlisten = [\"{V4_LAYER_4}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    );
+    for (services, vips) in [
+        (proxy_service(), vec![V4, V6]),
+        (
+            format!("{}{layer_4}", proxy_service()),
+            vec![V4, V6, V4_LAYER_4],
+        ),
+    ] {
+        let config = config(&services);
+        let pid = world.start_director(&config);
+        world.kill_director(pid);
+        for vip in &vips {
+            assert!(has_address(&world, vip), "{vip} must stay after a crash");
+            world.ip(
+                "client",
+                &format!("neigh replace {vip} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"),
+            );
+        }
+        let pid = world.start_director(&config);
+        for vip in &vips {
+            wait_for("the announcement", Duration::from_secs(10), || {
+                let neighbour = world.output("client", &format!("ip neigh show {vip}"));
+                let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
+                neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
+            });
+        }
+        world.kill_director(pid);
+    }
+}
+
+/// Clients would use the machine whose reply or announcement they received last.
+#[test]
+fn vip_of_another_machine_is_logged_at_start() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    world.add_router("other", 77);
+    world.ip("other", &format!("addr add {V4}/32 dev eth0"));
+    world.start_director(&config(&proxy_service()));
+    wait_for("the warning", Duration::from_secs(10), || {
+        world
+            .log()
+            .contains("another machine has a VIP of this director")
+    });
+    let log = world.log();
+    let found = format!("answers ARP for the VIP {V4}");
+    assert!(log.contains(&found), "{log}");
+    assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
+}
+
 /// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
 /// there, and must not delete the record.
 #[test]
