@@ -37,7 +37,7 @@ pub(crate) struct Zero {
 }
 
 impl Origin {
-    /// Returns the first listener of a file that ipvsadm already uses.
+    /// Returns the first listener in the configuration that a service of ipvsadm already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         if self.table.is_empty() {
             return None;
@@ -108,12 +108,12 @@ impl Origin {
         self.table.apply(edit)
     }
 
-    /// Applies an edit again that was active before a restart.
+    /// Reapplies an edit that was active before a restart.
     pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
             let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
-            tracing::warn!(service, error, "failed to restore an edit by ipvsadm");
+            tracing::warn!(service, error, "failed to restore an ipvsadm edit");
         }
     }
 }

@@ -318,7 +318,7 @@ fn connect_opens_a_tunnel_if_enabled() {
         "{forwarded}"
     );
     assert_eq!(server.receive(), "GET /smuggled HTTP/1.1\r\n\r\n");
-    assert!(server.has_received_nothing());
+    assert!(server.has_no_further_message());
     let received = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
     assert!(
         received.starts_with("HTTP/1.1 200 Established\r\n"),

@@ -51,7 +51,7 @@ fn missing_body_is_408() {
     let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
     assert!(
-        server.has_received_nothing(),
+        server.has_no_further_message(),
         "the server received a request"
     );
     let more = format!("{limit}\nrequest_buffering = false");
