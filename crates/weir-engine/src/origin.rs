@@ -24,12 +24,12 @@ pub struct Origin {
     /// Timeouts that replace the file's; 0 = the file's timeout.
     pub(crate) timeouts: Option<Timeouts>,
     /// Base values of counters, by service name.
-    pub(crate) zeroed: BTreeMap<String, Zero>,
+    pub(crate) zeroed: BTreeMap<String, Baseline>,
 }
 
 /// Totals at the last `-Z`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Zero {
+pub(crate) struct Baseline {
     /// The service's totals.
     pub(crate) service: Totals,
     /// Its servers' totals, by the generation of their rows.
