@@ -29,13 +29,13 @@ pub(crate) fn send_text(text: &str) -> Action {
 }
 
 /// The test server.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     address: SocketAddr,
     messages: Receiver<String>,
     resume: Sender<()>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Starts the server, which serves one connection at a time. Connections use these scripts in turn, and further
     /// connections use the last one.
     pub(crate) fn start(scripts: Vec<Vec<Action>>) -> Self {
