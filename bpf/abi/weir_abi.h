@@ -633,7 +633,7 @@ struct weir_filter {
 #define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
 #define WEIR_LATENCY_PENDING    2 /* a request waits for its answer */
 #define WEIR_LATENCY_LOSSY      4 /* of the pending request: something was retransmitted */
-#define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another request followed before the answer */
+#define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another request followed before the response */
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
 #define WEIR_LATENCY_FINISHED  32 /* the next or the pending request contains the client's end of the TLS handshake */
 #define WEIR_LATENCY_DATA      64 /* the client has sent payload */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
- * as many memory pages as there are buckets, and with thousands of flows TLB misses dominate. Further packets of a flow
- * in the same tick do not change its entry and need not read it. This holds for established TCP and for UDP, for
- * packets that are only an ACK or a datagram, and not under snat, whose source address is in the flow table. All other
- * events must take effect at once: such packets remove the flow from the cache, and the server row is read for every
- * packet. For nat replies see lib/front_reply.h.
+ * all pages of the table, and with thousands of flows TLB misses dominate. Further packets of a flow in the same tick
+ * do not change its entry and need not read it. This holds for established TCP and for UDP, for packets that are only
+ * an ACK or a datagram, and not under snat, whose source address is in the flow table. All other events must take
+ * effect at once: such packets remove the flow from the cache, and the server row is read for every packet. For nat
+ * replies see lib/front_reply.h.
  *
  * The cache is 4-way set associative; a set is one cache line. Slots of an earlier tick are free. A full set is not
  * changed, and further flows use the flow table. Each flow starts its search at its own slot, where it usually is: a

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The init process of a guest that is a real server behind a director on the host, with virtio_net's default offloads.
-# Prints "ready", then each second the kernel's counters of wrong checksums, until the host ends the guest.
+# Prints "ready", then every second the kernel's checksum error counters, until the host stops the guest.
 export PATH=/bin HOME=/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -17,7 +17,7 @@ constants! {
     LATENCY_PENDING: u8 = 2;
     /// [`LatencyFlow::flags`], of the pending request: a packet may have been lost or retransmitted.
     LATENCY_LOSSY: u8 = 4;
-    /// [`LatencyFlow::flags`], of the pending request: another request followed before the answer.
+    /// [`LatencyFlow::flags`], of the pending request: another request followed before the response.
     LATENCY_OVERLAP: u8 = 8;
     /// [`LatencyFlow::flags`]: the pending request is a TLS ClientHello.
     LATENCY_HELLO: u8 = 16;

@@ -258,6 +258,10 @@ codes! {
         "A service on `fwmark/N` handles packets that the kernel's network stack has marked and routed, but \
          forwarding is disabled on this machine.",
         "Set net.ipv4.ip_forward=1, or net.ipv6.conf.all.forwarding=1 for IPv6.";
+    /// The `listen` address of `[sync]` is not configured on this machine.
+    AddressAbsent = "W011",
+        "Flows are not synchronized until an interface has the address. The file may be for another director.",
+        "Write an address of this machine; `ip -brief address` lists them.";
     /// No pool or server uses this check.
     UnusedCheck = "W020",
         "A `[check.NAME]` has no effect until a pool or server refers to it.",

@@ -26,6 +26,18 @@ pub enum FileError {
         /// Error message of the system.
         reason: String,
     },
+    /// The daemon has given up root privileges, and its account has no access to the file.
+    #[error(
+        "{} cannot be read: the daemon runs as the account {account}, which may not read this path or may not enter a \
+         directory above it",
+        path.display()
+    )]
+    NoAccess {
+        /// Path given by the operator.
+        path: PathBuf,
+        /// Name of the account.
+        account: &'static str,
+    },
     /// The file is larger than [`MAX_FILE_BYTES`].
     #[error("the file has {bytes} bytes; the maximum is {MAX_FILE_BYTES}")]
     TooLarge {
@@ -56,7 +68,9 @@ impl FileError {
     /// Returns the code of the error.
     pub const fn code(&self) -> Code {
         match self {
-            Self::Missing { .. } | Self::Unreadable { .. } => Code::Unreadable,
+            Self::Missing { .. } | Self::Unreadable { .. } | Self::NoAccess { .. } => {
+                Code::Unreadable
+            }
             Self::TooLarge { .. } => Code::TooLarge,
             Self::NotUtf8 { .. } => Code::NotUtf8,
             Self::Nul { .. } => Code::HasNul,
@@ -70,6 +84,10 @@ impl FileError {
                 "create the file (it may be empty), or specify another one with -c"
             }
             Self::Unreadable { .. } => "check its owner, its mode, and that it is a regular file",
+            Self::NoAccess { .. } => {
+                "copy it over the daemon's file and run `weir reload`; or copy it to /etc/weir, let the account read \
+                 the copy (chgrp weir, chmod 640), and run `weir reload -c` with the copy"
+            }
             Self::TooLarge { .. } => {
                 "this is probably the wrong file; specify the configuration with -c"
             }

@@ -17,6 +17,7 @@ mod unix_server;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use weir_model::{Family, FlowSync, Protocol, SecretSource};
@@ -41,6 +42,10 @@ pub trait Machine {
     }
     /// Returns whether a network interface with this name exists.
     fn has_interface(&self, _name: &str) -> Option<bool> {
+        None
+    }
+    /// Returns whether a socket can be bound to this address, ignoring its port.
+    fn has_address(&self, _address: SocketAddr) -> Option<bool> {
         None
     }
     /// Returns whether an executable file with this absolute path exists.

@@ -1,6 +1,7 @@
 //! Tests every mistake in `mistakes/`: each has a snapshot of its rendered diagnostics.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use weir_config::{
@@ -147,6 +148,10 @@ impl Machine for OneInterface {
         Some(name == "eth0")
     }
 
+    fn has_address(&self, address: SocketAddr) -> Option<bool> {
+        Some(address.ip().to_string() == "10.0.0.2")
+    }
+
     fn has_program(&self, path: &str) -> Option<bool> {
         Some(path == "/bin/sh")
     }
@@ -165,6 +170,20 @@ fn missing_interfaces_of_routers_and_missing_programs_are_notes() {
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
     // The properties of another machine are unknown.
     assert!(parse(text, &HOST).unwrap().findings.is_empty());
+}
+
+#[test]
+fn sync_address_of_another_director_is_reported() {
+    let text = |listen: &str| {
+        format!(
+            "[sync]\nlisten = \"{listen}:8482\"\npeers = [\"10.0.0.9:8482\"]\nkey = \"0123456789abcdef\"\n"
+        )
+    };
+    let other = text("10.0.0.1");
+    let found = parse(&other, &OneInterface).unwrap().findings;
+    insta::assert_snapshot!(render(&found, &other, "weir.toml", false));
+    let own = text("10.0.0.2");
+    assert!(parse(&own, &OneInterface).unwrap().findings.is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Server};
-use weir_netlink::{Link, NetState, resolve};
+use weir_netlink::{Link, NetState, Netlink, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
@@ -26,15 +26,20 @@ const ICMPV6: u8 = 58;
 /// A reply from another machine for a VIP: the VIP, and the machine's link address.
 type Claim = (IpAddr, String);
 
-/// Reports other machines that answer for a VIP of a layer 4 service. Skips VIPs in `moving` that this machine does not
-/// have: the active director has them.
+/// Reports other machines that answer for one of these VIPs. Skips VIPs in `moving` that this machine does not have:
+/// the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
     state: &NetState,
     moving: &BTreeSet<IpAddr>,
+    vips: &BTreeSet<IpAddr>,
 ) -> Vec<Diagnosis> {
-    let vips = &layer_4_vips(desired);
     let servers = servers_by_mac(desired, state);
+    let own_macs: BTreeSet<String> = state
+        .links
+        .values()
+        .filter_map(|link| Some(link.mac?.to_string()))
+        .collect();
     let mut findings = Vec::new();
     let is_usable = |link: &&Link| link.up && link.carrier && !link.loopback;
     for link in state.links.values().filter(is_usable) {
@@ -65,7 +70,8 @@ pub(crate) fn claimants(
             let claims = query_all(link.index, ethertype, &queried_vips, &query, &|frame| {
                 parse_claim(frame, mac).filter(|(vip, _)| queried_vips.contains(vip))
             });
-            for (vip, other) in claims.unwrap_or_default() {
+            let claims = claims.unwrap_or_default().into_iter();
+            for (vip, other) in claims.filter(|(_, mac)| !own_macs.contains(mac)) {
                 let server = servers.get(&other).copied();
                 let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
                 match server {
@@ -79,6 +85,31 @@ pub(crate) fn claimants(
         }
     }
     findings
+}
+
+/// Reports other machines that answer for VIPs which are on this machine. Blocks the caller for the time limit of
+/// replies for each device and address family.
+///
+/// # Errors
+/// The state of the network cannot be read.
+pub async fn contested_vips(
+    desired: &Desired,
+    moving: &BTreeSet<IpAddr>,
+) -> Result<Vec<Diagnosis>, weir_netlink::Error> {
+    let servers = desired.pools.iter().flat_map(|pool| &pool.servers);
+    let state = Netlink::open()?
+        .state(servers.filter_map(Server::ip))
+        .await?;
+    let mut vips = all_vips(desired);
+    vips.retain(|vip| state.addresses.iter().any(|address| address.ip == *vip));
+    Ok(claimants(desired, &state, moving, &vips))
+}
+
+/// Returns the VIPs of all services.
+pub(crate) fn all_vips(desired: &Desired) -> BTreeSet<IpAddr> {
+    let mut vips = layer_4_vips(desired);
+    vips.extend(desired.proxied_addresses());
+    vips
 }
 
 /// Returns the VIPs of layer 4 services.
@@ -123,7 +154,7 @@ fn both_active(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
     )
     .fix(
         "allow the messages that the directors exchange (VRRP: IP protocol 112 to 224.0.0.18 or the unicast peers; \
-         Pacemaker: Corosync's ports)",
+         Pacemaker: Corosync's ports); if one director is a standby, remove the address there",
     )
 }
 
@@ -146,15 +177,16 @@ fn diagnosis(
         None => (mac.to_owned(), "that machine".to_owned()),
     };
     // The kernel answers for an address of the receiving interface regardless of arp_ignore: remove the VIP there
-    // first.
-    let mut fix = format!(
-        "on {host}: ip addr del {vip} dev eth0, or the interface other than lo that has it"
-    );
-    if let Some(forward) = server.and_then(|server| required_preparation(desired, vip, server)) {
-        fix += &format!(
-            "; then weir real-server up --forward {forward} --vip {vip}, which adds it to lo without ARP replies"
-        );
-    }
+    // first. Only on lo, the preparation stops the replies.
+    let preparation = server.and_then(|server| required_preparation(desired, vip, server));
+    let show = format!("on {host}: ip -br addr show to {vip} prints the interface that has it");
+    let fix = match preparation {
+        Some(forward) => format!(
+            "{show}; unless it is lo: ip addr del {vip} dev INTERFACE; then weir real-server up --forward {forward} \
+             --vip {vip}, which has it on lo without ARP replies"
+        ),
+        None => format!("{show}; ip addr del {vip} dev INTERFACE"),
+    };
     Diagnosis::new(
         format!("{machine} on {device} answers {protocol} for the VIP {vip}"),
         "clients and routers that receive this reply send their packets there, bypassing the director",

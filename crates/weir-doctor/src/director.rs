@@ -74,7 +74,7 @@ pub async fn director(
     let is_running = !matches!(daemon, Daemon::NotRunning);
     findings.extend(missing_vips(desired, &state, is_running, moving));
     findings.extend(duplicate::unusable_vips(
-        &all_vips(desired),
+        &claimant::all_vips(desired),
         &state.addresses,
         |index| state.links.get(&index).map(|link| link.name.clone()),
     ));
@@ -82,7 +82,8 @@ pub async fn director(
     findings.extend(unresolved_servers(&servers, &state));
     findings.extend(icmp_redirects(desired, &netlink, &state));
     findings.extend(small_tunnel_mtus(desired, &state));
-    findings.extend(claimant::claimants(desired, &state, moving));
+    let vips = claimant::all_vips(desired);
+    findings.extend(claimant::claimants(desired, &state, moving, &vips));
     findings.extend(stack::dropped_packets(desired));
     findings.extend(reach::unreachable_vips(
         desired,
@@ -135,19 +136,12 @@ fn trigger_resolution(server: IpAddr) {
     }
 }
 
-/// Returns the VIPs of all services.
-fn all_vips(desired: &Desired) -> BTreeSet<IpAddr> {
-    let mut vips = claimant::layer_4_vips(desired);
-    vips.extend(desired.proxied_addresses());
-    vips
-}
-
 /// Returns the VIPs on this machine that Weir did not add and does not restore.
 fn foreign_vips(desired: &Desired, state: &NetState) -> Vec<AssignedVip> {
     if desired.node.vip_interface.is_some() {
         return Vec::new();
     }
-    let vips = all_vips(desired);
+    let vips = claimant::all_vips(desired);
     let addresses = state
         .addresses
         .iter()
@@ -202,7 +196,7 @@ fn missing_vips(
         }
         (None, false) => "clients cannot connect to the proxy service",
     };
-    all_vips(desired)
+    claimant::all_vips(desired)
         .difference(&present)
         .filter(|vip| !moving.contains(vip) && !is_routed(vip))
         .map(|vip| {

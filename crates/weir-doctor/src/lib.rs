@@ -18,6 +18,7 @@ mod slow;
 pub mod source;
 mod stack;
 
+pub use claimant::contested_vips;
 pub use diagnosis::Diagnosis;
 pub use director::{Daemon, director};
 pub use report::{Handshakes, Latency, ServerReport, ServiceReport};

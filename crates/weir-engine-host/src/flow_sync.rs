@@ -121,9 +121,9 @@ impl Running {
                 tracing::info!(listen = %self.config.listen, "flows are synchronized");
             }
             Err(error) => {
-                let text = error.to_string();
+                let text = bind_failure(self.config.listen, &error);
                 if self.error.as_ref() != Some(&text) {
-                    tracing::warn!(listen = %self.config.listen, %error, "flows are not synchronized");
+                    tracing::warn!(listen = %self.config.listen, error = text, "flows are not synchronized");
                 }
                 self.error = Some(text);
                 self.retry_at = now + RETRY_PAUSE;
@@ -273,6 +273,15 @@ fn bind_socket(listen: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// Describes why the socket could not be bound.
+fn bind_failure(listen: SocketAddr, error: &io::Error) -> String {
+    if error.kind() == ErrorKind::AddrNotAvailable {
+        format!("{} is not configured on this machine", listen.ip())
+    } else {
+        error.to_string()
+    }
+}
+
 impl FlowSynchronizer {
     /// Adopts a configuration. Sessions start again only if it differs from the current configuration.
     pub fn configure(&mut self, config: Option<&FlowSync>) {
@@ -392,4 +401,25 @@ fn exchange(
     }
     running.send(now, engine);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::{Secret, SecretSource};
+
+    use super::*;
+
+    #[test]
+    fn address_of_another_machine_is_named_in_the_error() {
+        // TEST-NET-1 (RFC 5737) is on no interface.
+        let config = FlowSync {
+            listen: "192.0.2.1:8482".parse().expect("an address"),
+            peers: Vec::new(),
+            key: Secret::new(SecretSource::Text, b"0123456789abcdef".to_vec()),
+        };
+        let mut running = Running::new(&config, Duration::ZERO).expect("random numbers");
+        running.open(Duration::ZERO);
+        let expected = "192.0.2.1 is not configured on this machine";
+        assert_eq!(running.error.as_deref(), Some(expected));
+    }
 }

@@ -16,7 +16,7 @@ use weir_state::{OverrideRecord, StandingRecord};
 use weir_sys::create_private;
 
 use crate::memory::{Memory, Saved, Undo};
-use crate::origin::Zero;
+use crate::origin::Baseline;
 
 /// The file's name, next to the state file.
 pub(crate) const JOURNAL: &str = "state.journal";
@@ -50,7 +50,7 @@ pub(crate) struct Record {
     pub(crate) edits: Vec<Edit>,
     /// Base values of all counters that ipvsadm zeroed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) zeroed: Option<BTreeMap<String, Zero>>,
+    pub(crate) zeroed: Option<BTreeMap<String, Baseline>>,
 }
 
 impl Record {

@@ -24,12 +24,12 @@ pub struct Origin {
     /// Timeouts that replace the file's; 0 = the file's timeout.
     pub(crate) timeouts: Option<Timeouts>,
     /// Base values of counters, by service name.
-    pub(crate) zeroed: BTreeMap<String, Zero>,
+    pub(crate) zeroed: BTreeMap<String, Baseline>,
 }
 
 /// Totals at the last `-Z`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Zero {
+pub(crate) struct Baseline {
     /// The service's totals.
     pub(crate) service: Totals,
     /// Its servers' totals, by the generation of their rows.
@@ -37,7 +37,7 @@ pub(crate) struct Zero {
 }
 
 impl Origin {
-    /// Returns the first listener of a file that ipvsadm already uses.
+    /// Returns the first listener in the configuration that a service of ipvsadm already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         if self.table.is_empty() {
             return None;
@@ -108,12 +108,12 @@ impl Origin {
         self.table.apply(edit)
     }
 
-    /// Applies an edit again that was active before a restart.
+    /// Reapplies an edit that was active before a restart.
     pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
             let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
-            tracing::warn!(service, error, "failed to restore an edit by ipvsadm");
+            tracing::warn!(service, error, "failed to restore an ipvsadm edit");
         }
     }
 }

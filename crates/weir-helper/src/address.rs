@@ -1,9 +1,13 @@
 //! Adds and removes addresses, routes, rules and devices, and records those that were added.
+//!
+//! An address of a virtual router that is already on its interface is adopted: recorded as if it had been added. It is
+//! removed when the router is not active, because another director may have it then, and both would answer ARP for it.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use weir_model::{Network, VirtualRouter};
-use weir_netlink::{Change, Link, Netlink};
+use weir_netlink::{Address, Change, Link, Netlink};
 
 use crate::Error;
 use crate::extra;
@@ -82,9 +86,16 @@ impl Addresses {
         link: &Link,
     ) -> Result<(), Error> {
         let present = self.netlink.addresses().await?;
+        for adopted in self.adopt(router, interface, link, &present)? {
+            tracing::warn!(
+                router = router.name,
+                interface = link.name,
+                address = %adopted,
+                "the address was already on the interface; it is removed when this director is no longer active"
+            );
+        }
         let is_missing = |network: &&Network| {
-            let is_same =
-                |it: &weir_netlink::Address| it.ifindex == link.index && it.ip == network.address;
+            let is_same = |it: &Address| it.ifindex == link.index && it.ip == network.address;
             !present.iter().any(is_same)
         };
         let missing: Vec<_> = router
@@ -125,6 +136,88 @@ impl Addresses {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
+    }
+
+    /// Removes the addresses of a virtual router that is not active from its interfaces, whatever added them.
+    pub(crate) async fn vacate(&mut self, router: &VirtualRouter) -> Result<(), Error> {
+        let mut names: Vec<Option<&str>> = router
+            .other_interfaces
+            .iter()
+            .map(|other| Some(other.interface.as_str()))
+            .collect();
+        names.push(None);
+        let present = self.netlink.addresses().await?;
+        let mut is_any_adopted = false;
+        for interface in names {
+            let link = match interface {
+                Some(name) => self.link(name).await?,
+                // Without the interface, there is no address to remove.
+                None => match self.base(router).await {
+                    Err(Error::NoInterface { .. }) => None,
+                    found => Some(found?),
+                },
+            };
+            let Some(link) = link else { continue };
+            for adopted in self.adopt(router, interface, &link, &present)? {
+                is_any_adopted = true;
+                tracing::warn!(
+                    router = router.name,
+                    interface = link.name,
+                    address = %adopted,
+                    "removing the address, which Weir has not added: this director is not active, and another one may \
+                     have the address"
+                );
+            }
+        }
+        if is_any_adopted {
+            self.remove(&|name| name == router.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Records the addresses of a virtual router that are on an interface, its own (`None`) or another one, without
+    /// being recorded. Returns them.
+    fn adopt(
+        &mut self,
+        router: &VirtualRouter,
+        interface: Option<&str>,
+        link: &Link,
+        present: &[Address],
+    ) -> Result<Vec<IpAddr>, Error> {
+        let on_link = || present.iter().filter(|it| it.ifindex == link.index);
+        let (mut adopted, mut kept) = (Vec::new(), Vec::new());
+        for network in router.managed_on(interface) {
+            for found in on_link().filter(|it| it.ip == network.address) {
+                let entry = AddedAddress {
+                    router: router.name.clone(),
+                    interface: link.name.clone(),
+                    address: found.ip,
+                    prefix: found.prefix,
+                };
+                if self.record.added.contains(&entry) {
+                    continue;
+                }
+                if is_source(router, found.ip, &mut on_link()) {
+                    kept.push(found.ip);
+                    continue;
+                }
+                self.record.added.insert(entry);
+                adopted.push(found.ip);
+            }
+        }
+        for address in kept {
+            tracing::warn!(
+                router = router.name,
+                interface = link.name,
+                %address,
+                "the address is the interface's own and is never removed: while another director is active, both \
+                 answer ARP for it"
+            );
+        }
+        if !adopted.is_empty() {
+            self.write()?;
+        }
+        Ok(adopted)
     }
 
     /// Removes what was added for the affected virtual routers: rules, routes, addresses, then devices and filters.
@@ -217,7 +310,7 @@ impl Addresses {
         &self,
         to_remove: &[AddedAddress],
         links: &[Link],
-    ) -> Vec<weir_netlink::Address> {
+    ) -> Vec<Address> {
         let has_network = |it: &&AddedAddress| it.address.is_ipv4() && it.prefix < 32;
         let networks: Vec<(u32, &AddedAddress)> = to_remove
             .iter()
@@ -237,7 +330,7 @@ impl Addresses {
                 return Vec::new();
             }
         };
-        let is_to_be_removed = |it: &weir_netlink::Address| {
+        let is_to_be_removed = |it: &Address| {
             let mut networks = networks.iter();
             networks.any(|(ifindex, added)| (*ifindex, added.address) == (it.ifindex, it.ip))
         };
@@ -250,13 +343,13 @@ impl Addresses {
     }
 
     /// Adds again the addresses that are no longer present.
-    async fn restore_addresses(&self, others: &[weir_netlink::Address]) -> Result<(), Error> {
+    async fn restore_addresses(&self, others: &[Address]) -> Result<(), Error> {
         if others.is_empty() {
             return Ok(());
         }
         let present = self.netlink.addresses().await?;
         for other in others {
-            let is_same = |it: &weir_netlink::Address| {
+            let is_same = |it: &Address| {
                 (it.ifindex, it.ip, it.prefix) == (other.ifindex, other.ip, other.prefix)
             };
             if present.iter().any(is_same) {
@@ -274,8 +367,32 @@ impl Addresses {
     }
 }
 
-/// Removes everything that a helper has added and not removed. Returns the number of recorded addresses, routes, rules
-/// and devices. Must be called inside a tokio runtime, while no helper runs.
+/// Returns whether a virtual router's packets have this source address: it is configured as `source`, or the router has
+/// the priority of an address owner (255) and this is the interface's first address (for IPv6, link-local address).
+/// Without the address, the machine may not be reachable.
+fn is_source(
+    router: &VirtualRouter,
+    address: IpAddr,
+    on_link: &mut dyn Iterator<Item = &Address>,
+) -> bool {
+    let is_candidate = |ip: IpAddr| match ip {
+        IpAddr::V4(_) => address.is_ipv4(),
+        IpAddr::V6(ip) => address.is_ipv6() && ip.is_unicast_link_local(),
+    };
+    match router.source {
+        Some(source) => source == address,
+        None => {
+            router.priority == u8::MAX
+                && on_link
+                    .map(|it| it.ip)
+                    .find(|ip| is_candidate(*ip))
+                    .is_some_and(|first| first == address)
+        }
+    }
+}
+
+/// Removes everything that a helper has added or adopted and not removed. Returns the number of recorded addresses,
+/// routes, rules and devices. Must be called inside a tokio runtime, while no helper runs.
 ///
 /// # Errors
 /// An object cannot be removed, or the record cannot be written.

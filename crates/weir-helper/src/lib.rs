@@ -2,10 +2,11 @@
 //!
 //! A request can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text of an unprivileged daemon only selects among contents of root's file ([`RootSection`]). The helper never
-//! removes an address that was present before. When the channel is closed, it removes every address that it has added,
-//! because nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller
-//! can be replaced separately: a new helper takes over the record of the previous one.
+//! The text of an unprivileged daemon only selects among contents of root's file ([`RootSection`]). An
+//! address of a virtual router that was present before belongs to the router, except the source of its advertisements:
+//! it is removed while the router is not active. When the channel is closed, the helper removes every address, because
+//! nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller can be
+//! replaced separately: a new helper takes over the record of the previous one.
 //!
 //! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
 //! the next helper, `weir run` and `weir clean` can remove them.

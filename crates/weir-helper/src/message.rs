@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Version of the messages; the helper rejects others.
+/// Version of the messages; both sides reject others.
 pub const VERSION: u32 = 1;
 
 /// A request with its number, or an answer with the number of its request.
@@ -20,7 +20,7 @@ pub(crate) struct Envelope<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Read the configuration again; the virtual routers are in an attached file.
+    /// Read the configuration again. The reply has the virtual routers in an attached file.
     Policy,
     /// Add the addresses of a virtual router.
     Add {
@@ -29,6 +29,11 @@ pub enum Request {
     },
     /// Remove the addresses that were added for a virtual router.
     Remove {
+        /// Name of the virtual router.
+        router: String,
+    },
+    /// Remove the addresses of a virtual router that is not active, even if another program has added them.
+    Vacate {
         /// Name of the virtual router.
         router: String,
     },
@@ -41,14 +46,14 @@ pub enum Request {
     Notify {
         /// Name of the virtual router.
         router: String,
-        /// keepalived's name of the state: `MASTER`, `BACKUP`, `FAULT` or `STOP`.
+        /// keepalived's name for the state: `MASTER`, `BACKUP`, `FAULT` or `STOP`.
         state: NotifyState,
         /// Priority of the virtual router.
         priority: u8,
     },
     /// Run the notification program of a virtual router's group.
     NotifyGroup {
-        /// The name of the virtual router that has the program.
+        /// Name of the virtual router whose group has the program.
         router: String,
         /// State of the group.
         state: NotifyState,
@@ -118,9 +123,9 @@ pub enum Reply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackedOutcome {
-    /// The program exited with 0.
+    /// The program exited with status 0.
     Up,
-    /// The program exited with another code, was killed, or did not exit in time.
+    /// The program exited with another status, was killed, or did not exit in time.
     Down,
     /// The file contains this number.
     Number(i32),

@@ -108,6 +108,10 @@ impl Helper {
                 Err(error) => Err(error),
             },
             Request::Remove { router } => self.addresses.remove(&|name| name == router).await,
+            Request::Vacate { router } => match self.router(&router) {
+                Ok(router) => self.addresses.vacate(&router).await,
+                Err(error) => Err(error),
+            },
             Request::Settle { active } => {
                 let is_inactive = |name: &str| !active.iter().any(|it| it == name);
                 self.addresses.remove(&is_inactive).await

@@ -485,7 +485,7 @@ fn changed_keys_of_pools_and_servers_are_edits() {
             ),
             (
                 |it| pool(it).servers[0].checks = None,
-                "check tcp every 2s -> the pool's",
+                "check tcp every 2s -> inherited from the pool",
             ),
             (
                 |it| pool(it).servers[0].checks = Some(Vec::new()),

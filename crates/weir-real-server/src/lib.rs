@@ -26,6 +26,7 @@ pub use report::{Report, SysctlReport};
 pub use request::{
     ArgumentError, DownRequest, Options, PrefixArgument, TunnelArgument, UpRequest, VipArgument,
 };
+pub use state::is_recorded;
 
 use apply::{Host, reconcile};
 use state::State;

@@ -111,6 +111,11 @@ impl State {
     }
 }
 
+/// Returns whether the runtime directory records that this machine is prepared as a real server.
+pub fn is_recorded(runtime_dir: &Path) -> bool {
+    runtime_dir.join(FILE).exists()
+}
+
 /// Reads the recorded state without taking the lock.
 pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
     let path = options.runtime_dir.join(FILE);

@@ -26,7 +26,7 @@ pub(crate) const FILES: &[&str] = &[
     "protect.lock",
     "protect.sysctl",
 ];
-/// Sockets of the API, the VRRP agent and the announcer.
+/// Sockets of the API, the VRRP agent, the announcer, the engine process and the keeper.
 const SOCKETS: &[&str] = &[
     "weir.sock",
     "weir.sock.new",
@@ -36,13 +36,13 @@ const SOCKETS: &[&str] = &[
     EDITS_SOCKET,
     UPGRADE_SOCKET,
 ];
-/// The socket at which a client permits edits by ipvsadm to the engine process.
+/// The engine process's socket, on which a client authorizes the ipvsadm edits that it then requests from the daemon.
 pub const EDITS_SOCKET: &str = "edits.sock";
-/// The socket at which root permits the program of an upgrade to the keeper.
+/// The keeper's socket, on which root authorizes the executable for an upgrade.
 pub const UPGRADE_SOCKET: &str = "upgrade.sock";
 /// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
-/// Directories whose files are named after processes.
+/// Directories whose files are named by process ID.
 const DIRECTORIES: &[&str] = &["draining"];
 
 pub(crate) const FILE: &str = "a regular file";

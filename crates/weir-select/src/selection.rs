@@ -73,7 +73,7 @@ pub enum Output {
         /// Which connections may be used.
         connections: Connections,
     },
-    /// Enter the pool's queue, or return to the former position in it.
+    /// Enter the pool's queue, or return to the previous position in it.
     Queue,
     /// Send this response.
     Answer {
@@ -92,7 +92,7 @@ pub enum Output {
 /// The reason why no server responds to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The request was in the queue.
+    /// The request was still in the queue.
     Queued,
     /// No server is usable, or no connection could be established.
     NoConnection,
@@ -104,7 +104,7 @@ pub enum Reason {
     ResponseTimeout,
 }
 
-/// The timeout because of which a request leaves the queue.
+/// The timeout that removes a request from the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueExit {
     /// The queue timeout.
@@ -183,16 +183,17 @@ pub enum Next {
     },
 }
 
-/// The kind of another attempt.
+/// The kind of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
     /// The attempt counts as a retry.
     Retry,
-    /// The attempt does not count, because the server had not received the request.
+    /// The attempt does not count: the server declined the request, or had probably closed the idle connection before
+    /// the request arrived.
     Repetition,
 }
 
-/// The inputs of decisions in addition to the request.
+/// The inputs of decisions, apart from the request.
 #[derive(Debug)]
 pub struct Env<'a, S> {
     /// The request's pool.
@@ -263,7 +264,8 @@ impl Selection {
         self.server
     }
 
-    /// Returns whether a server selection was started.
+    /// Returns whether a server selection was started; false between a repetition and the next selection if there was
+    /// no retry.
     pub fn is_started(&self) -> bool {
         self.stage != Stage::Unselected || self.retries > 0
     }
@@ -284,14 +286,14 @@ impl Selection {
     pub fn select<S: Server>(&mut self, env: &mut Env<'_, S>) -> Output {
         match self.stage {
             Stage::Done => self.end_with_close(Reason::NoConnection),
-            Stage::Unselected | Stage::Queued | Stage::Selected => self.pick(env, Turn::New),
+            Stage::Unselected | Stage::Queued | Stage::Selected => self.pick(env, PickReason::New),
         }
     }
 
     /// Selects a server for a queued request, because a slot may be free. Returns `None` if the request is not queued:
-    /// the driver must then call another one.
+    /// the driver must then wake up the next queued request.
     pub fn handle_queue_turn<S: Server>(&mut self, env: &mut Env<'_, S>) -> Option<Output> {
-        (self.stage == Stage::Queued).then(|| self.pick(env, Turn::Called))
+        (self.stage == Stage::Queued).then(|| self.pick(env, PickReason::SlotFree))
     }
 
     /// Handles the removal of the request from the queue.
@@ -378,11 +380,11 @@ impl Selection {
         })
     }
 
-    fn pick<S: Server>(&mut self, env: &mut Env<'_, S>, turn: Turn) -> Output {
+    fn pick<S: Server>(&mut self, env: &mut Env<'_, S>, reason: PickReason) -> Output {
         let pool = env.pool;
         let may_queue = self.retries == 0 && pool.queue_timeout_ms > 0;
         // Requests in the queue come first.
-        if may_queue && turn == Turn::New && pool.queued > 0 && pool.is_saturated() {
+        if may_queue && reason == PickReason::New && pool.queued > 0 && pool.is_saturated() {
             return self.enter_queue();
         }
         let criteria = Criteria {
@@ -525,13 +527,13 @@ impl Selection {
     }
 }
 
-/// The reason for a call of [`Selection::pick`].
+/// Why [`Selection::pick`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum PickReason {
     /// For a request that is not queued.
     New,
     /// For a queued request for which a slot may be free.
-    Called,
+    SlotFree,
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     let process_user = rustix::process::geteuid().as_raw();
     let is_own = metadata.uid() == 0 || metadata.uid() == process_user;
-    // Another account may have created a hard link to a file of root (link(2)).
+    // Another account may have created a hard link to one of root's files (link(2)).
     if !metadata.is_file() || !is_own || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }

@@ -45,6 +45,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 enum Awaited {
     Add(String),
     Remove(String),
+    /// The removal of addresses that another program has added.
+    Vacate(String),
     Track(usize),
     Settle,
     Notify,
@@ -258,6 +260,29 @@ impl Agent {
         self.network.links = self.netlink.links().await?;
         self.network.addresses = self.netlink.addresses().await?;
         self.attach(true);
+        self.vacate_inactive()
+    }
+
+    /// Requests the removal of addresses that are present while their virtual router is not active. Another program has
+    /// added them, and both directors would answer ARP for them.
+    fn vacate_inactive(&mut self) -> Result<(), Error> {
+        let routers = self.router.instances().zip(&self.settings);
+        let inactive: Vec<String> = routers
+            .filter(|((instance, _), settings)| {
+                instance.state() != State::Active && self.network.has_address_of(settings)
+            })
+            .map(|(_, settings)| settings.name.clone())
+            .collect();
+        for router in inactive {
+            let is_pending = |it: &Awaited| matches!(it, Awaited::Vacate(name) if *name == router);
+            if self.awaited.values().any(is_pending) {
+                continue;
+            }
+            let request = Request::Vacate {
+                router: router.clone(),
+            };
+            self.request(request, Awaited::Vacate(router))?;
+        }
         Ok(())
     }
 
@@ -341,6 +366,9 @@ impl Agent {
                 if is_first {
                     self.continue_active_routers();
                 }
+                // The helper may have been restarted without replying.
+                self.awaited
+                    .retain(|_, awaited| !matches!(awaited, Awaited::Vacate(_)));
                 self.read_network().await?;
                 if is_first {
                     self.remove_stale_addresses()?;
@@ -360,7 +388,7 @@ impl Agent {
             }
             (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
             (Awaited::Track(index), reply) => self.handle_tracked(index, reply),
-            (Awaited::Remove(router), Reply::Failed { reason }) => {
+            (Awaited::Remove(router) | Awaited::Vacate(router), Reply::Failed { reason }) => {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
             (Awaited::Settle, Reply::Failed { reason }) => {
@@ -369,7 +397,8 @@ impl Agent {
             (Awaited::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Awaited::Remove(_) | Awaited::Notify | Awaited::Settle, _) => {}
+            (Awaited::Remove(_) | Awaited::Settle, _) => self.vacate_inactive()?,
+            (Awaited::Vacate(_) | Awaited::Notify, _) => {}
         }
         Ok(())
     }
@@ -609,7 +638,12 @@ impl Agent {
         self.stop_all();
         self.flush()?;
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let is_change = |awaited: &Awaited| !matches!(awaited, Awaited::Track(_) | Awaited::Policy);
+        let is_change = |awaited: &Awaited| {
+            !matches!(
+                awaited,
+                Awaited::Track(_) | Awaited::Policy | Awaited::Vacate(_)
+            )
+        };
         while self.awaited.values().any(is_change) {
             match timeout(
                 deadline.saturating_duration_since(Instant::now()),

@@ -69,6 +69,34 @@ impl Network {
         }
     }
 
+    /// Returns whether one of the interfaces of a virtual router has an address that the router manages there, other
+    /// than the source of its packets.
+    pub(crate) fn has_address_of(&self, router: &VirtualRouter) -> bool {
+        let attachment = self.attachment(router);
+        let own_index = match (&router.interface, &attachment) {
+            (Some(name), _) => self.index_of(name),
+            (None, Some(attachment)) => Some(attachment.ifindex),
+            (None, None) => None,
+        };
+        let source = attachment.map(|it| it.source);
+        router.managed().any(|network| {
+            let index = match router.other_interface(network.address) {
+                Some(name) => self.index_of(name),
+                None => own_index,
+            };
+            Some(network.address) != source
+                && self
+                    .addresses
+                    .iter()
+                    .any(|it| Some(it.ifindex) == index && it.ip == network.address)
+        })
+    }
+
+    fn index_of(&self, name: &str) -> Option<u32> {
+        let mut links = self.links.iter();
+        links.find(|link| link.name == name).map(|link| link.index)
+    }
+
     /// Returns the index and MAC address of an interface; `None` if it does not exist or has no MAC address.
     pub(crate) fn hardware_address(&self, name: &str) -> Option<(u32, weir_wire::MacAddr)> {
         let link = self.links.iter().find(|link| link.name == name)?;

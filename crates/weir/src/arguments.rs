@@ -295,8 +295,8 @@ pub(crate) enum Generate {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tap {
-    /// Name of the service
-    pub(crate) service: String,
+    /// Name of the service; without it, the services of the running daemon are listed
+    pub(crate) service: Option<String>,
     /// Only requests in which a variable of the access log has this value; * matches any text; if the option is
     /// repeated, all must match
     #[arg(long = "match", value_name = "NAME=PATTERN")]

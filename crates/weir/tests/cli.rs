@@ -131,6 +131,21 @@ fn check_reports_missing_file() {
 }
 
 #[test]
+fn doctor_on_a_real_server_names_the_command_for_servers() {
+    let scratch = Scratch::new("");
+    let hint = "`weir real-server doctor` checks it";
+    let printed = scratch.run("doctor -c nothing.toml");
+    assert!(!printed.contains(hint), "{printed}");
+    fs::create_dir(scratch.path.join("run")).unwrap();
+    fs::write(scratch.path.join("run/real-server.json"), "{}").unwrap();
+    let printed = scratch.run("doctor -c nothing.toml");
+    assert!(
+        printed.contains("E021") && printed.contains(hint),
+        "{printed}"
+    );
+}
+
+#[test]
 fn empty_file_is_valid() {
     insta::assert_snapshot!(Scratch::new("").run("check -c weir.toml"));
 }

@@ -104,6 +104,8 @@ fn unprivileged_daemon_serves() {
         "log: root 644",
         "status: ok",
         "text: refused",
+        "the daemon runs as the account weir",
+        "copy it over the daemon's file",
         "after-refusal: served",
         "file: applied",
         "file: served",

@@ -84,6 +84,8 @@ echo "log: $(owner log/access)"
 sed -e 's/127.0.0.1:443/127.0.0.1:444/' -e '/^\[\[route/,$d' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"
 "$weir" reload -c "$dir/text" >"$dir/out/refused" 2>&1 && echo "text: applied" || echo "text: refused"
+grep -o "the daemon runs as the account weir" "$dir/out/refused"
+grep -o "copy it over the daemon.s file" "$dir/out/refused"
 served after-refusal
 cp "$dir/text" "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 && echo "file: applied" || cat "$dir/out/reload"

@@ -1,4 +1,4 @@
-# Runs a director with an account `weir`, and with the features that other processes of root implement: virtual routers
+# Runs a director with an account `weir`, and with the features that other root processes implement: virtual routers
 # with programs, announced VIPs, a notifier. The director is in the network namespace of this script, its client and its
 # server are in others. $1 is the program, $2 an empty directory that every account can enter. Prints the lines that the
 # test compares.

@@ -104,6 +104,69 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has_address(&world, "10.71.0.10"));
 }
 
+/// Clients may have learned another MAC address while no daemon ran, and traffic confirms the wrong entry.
+#[test]
+fn present_vip_is_announced_when_daemon_starts() {
+    if !privileged() {
+        return;
+    }
+    const V4_LAYER_4: &str = "10.71.0.12";
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    let layer_4 = format!(
+        "[service.l4]\nlisten = [\"{V4_LAYER_4}:80\"]\nforward = \"direct\"\npool = \"web\"\n"
+    );
+    for (services, vips) in [
+        (proxy_service(), vec![V4, V6]),
+        (
+            format!("{}{layer_4}", proxy_service()),
+            vec![V4, V6, V4_LAYER_4],
+        ),
+    ] {
+        let config = config(&services);
+        let pid = world.start_director(&config);
+        world.kill_director(pid);
+        for vip in &vips {
+            assert!(has_address(&world, vip), "{vip} must stay after a crash");
+            world.ip(
+                "client",
+                &format!("neigh replace {vip} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"),
+            );
+        }
+        let pid = world.start_director(&config);
+        for vip in &vips {
+            wait_for("the announcement", Duration::from_secs(10), || {
+                let neighbour = world.output("client", &format!("ip neigh show {vip}"));
+                let neighbour = String::from_utf8_lossy(&neighbour.stdout).into_owned();
+                neighbour.contains("lladdr") && !neighbour.contains("02:00:00:00:00:99")
+            });
+        }
+        world.kill_director(pid);
+    }
+}
+
+/// Clients would use the machine whose reply or announcement they received last.
+#[test]
+fn vip_of_another_machine_is_logged_at_start() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    world.start_nginx(1024);
+    world.add_router("other", 77);
+    world.ip("other", &format!("addr add {V4}/32 dev eth0"));
+    world.start_director(&config(&proxy_service()));
+    wait_for("the warning", Duration::from_secs(10), || {
+        world
+            .log()
+            .contains("another machine has a VIP of this director")
+    });
+    let log = world.log();
+    let found = format!("answers ARP for the VIP {V4}");
+    assert!(log.contains(&found), "{log}");
+    assert!(!log.contains(&format!("for the VIP {V6}")), "{log}");
+}
+
 /// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
 /// there, and must not delete the record.
 #[test]
@@ -332,4 +395,48 @@ fn engine_that_removes_vips_is_warned_about() {
         let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
         assert_warned_about_removed_vips(layer_4, &["10.71.0.12"]);
     }
+}
+
+/// The virtual router adds the address again, so the advice to set `vip_interface` would be wrong.
+#[test]
+fn reload_that_moves_a_vip_to_a_virtual_router_is_not_warned_about() {
+    if !privileged() {
+        return;
+    }
+    let mut world = World::new(1);
+    let vip = "10.71.0.12";
+    let service = format!(
+        "[service.l4]\nlisten = [\"{vip}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n"
+    );
+    world.start_director(&config(&service));
+    let router = format!(
+        "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"{vip}/32\"]\n"
+    );
+    let path = world.write_config(&format!("{POOL}{service}{router}"));
+    let path = path.to_str().expect("path is valid UTF-8");
+    let check = weir_output(&world, &["check", "-c", path]);
+    let plan = weir_output(&world, &["plan", "-c", path]);
+    for printed in [&check, &plan] {
+        assert!(!printed.contains("eth0 loses"), "{printed}");
+        assert!(!printed.contains("will be removed"), "{printed}");
+    }
+    let changes = |printed: &str| -> Vec<String> {
+        let lines = printed.lines();
+        lines
+            .filter(|line| line.starts_with(['+', '-', '~']))
+            .map(str::to_owned)
+            .collect()
+    };
+    let moved = format!("~ address {vip} on eth0: vip_interface -> vrrp");
+    assert!(plan.contains(&moved), "{plan}");
+    let reload = weir_output(&world, &["reload", "-c", path]);
+    assert_eq!(changes(&reload), changes(&plan), "{reload}");
+    wait_for(
+        "the virtual router to add the address",
+        Duration::from_secs(30),
+        || {
+            let shown = weir_output(&world, &["vrrp"]);
+            shown.contains("active") && has_address(&world, vip)
+        },
+    );
 }

@@ -18,6 +18,8 @@ mod keys;
 mod other_interface;
 #[path = "vrrp/pair.rs"]
 mod pair;
+#[path = "vrrp/present.rs"]
+mod present;
 #[path = "vrrp/recorder.rs"]
 mod recorder;
 #[path = "vrrp/schedules.rs"]
@@ -230,26 +232,4 @@ fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
                 && text.contains("INSTANCE outside FAULT 140\n")
         })
     });
-}
-
-#[test]
-fn existing_address_is_kept_and_leftovers_are_removed() {
-    if !privileged() {
-        return;
-    }
-    let mut pair = Pair::new();
-    pair.ip("director", "addr add 10.0.0.77/32 dev eth0");
-    let more = "excluded_addresses = [\"10.0.0.77/32\"]";
-    pair.start("director", &config(255, more));
-    pair.wait_for_holder("director");
-    // No process of Weir remains that could remove the address.
-    for name in ["vrrp-agent", "helper"] {
-        pair.suspend(pair.process_id("director", name));
-    }
-    pair.kill_all("director");
-    assert!(pair.holds("director", VIP));
-    pair.weir("director", &["clean"]);
-    assert!(!pair.holds("director", VIP) && pair.holds("director", "10.0.0.77"));
-    let output = pair.try_weir("director", &["vrrp"]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
 }

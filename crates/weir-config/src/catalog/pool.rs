@@ -242,8 +242,8 @@ pub(crate) static SERVER: Section = Section {
             Kind::PoolServer,
             Required,
             "Address, and the port if it differs from the one that the client uses; or `unix:PATH` with `proxy` \
-             services. `weir server POOL/ADDRESS` uses the address exactly as written here. `nat` rewrites to this \
-             port; forwarding methods that keep the client's port use it only for checks.",
+             services. `weir server POOL/ADDRESS` uses the address exactly as written here. `nat` rewrites the \
+             destination port to this port; forwarding methods that keep the client's port use it only for checks.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -273,8 +273,10 @@ pub(crate) static SERVER: Section = Section {
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum number of flows, active and inactive, over all services of the pool; at the limit the server \
-             gets no new flows (IPVS's upper threshold). 0 = no limit. Persistent clients are still accepted.",
+            "Layer 4: maximum number of flows, active and inactive, over all services of the pool; at the limit the \
+             server gets no new flows (IPVS's upper threshold), except from persistent clients. `proxy` services: \
+             maximum number of active requests (TCP: connections), over all workers; further ones wait in the queue. \
+             0 = no limit.",
             "max_connections = 500",
         )
         .known_as(&["maxconn", "uthreshold", "max_conns"]),
@@ -283,7 +285,7 @@ pub(crate) static SERVER: Section = Section {
             integer((0, u32::MAX)),
             Default("0"),
             "A server that reached `max_connections` gets new flows again below this number (IPVS's lower threshold). \
-             0 = three quarters of `max_connections`.",
+             0 = three quarters of `max_connections`. `proxy` services ignore it.",
             "min_connections = 0",
         )
         .known_as(&["lthreshold"]),

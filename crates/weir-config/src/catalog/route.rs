@@ -116,8 +116,8 @@ pub(crate) static RESPONSE_HEADER: Section = Section {
             "file",
             Kind::DescribedText("a path below `root` of `files`"),
             Absent("all responses"),
-            "File of the route's `files`: the field is set only if this file is sent, whatever the path of the \
-             request.",
+            "File of the route's `files`: the field is set only if this file is sent, regardless of the \
+             request's path.",
             "file = \"/index.html\"",
         ),
     ],

@@ -253,6 +253,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
         let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed);
         let moving = managed.map(|network| network.address);
         sync::reject_moving_address(sink, &view, lowered.sync.as_ref(), moving);
+        sync::report_absent_address(sink, &view, lowered.sync.as_ref());
     }
     if let Some((table, location)) = single_table(sink, view, "tracing") {
         let view = View::open(sink, &catalog::TRACING, table, location);

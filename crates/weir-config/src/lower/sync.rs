@@ -49,6 +49,26 @@ pub(super) fn reject_moving_address(
     }
 }
 
+/// Reports a `listen` address that this machine does not have.
+pub(super) fn report_absent_address(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    sync: Option<&FlowSync>,
+) {
+    let (Some(sync), Some((entry, _))) = (sync, view.get("listen")) else {
+        return;
+    };
+    let is_absent = |machine: &dyn crate::Machine| machine.has_address(sync.listen) == Some(false);
+    if sink.machine.is_some_and(is_absent) {
+        let message = format!("{} is not configured on this machine", sync.listen.ip());
+        sink.push(
+            Diagnostic::new(Code::AddressAbsent, &entry.item.span, message)
+                .cause("flows are not synchronized until an interface has the address")
+                .fix("write an address of this machine; `ip -brief address` lists them"),
+        );
+    }
+}
+
 /// Reports a key that is too short. An empty key was not read, so its length is unknown.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();

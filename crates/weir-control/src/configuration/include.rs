@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use weir_config::{FileError, Files, MAX_FILE_BYTES};
+use weir_runtime_dir::ACCOUNT;
 use weir_sys::privileged;
 
 /// A reader of this machine's files. Included files are read like the main file.
@@ -33,6 +34,11 @@ impl Files for Disk {
         let reason = |error: FileError| match error {
             FileError::Unreadable { reason, .. } => reason,
             FileError::Missing { .. } => "it does not exist".to_owned(),
+            FileError::NoAccess { account, .. } => {
+                format!(
+                    "the daemon's account {account} may not read it, or may not enter a directory above it"
+                )
+            }
             other => other.to_string(),
         };
         let (bytes, mode) = read(path).map_err(reason)?;
@@ -56,6 +62,11 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {
             path: path.to_owned(),
+        },
+        // Only a daemon that has given up root privileges has a helper.
+        io::ErrorKind::PermissionDenied if privileged::helper().is_some() => FileError::NoAccess {
+            path: path.to_owned(),
+            account: ACCOUNT,
         },
         _ => FileError::Unreadable {
             path: path.to_owned(),

@@ -12,6 +12,7 @@ mod include;
 mod secret;
 mod vip;
 
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -322,6 +323,19 @@ impl Machine for ThisMachine<'_> {
         match name_to_index(socket, name) {
             Ok(_) => Some(true),
             Err(Errno::NODEV) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    fn has_address(&self, address: SocketAddr) -> Option<bool> {
+        if matches!(self.secrets, Secrets::Unread) {
+            return None;
+        }
+        let mut any_port = address;
+        any_port.set_port(0);
+        match UdpSocket::bind(any_port) {
+            Ok(_) => Some(true),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => Some(false),
             Err(_) => None,
         }
     }

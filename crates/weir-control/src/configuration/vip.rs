@@ -97,7 +97,10 @@ fn absent(
     };
     let mut seen = present;
     seen.extend(moving);
-    seen.retain(|address| added_to(*address).is_none());
+    // A virtual router adds its addresses while it is active.
+    let is_removed =
+        |address: IpAddr| added_to(address).is_some() && !desired.is_vrrp_address(address);
+    seen.retain(|address| !is_removed(*address));
     let mut found = Vec::new();
     let proxied_addresses: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
     // A routed VIP that Weir has added is still reported, because it will be removed.
@@ -168,6 +171,27 @@ mod tests {
         let moving = BTreeSet::from(all.map(vip));
         let empty = BTreeSet::new();
         assert!(absent(&desired, empty, &BTreeSet::new(), &moving).is_empty());
+    }
+
+    #[test]
+    fn vip_that_moves_to_a_virtual_router_is_not_reported() {
+        let service = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.a]\nforward = \"nat\"\npool = \"p\"\n\
+            listen = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n";
+        let router = "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.1/24\"]\n";
+        let desired = parse(&format!("{service}{router}"), &Host::default())
+            .unwrap()
+            .desired;
+        let vips = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let added = vips.map(|vip| ("eth0".to_owned(), vip));
+        let moving = BTreeSet::from([vips[0]]);
+        let found = absent(
+            &desired,
+            BTreeSet::from(vips),
+            &BTreeSet::from(added),
+            &moving,
+        );
+        let found: Vec<IpAddr> = found.iter().map(|vip| vip.address).collect();
+        assert_eq!(found, [vips[1]]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use weir_config::FileUse;
-use weir_model::{Desired, Track, TrackObject, diff};
+use weir_model::{Desired, Track, TrackObject};
 use weir_sys::Channel;
 
 use super::admin::Admin;
@@ -681,7 +681,9 @@ impl<P: Plane> Director<P> {
         self.membership.resolve_new(&loaded.desired).await;
         let lists = self.membership.lists_of(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
-        let changes = diff(&self.desired, &desired);
+        let no_flows = |_: &str, _: Option<&str>| 0;
+        let added = self.plane.added_vips();
+        let planned = plan(&self.desired, &desired, &no_flows, &added);
         let access = SocketAccess::of(&loaded.desired.node).map_err(Refusal::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
@@ -710,7 +712,7 @@ impl<P: Plane> Director<P> {
         self.certificates.set_loaded(fingerprint);
         Ok(Reloaded {
             revision,
-            changes: changes.iter().map(ToString::to_string).collect(),
+            changes: planned.changes.into_iter().map(|it| it.change).collect(),
             findings: loaded.findings,
         })
     }

@@ -4,6 +4,7 @@
 //! nothing in the kernel: pinned and attached programs continue to forward.
 
 mod admin;
+mod contested_vip;
 mod director;
 mod error;
 mod file_watch;
@@ -163,6 +164,7 @@ pub async fn run<P: Plane>(
     );
     kept.ready();
     notify(&notifier, Notification::Ready);
+    contested_vip::warn_in_background(loaded.desired.clone());
     let mut director = Director::new(
         engine,
         loaded,

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,6 +35,7 @@ struct Calls {
     applied: Vec<Desired>,
     servers: Vec<(String, String, ServerOrder)>,
     reject: bool,
+    added_vips: Vec<(String, IpAddr)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -101,6 +103,10 @@ impl Plane for FakePlane {
 
     fn services(&self) -> Result<Snapshot, io::Error> {
         self.snapshot()
+    }
+
+    fn added_vips(&self) -> Vec<(String, IpAddr)> {
+        self.0.borrow().added_vips.clone()
     }
 
     fn live_flows(&self, _: &str, _: Option<&str>) -> u64 {
@@ -225,6 +231,23 @@ async fn reload_is_applied_and_its_file_stays_active() {
         assert_eq!(daemon.calls.0.borrow().applied.len(), 2);
         assert_eq!(daemon.client.status().await.unwrap().revision, 2);
         assert_eq!(last_configuration(&daemon.directory), request.path);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reload_reports_the_planned_changes() {
+    with_daemon("planned", async |daemon| {
+        let vip = "192.0.2.10".parse().unwrap();
+        daemon.calls.0.borrow_mut().added_vips = vec![("eth0".to_owned(), vip)];
+        let request = daemon.write("other.toml", "[pool.images]\nservers = [\"10.0.0.5\"]\n");
+        let planned = daemon.client.plan(&request).await.unwrap().changes;
+        let planned: Vec<String> = planned.into_iter().map(|it| it.change).collect();
+        assert_eq!(planned[1..], ["- address 192.0.2.10 on eth0"]);
+        assert_eq!(
+            daemon.client.reload(&request).await.unwrap().changes,
+            planned
+        );
     })
     .await;
 }

@@ -74,10 +74,14 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
     let mut lost_vips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (interface, vip) in added {
         let is_needed = needed.contains(vip);
-        if is_needed && new_interface == Some(interface.as_str()) {
+        let is_vrrp = new.is_vrrp_address(*vip);
+        if is_needed && !is_vrrp && new_interface == Some(interface.as_str()) {
             continue;
         }
         let change = match new_interface {
+            _ if is_vrrp => format!(
+                "~ address {vip} on {interface}: vip_interface -> vrrp, absent until the virtual router is active"
+            ),
             Some(new_interface) if is_needed => {
                 format!("~ address {vip}: {interface} -> {new_interface}")
             }
@@ -88,7 +92,7 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
             flows: 0,
             effect: None,
         });
-        if is_needed {
+        if is_needed && !is_vrrp {
             lost_vips
                 .entry(interface)
                 .or_default()
@@ -262,6 +266,12 @@ mod tests {
         assert_eq!(render(&with_interface("eth0")), "no changes\n");
         insta::assert_snapshot!("removed", render(&desired(BEFORE)));
         insta::assert_snapshot!("moved", render(&with_interface("eth1")));
+        let router = "[vrrp.web]\ninterface = \"eth0\"\nvirtual_router_id = 51\n\
+            addresses = [\"192.0.2.10/24\", \"192.0.2.11/24\"]";
+        insta::assert_snapshot!(
+            "virtual-router",
+            render(&desired(&format!("{BEFORE}\n{router}")))
+        );
         let mut without_service = with_interface("eth0");
         without_service.services.pop();
         insta::assert_snapshot!("unneeded", render(&without_service));

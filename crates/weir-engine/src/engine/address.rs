@@ -51,6 +51,24 @@ impl Engine {
         self.refresh_network().await
     }
 
+    /// Schedules announcements of the VIPs that are already on `[node] vip_interface` when the engine starts:
+    /// neighbours may have learned another MAC address meanwhile.
+    pub(super) fn announce_present_vips(&mut self) -> Result<()> {
+        let Some(ifindex) = self.network.vip_interface(&self.desired)? else {
+            return Ok(());
+        };
+        if !vip::can_announce()? {
+            return Ok(());
+        }
+        let vips: BTreeSet<IpAddr> = self.desired.addresses().collect();
+        for vip in vips {
+            if !self.desired.is_vrrp_address(vip) && self.network.holder(vip) == Some(ifindex) {
+                self.announcements.add(ifindex, vip);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes added VIPs that belong on another interface, and those that neither the configuration nor a flow needs.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();

@@ -254,6 +254,7 @@ impl<'a> Opening<'a> {
                 repair_failed: false,
                 resolve_timeout: RESOLVE_TIMEOUT,
             };
+            engine.announce_present_vips()?;
             engine.commit().await?;
             Ok(engine)
         };

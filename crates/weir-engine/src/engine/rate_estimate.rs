@@ -10,7 +10,7 @@ use weir_ipvsadm::Estimator;
 use super::Engine;
 use crate::error::Result;
 use crate::ipvsadm_term::counters_since;
-use crate::origin::Zero;
+use crate::origin::Baseline;
 use crate::rate_estimate::RateEstimates;
 use crate::snapshot::Totals;
 use crate::totals::totals;
@@ -97,12 +97,12 @@ impl Engine {
     }
 
     /// Returns the current totals of the chosen services: zeroed counters are relative to them.
-    pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
+    pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Baseline> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();
         let slots = self.memory.allocation.services.iter();
         for (name, slot) in slots.filter(|(name, _)| chosen(name)) {
-            let mut zero = Zero {
+            let mut zero = Baseline {
                 service: slot.retired,
                 servers: Vec::new(),
             };

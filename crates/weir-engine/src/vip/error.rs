@@ -27,7 +27,7 @@ pub enum Error {
     /// Another system call failed.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// The record cannot be written.
+    /// The record cannot be written or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.

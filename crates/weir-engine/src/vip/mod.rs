@@ -33,6 +33,9 @@ pub struct Vips {
     /// Added addresses, with their interfaces.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
+    /// Whether addresses that are already present have been announced. Neighbours may have learned another MAC address
+    /// while no daemon ran.
+    is_present_announced: bool,
     /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
     /// Whether links or addresses have changed.
@@ -46,6 +49,7 @@ impl Vips {
             runtime_dir: runtime_dir.to_owned(),
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
+            is_present_announced: false,
             last_withdrawal: Instant::now(),
             is_stale: false,
         }
@@ -118,11 +122,18 @@ impl Vips {
         let Some(link) = links.iter().find(|link| link.name == *name) else {
             return Err(Error::NoInterface { name: name.clone() });
         };
-        let present = present_addresses(netlink).await?;
+        let addresses = netlink.addresses().await?;
+        let present: BTreeSet<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let wanted: BTreeSet<IpAddr> = desired
             .proxied_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
+        if !std::mem::replace(&mut self.is_present_announced, true) && can_announce()? {
+            let on_link = addresses.iter().filter(|it| it.ifindex == link.index);
+            for address in on_link.filter(|it| wanted.contains(&it.ip)) {
+                self.announcements.add(link.index, address.ip);
+            }
+        }
         let missing: Vec<IpAddr> = wanted.difference(&present).copied().collect();
         let Some(first) = missing.first() else {
             return Ok(());
@@ -184,6 +195,12 @@ impl Vips {
         // An address that moves to another interface was present until now.
         self.add(desired, netlink, links).await
     }
+}
+
+/// Returns whether this process may send announcements.
+pub(crate) fn can_announce() -> Result<bool, weir_sys::Error> {
+    let effective = Capabilities::effective()?;
+    Ok(effective.missing(&[Capability::NetRaw]).is_empty())
 }
 
 /// Returns whether an added address is needed on its interface.

@@ -16,7 +16,7 @@ use crate::state;
 
 /// Maximum number of servers that are tried for a nat flow whose reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Number of entries of the spread table that are tried per attempt to find another server with translation.
+/// Number of spread table entries tried per attempt to find another nat server.
 const NAT_SERVER_PICKS: u64 = 4;
 /// Maximum number of source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
@@ -85,7 +85,7 @@ impl<S: Scheduler> Model<S> {
         let tcp = job.layout.protocol == IpProtocol::TCP;
         let may_start_flow = !tcp || rebind || self.may_start_flow(job.layout.tcp_flags);
         if !row.has_extent {
-            // A packet that cannot begin a flow belongs to no flow, whether or not there are servers.
+            // A packet that cannot start a flow is passed with the same reason whether or not there are servers.
             return Err(if may_start_flow {
                 Reason::DropNoServer
             } else {
@@ -100,13 +100,13 @@ impl<S: Scheduler> Model<S> {
             if !untracked && !row.depends_only_on_packet() {
                 return Err(Reason::PassNoFlow);
             }
-            return self.bind_stateless(job, &row, key, Reason::PassNoFlow, false);
+            return self.bind_untracked(job, &row, key, Reason::PassNoFlow, false);
         }
         let one_packet = row.flags & SERVICE_ONE_PACKET != 0 && !tcp;
         let hash = key.map_or_else(|| row.spread_hash(job), |key| self.key.hash(&key));
-        if !one_packet && self.take_entry_budget(job, &row, hash) {
+        if !one_packet && self.exceeds_entry_budget(job, &row, hash) {
             self.count_reason(Reason::CountSynBudget);
-            return self.bind_stateless(job, &row, key, Reason::DropSynBudget, true);
+            return self.bind_untracked(job, &row, key, Reason::DropSynBudget, true);
         }
         let chosen = match (key, row.persistence) {
             (Some(key), Some(rule)) => match self.template_dest(&key, job.now) {
@@ -134,7 +134,7 @@ impl<S: Scheduler> Model<S> {
         }
         let bound = self.bind_entry(job, &row, chosen, key);
         if let (Some(key), Err(_) | Ok((_, None))) = (key, &bound) {
-            self.leave_template(&key);
+            self.release_template(&key);
         }
         bound
     }
@@ -152,7 +152,7 @@ impl<S: Scheduler> Model<S> {
         }
         let Some(index) = self.flows.allocate(job.hash) else {
             self.count_reason(Reason::CountTableFull);
-            return self.bind_stateless(job, row, template, Reason::DropNoPlace, true);
+            return self.bind_untracked(job, row, template, Reason::DropNoPlace, true);
         };
         let tuple = job.layout.tuple();
         let flow = Flow {
@@ -206,7 +206,7 @@ impl<S: Scheduler> Model<S> {
 
     /// Binds without an entry, with the spread table: each packet of the flow selects the same server. This is not
     /// possible with nat, because replies need an entry.
-    fn bind_stateless(
+    fn bind_untracked(
         &mut self,
         job: &Job,
         row: &ServiceRow,
@@ -288,7 +288,7 @@ impl<S: Scheduler> Model<S> {
         Err(Reason::DropNatConflict)
     }
 
-    /// Selects another server with translation. The spread table may also contain servers with other forwarding
+    /// Selects another nat server. The spread table may also contain servers with other forwarding
     /// methods.
     fn other_server_with_translation(
         &self,

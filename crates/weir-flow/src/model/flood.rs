@@ -37,9 +37,9 @@ fn mark_key(job: &Job) -> (bool, u64) {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes an entry from the budget of new entries. Returns whether the budget is exhausted and the flow
-    /// gets no entry; UDP flows with nat always get an entry.
-    pub(super) fn take_entry_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
+    /// Takes an entry from the budget of new entries. Returns whether the flow gets no entry because the budget is
+    /// exhausted; UDP flows with nat always get an entry.
+    pub(super) fn exceeds_entry_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
         let limit = self.config.settings.syn_budget;
         if self.syn_budget.take(job.now, limit) {
             return false;

@@ -103,7 +103,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Reverts `use_template` for a flow without an entry.
-    pub(super) fn leave_template(&mut self, key: &Tuple) {
+    pub(super) fn release_template(&mut self, key: &Tuple) {
         if let Some(template) = self.flows.get_mut(key) {
             template.flow_count = template.flow_count.saturating_sub(1);
         }

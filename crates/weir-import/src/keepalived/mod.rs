@@ -170,7 +170,7 @@ fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
         "garp_group" => "Weir does not limit the rate of announcements",
         keyword if FORK_KEYWORDS.contains(&keyword) => {
-            "the keyword belongs to a fork of keepalived (dpvs and similar)"
+            "the keyword belongs to a fork of keepalived, such as the one of DPVS"
         }
         _ => {
             return node.ignore(

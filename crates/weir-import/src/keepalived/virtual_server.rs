@@ -7,7 +7,7 @@ mod real;
 
 use weir_model::Forward;
 
-use self::directive::{Directives, PERSISTENT_S, SorryServer, read_directive};
+use self::directive::{Directives, PERSISTENCE_TIMEOUT_S, SorryServer, read_directive};
 use self::header::{Header, is_ipv6, listeners, parse_header};
 use self::notify::Program;
 use self::real::read_real_server;
@@ -226,7 +226,7 @@ fn persistence(
             "a service without a port is persistent for 6 minutes, as in keepalived",
         );
     }
-    let implied = (mask.is_some() || any_port).then_some((PERSISTENT_S, node.position));
+    let implied = (mask.is_some() || any_port).then_some((PERSISTENCE_TIMEOUT_S, node.position));
     let (seconds, position) = directives.persistent.or(implied)?;
     Some(Persistence {
         position,

@@ -33,7 +33,7 @@ struct ValueMap {
     entries: Vec<(String, String)>,
     default: String,
     /// Whether the block contains only supported lines and values.
-    is_plain: bool,
+    is_supported: bool,
 }
 
 impl Maps {
@@ -57,7 +57,7 @@ impl Maps {
         format!("${{{MAP_PREFIX}{name}}}")
     }
 
-    /// Returns whether the variable can become a `[map.NAME]`.
+    /// Returns whether the variable can become a `[map.NAME]` table.
     pub(super) fn is_table(&self, name: &str) -> bool {
         self.by_name
             .get(name)
@@ -69,21 +69,21 @@ impl Maps {
         let map = self.by_name.get(name)?;
         let mut cases = Vec::new();
         let mut negations = Vec::new();
-        // The networks of `geo` may contain each other.
+        // The networks in a `geo` block may be nested.
         if map.is_geo && map.entries.len() > 1 {
             return None;
         }
-        // nginx compares texts first. Several expressions may match a request; nginx uses the first one.
-        let (texts, expressions): (Vec<_>, Vec<_>) = map
+        // nginx compares strings before regular expressions. Of several matching expressions it uses the first one.
+        let (strings, expressions): (Vec<_>, Vec<_>) = map
             .entries
             .iter()
             .partition(|(key, _)| !key.starts_with('~'));
-        let text_count = texts.len();
-        for (index, (key, value)) in texts.into_iter().chain(expressions).enumerate() {
+        let string_count = strings.len();
+        for (index, (key, value)) in strings.into_iter().chain(expressions).enumerate() {
             let condition = map.condition(std::slice::from_ref(key))?;
             let negation = negated(&condition)?;
             let mut conditions = vec![condition];
-            if index >= text_count && !map.is_geo {
+            if index >= string_count && !map.is_geo {
                 conditions.extend(negations.iter().cloned());
             }
             negations.push(negation);
@@ -100,7 +100,7 @@ impl Maps {
         Some(cases)
     }
 
-    /// Returns the alternative lists of conditions under which the value of a variable is one that `holds` accepts;
+    /// Returns alternatives, each a list of conditions, under which `holds` accepts the variable's value;
     /// `None` = they cannot be expressed.
     pub(super) fn alternatives(
         &self,
@@ -112,7 +112,7 @@ impl Maps {
         // With the default, only the entries that differ from it matter.
         let differs = |value: &str| holds(value) != default_holds;
         let has_others = map.entries.iter().any(|(_, value)| !differs(value));
-        if has_others && !map.has_only_texts() {
+        if has_others && !map.has_only_strings() {
             return None;
         }
         let keys = map.entries.iter().filter(|(_, value)| differs(value));
@@ -181,21 +181,22 @@ fn parse_map(node: &Node) -> Option<(String, ValueMap)> {
         is_geo,
         entries: Vec::new(),
         default: String::new(),
-        is_plain: node.words.len() == if is_geo { 2 } else { 3 },
+        is_supported: node.words.len() == if is_geo { 2 } else { 3 },
     };
     for line in node.inner() {
         match line.words.as_slice() {
             [key, value] if key == "default" => map.default.clone_from(value),
-            // The values of files are not read, and `hostnames` changes what keys mean.
+            // Included files are not read.
             [key, _] if key == "include" || key == "proxy" || key == "delete" => {
-                map.is_plain = false
+                map.is_supported = false
             }
             [key, value] => map.entries.push((key.clone(), value.clone())),
             [word] if word == "volatile" => {}
-            _ => map.is_plain = false,
+            // For example `hostnames`, which changes the meaning of keys.
+            _ => map.is_supported = false,
         }
     }
-    map.is_plain &= map
+    map.is_supported &= map
         .entries
         .iter()
         .map(|(_, value)| value)
@@ -209,19 +210,19 @@ impl ValueMap {
         self.node.word(1).unwrap_or_default()
     }
 
-    /// Returns whether all keys are texts, of which at most one matches a request.
-    fn has_only_texts(&self) -> bool {
+    /// Returns whether all keys are strings, of which at most one matches a request.
+    fn has_only_strings(&self) -> bool {
         !self.is_geo && self.entries.iter().all(|(key, _)| !key.starts_with('~'))
     }
 
-    /// Returns whether a condition takes only one value.
+    /// Returns whether a route's condition on this source takes only one value.
     fn is_single(&self) -> bool {
         matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
     }
 
     /// Returns the condition that the part of the request is one of `keys`; `None` = routes cannot compare it.
     fn condition(&self, keys: &[String]) -> Option<String> {
-        if !self.is_plain || keys.is_empty() {
+        if !self.is_supported || keys.is_empty() {
             return None;
         }
         if self.is_geo {
@@ -265,7 +266,7 @@ impl ValueMap {
         Some(listed_condition(key, &values))
     }
 
-    /// Returns the `[map.NAME]`; `None` = the map cannot be expressed as a table.
+    /// Returns the `[map.NAME]` table; `None` = the map cannot be expressed as a table.
     fn table(&self, name: &str) -> Option<Table> {
         let source = self.source();
         let clients = Clients {
@@ -273,23 +274,23 @@ impl ValueMap {
             name: "",
             redirect: false,
         };
-        // With an empty query, Weir's text would end with `?`, but nginx's text does not.
-        if !self.is_plain || self.is_geo || source.contains("$request_uri") {
+        // With an empty query, Weir's value would end with `?`, but nginx's does not.
+        if !self.is_supported || self.is_geo || source.contains("$request_uri") {
             return None;
         }
         let key = replace_variables(source, clients)?;
-        let has_expressions = !self.has_only_texts()
+        let has_expressions = !self.has_only_strings()
             || self
                 .entries
                 .iter()
                 .any(|(key, _)| key.is_empty() || key.contains(char::is_whitespace));
-        // nginx compares texts first.
-        let (texts, expressions): (Vec<_>, Vec<_>) = self
+        // nginx compares strings before regular expressions.
+        let (strings, expressions): (Vec<_>, Vec<_>) = self
             .entries
             .iter()
             .partition(|(key, _)| !key.starts_with('~'));
         let mut entries = Vec::new();
-        for (key, value) in texts.into_iter().chain(expressions) {
+        for (key, value) in strings.into_iter().chain(expressions) {
             let key = match has_expressions {
                 true => key_expression(key)?.replace(' ', "\\x20"),
                 false => key.clone(),
@@ -309,7 +310,7 @@ impl ValueMap {
         table.push(Entry::implied("entries", entries).essential());
         match has_expressions {
             true => table.push(Entry::implied("kind", "regex").essential()),
-            // nginx ignores the case of texts.
+            // nginx compares strings case-insensitively.
             false => table.push(Entry::implied("ignore_case", true).essential()),
         }
         if !self.default.is_empty() {
@@ -319,7 +320,8 @@ impl ValueMap {
     }
 }
 
-/// Converts a key of `map` to a regular expression; texts ignore case. `None` = the expression has named groups.
+/// Converts a key of `map` to a regular expression; strings are matched case-insensitively. `None` = the expression has
+/// named groups.
 fn key_expression(key: &str) -> Option<String> {
     // Values may refer to named groups.
     if key.contains("(?<") || key.contains("(?P<") {

@@ -81,7 +81,7 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     let edits = Edits::default().compare("scheduler", old.scheduler, new.scheduler, |scheduler| {
         scheduler.map_or_else(|| "default".to_owned(), |it| it.to_string())
     });
-    let edits = members(edits, old, new)
+    let edits = other_server_keys(edits, old, new)
         .compare("no_server", old.no_server, new.no_server, |value| {
             value.as_str().to_owned()
         })
@@ -113,8 +113,8 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
     health(sticky(edits, old, new), &old.health, &new.health).done()
 }
 
-/// Compares the sources of servers other than `servers`.
-fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
+/// Compares `sorry`, `servers_file` and `servers_dns`.
+fn other_server_keys(edits: Edits, old: &Pool, new: &Pool) -> Edits {
     let name = |server: &Server| server.name.clone();
     let (old_sorry, sorry) = (old.sorry.as_ref(), new.sorry.as_ref());
     let edits = if old_sorry.map(name) == sorry.map(name) {
@@ -222,7 +222,7 @@ fn health(edits: Edits, old: &Health, new: &Health) -> Edits {
         .compare("max_latency", old.max_latency, new.max_latency, |limit| {
             limit.as_ref().map_or_else(|| "none".to_owned(), duration)
         })
-        // Arguments may be credentials.
+        // Arguments may contain credentials.
         .compare("notify", &old.notify, &new.notify, |command| {
             or_none(command.first())
         })
@@ -253,15 +253,17 @@ fn server_keys(edits: Edits, old: &Server, new: &Server) -> Edits {
     match (&old.checks, &new.checks) {
         (Some(old), Some(new)) => check::compare(edits, old, new),
         (old, new) => edits.compare("check", old, new, |checks| {
-            checks
-                .as_ref()
-                .map_or_else(|| "the pool's".to_owned(), |it| check::summary(it))
+            checks.as_ref().map_or_else(
+                || "inherited from the pool".to_owned(),
+                |it| check::summary(it),
+            )
         }),
     }
 }
 
 fn or_service<T: Display>(value: &Option<T>) -> String {
-    value
-        .as_ref()
-        .map_or_else(|| "the service's".to_owned(), ToString::to_string)
+    value.as_ref().map_or_else(
+        || "inherited from the service".to_owned(),
+        ToString::to_string,
+    )
 }

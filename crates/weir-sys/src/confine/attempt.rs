@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 /// Each attempt with its result.
 pub type Attempts = Vec<(&'static str, io::Result<()>)>;
 
-/// Tries all actions. `root_process` is the ID of a process of root.
+/// Tries all actions. `root_process` is the ID of a root process.
 pub fn try_attempts(root_process: u32) -> Attempts {
     vec![
         ("open /etc/shadow", File::open("/etc/shadow").map(drop)),

@@ -17,9 +17,15 @@ pub(super) fn director(global: &GlobalOptions, arguments: &Doctor) -> Outcome {
     // The daemon's configuration, unless a file is specified.
     let last = daemon::last_configuration(&global.runtime_dir);
     let file = global.config.as_deref().or(last.as_deref());
-    let loaded = configuration::load(file.unwrap_or(global.config()), terminal::color());
-    let loaded = loaded.map_err(|rejected| Failure::Findings {
-        findings: rejected.diagnostics,
+    let file = file.unwrap_or(global.config());
+    let loaded = configuration::load(file, terminal::color());
+    let loaded = loaded.map_err(|rejected| {
+        let mut findings = rejected.diagnostics;
+        if !file.exists() && weir_real_server::is_recorded(&global.runtime_dir) {
+            findings +=
+                "this machine is prepared as a real server: `weir real-server doctor` checks it\n";
+        }
+        Failure::Findings { findings }
     })?;
     let desired = weir_engine::with_ipvsadm_services(&global.runtime_dir, loaded.desired);
     let client = Client::new(&global.runtime_dir).within(STATUS_TIMEOUT);

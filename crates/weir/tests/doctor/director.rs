@@ -200,7 +200,7 @@ fn duplicate_ipv6_vip_is_reported() {
         &world,
         "director",
         &doctor,
-        &[claim, "ip addr del fd71::a dev eth0"],
+        &[claim, "ip addr del fd71::a dev INTERFACE"],
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
     assert_eq!(fix_of(&world, "director", &doctor, claim), None);
@@ -269,7 +269,8 @@ fn server_answering_arp_for_vip_is_reported() {
         &[
             claim,
             "answers ARP for the VIP 10.71.0.10",
-            "on server 10.71.0.21: ip addr del 10.71.0.10 dev eth0",
+            "on server 10.71.0.21: ip -br addr show to 10.71.0.10 prints the interface that has it",
+            "unless it is lo: ip addr del 10.71.0.10 dev INTERFACE",
             "weir real-server up --forward direct --vip 10.71.0.10",
         ],
     );

@@ -1,7 +1,7 @@
 //! HTTP/2 heads that are longer than a stream's content buffer are forwarded completely.
 
 use super::http2::{Echo, proxy_with};
-use super::scripted::{Action, Scripted};
+use super::scripted::{Action, ScriptedServer};
 use super::*;
 
 /// Returns header fields with a total of 40 000 bytes.
@@ -32,7 +32,7 @@ fn long_response_head_reaches_http2_client() {
         response += &format!("{name}: {value}\r\n");
     }
     response += "\r\nhello";
-    let server = Scripted::start(vec![vec![
+    let server = ScriptedServer::start(vec![vec![
         Action::Read,
         scripted::send_text(&response),
         Action::Drain,

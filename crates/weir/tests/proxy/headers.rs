@@ -1,7 +1,7 @@
 //! Heads that servers could interpret differently from Weir: repeated fields, underscores, invalid hosts, hosts of
 //! another service with client authentication, and interim responses without a final one.
 
-use super::scripted::{Action, Scripted, send_text};
+use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::{Authority, connect, fetch};
 use super::*;
 
@@ -366,7 +366,8 @@ fn interim_response_without_final_is_502() {
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
     ] {
-        let origin = Scripted::start(vec![vec![Action::Read, send_text(interim), Action::Close]]);
+        let origin =
+            ScriptedServer::start(vec![vec![Action::Read, send_text(interim), Action::Close]]);
         let proxy = Proxy::start("http", &[origin.address()], "");
         let mut client = Client::connect(proxy.listen);
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");

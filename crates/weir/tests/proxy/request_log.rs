@@ -238,6 +238,21 @@ fn sampling_logs_every_failure() {
 }
 
 #[test]
+fn tap_without_service_lists_the_services() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    let mut command = Command::new(PROGRAM);
+    Proxy::set_directories(&mut command, &proxy.directory);
+    let output = command.arg("tap").output().expect("run weir");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        printed,
+        "weir: no SERVICE is specified; proxy services: s\n"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn tap_shows_matching_requests_while_it_runs() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");

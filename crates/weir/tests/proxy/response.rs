@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use super::scripted::{Action, Scripted, send_text};
+use super::scripted::{Action, ScriptedServer, send_text};
 use super::{Client, GET, Origin, Proxy, free_address};
 
 /// Reads until the connection ends or a read times out.
@@ -67,9 +67,9 @@ fn decompress(coding: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a server that sends a response with these header lines and this body on each connection.
-fn start_server(lines: &str, body: &str) -> Scripted {
+fn start_server(lines: &str, body: &str) -> ScriptedServer {
     let text = format!("HTTP/1.1 200 OK\r\n{lines}Connection: close\r\n\r\n{body}");
-    Scripted::start(vec![vec![Action::Read, send_text(&text), Action::Close]])
+    ScriptedServer::start(vec![vec![Action::Read, send_text(&text), Action::Close]])
 }
 
 fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
@@ -182,7 +182,7 @@ fn untransformable_content_is_not_compressed() {
     }
     let partial = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\n\
      Content-Length: 2\r\n\r\nab";
-    let origin = Scripted::start(vec![vec![Action::Read, send_text(partial), Action::Close]]);
+    let origin = ScriptedServer::start(vec![vec![Action::Read, send_text(partial), Action::Close]]);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
     let (head, body) = fetch(&proxy, &request_accepting("gzip"));
     assert!(
@@ -195,7 +195,7 @@ fn untransformable_content_is_not_compressed() {
 fn compressed_streams_are_flushed() {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let origin = Scripted::start(vec![vec![
+    let origin = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text(head),
         send_text("6\r\ndata1\n\r\n"),
@@ -287,7 +287,7 @@ fn connect_opens_a_tunnel_if_enabled() {
         "{head}"
     );
 
-    let server = Scripted::start(vec![
+    let server = ScriptedServer::start(vec![
         vec![
             Action::Read,
             send_text("HTTP/1.1 200 Established\r\nContent-Length: 3\r\n\r\nhello "),
@@ -318,7 +318,7 @@ fn connect_opens_a_tunnel_if_enabled() {
         "{forwarded}"
     );
     assert_eq!(server.receive(), "GET /smuggled HTTP/1.1\r\n\r\n");
-    assert!(server.has_received_nothing());
+    assert!(server.has_no_further_message());
     let received = String::from_utf8_lossy(&read_to_end(&mut client)).into_owned();
     assert!(
         received.starts_with("HTTP/1.1 200 Established\r\n"),
@@ -342,7 +342,7 @@ fn connect_opens_a_tunnel_if_enabled() {
 
 #[test]
 fn early_hints_precede_the_response() {
-    let origin = Scripted::start(vec![vec![
+    let origin = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
         Action::Wait,
@@ -397,7 +397,7 @@ fn forwarded_field_describes_the_client() {
 #[test]
 fn total_timeout_is_504_or_cuts_the_response_off() {
     // Each part arrives well within the server's timeout.
-    let slow = Scripted::start(vec![vec![
+    let slow = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\n\r\n"),
         Action::Wait,
@@ -421,7 +421,7 @@ fn total_timeout_is_504_or_cuts_the_response_off() {
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
     // A response that has begun is cut off, and the client can detect this.
-    let endless = Scripted::start(vec![vec![
+    let endless = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Action::Wait,
@@ -444,8 +444,8 @@ fn total_timeout_is_504_or_cuts_the_response_off() {
 #[test]
 fn retry_budget_limits_retries() {
     // Both servers read the request and close the connection without a response.
-    let one = Scripted::start(vec![vec![Action::Read, Action::Close]]);
-    let two = Scripted::start(vec![vec![Action::Read, Action::Close]]);
+    let one = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
+    let two = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
     let proxy = Proxy::start(
         "http",
         &[one.address(), two.address()],

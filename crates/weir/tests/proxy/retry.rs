@@ -1,7 +1,7 @@
 //! Failures that cause a request to be sent to another server (`retry_on`), and the maximum number of requests per
 //! server connection.
 
-use super::scripted::{Action, Scripted, send_text};
+use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;
 
 /// Starts a daemon that prefers the first server while it is available, and ejects none.
@@ -48,7 +48,7 @@ fn only_listed_failures_are_retried() {
     ];
     let good = Origin::start("o");
     for (condition, unlisted, script) in failures {
-        let bad = Scripted::start(vec![script]);
+        let bad = ScriptedServer::start(vec![script]);
         let servers = [bad.address(), good.address()];
         let limit = "timeouts = { response = \"200ms\" }";
         let proxy = start_proxy(&servers, &format!("retry_on = []\n{limit}"));
@@ -85,7 +85,7 @@ fn connect_failure_is_retried_if_listed() {
 #[test]
 fn last_servers_response_is_forwarded_unchanged() {
     let start_busy_server = || {
-        Scripted::start(vec![vec![
+        ScriptedServer::start(vec![vec![
             Action::Read,
             send_text(
                 "HTTP/1.1 503 Service Unavailable\r\nX-Own: words\r\nContent-Length: 4\r\n\r\nbusy",
@@ -110,7 +110,7 @@ fn last_servers_response_is_forwarded_unchanged() {
 /// The client has received an interim response. After a retry it could receive a second one.
 #[test]
 fn no_retry_after_response_bytes_were_sent() {
-    let bad = Scripted::start(vec![vec![
+    let bad = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
         Action::Wait,

@@ -5,13 +5,13 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Time limit of each wait, after which the test fails.
+/// Time limit of each wait. The test fails only if `receive` reaches it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An action on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Reads a head, and the body that its `Content-Length` or its chunks announce.
+    /// Reads a head, and a body framed by `Content-Length` or chunked encoding.
     Read,
     /// Sends these bytes.
     Send(Vec<u8>),
@@ -29,13 +29,13 @@ pub(crate) fn send_text(text: &str) -> Action {
 }
 
 /// The test server.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     address: SocketAddr,
     messages: Receiver<String>,
     resume: Sender<()>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Starts the server, which serves one connection at a time. Connections use these scripts in turn, and further
     /// connections use the last one.
     pub(crate) fn start(scripts: Vec<Vec<Action>>) -> Self {
@@ -50,7 +50,7 @@ impl Scripted {
                 if next.peek().is_none() {
                     next = scripts[scripts.len() - 1..].iter().peekable();
                 }
-                // The test closes connections intentionally.
+                // Errors are expected: tests close connections intentionally.
                 let _ = run_script(stream, script, &sender, &wait);
             }
         });
@@ -73,7 +73,7 @@ impl Scripted {
     }
 
     /// Returns whether no further message has arrived.
-    pub(crate) fn has_received_nothing(&self) -> bool {
+    pub(crate) fn has_no_further_message(&self) -> bool {
         self.messages.try_recv().is_err()
     }
 
@@ -119,7 +119,7 @@ fn run_script(
     Ok(())
 }
 
-/// Reads a head, and the body that its `Content-Length` or its chunks announce.
+/// Reads a head, and a body framed by `Content-Length` or chunked encoding.
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0u8; 1];

@@ -3,7 +3,7 @@
 
 use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
 use super::keeper::wait_until;
-use super::scripted::{Action, Scripted};
+use super::scripted::{Action, ScriptedServer};
 use super::*;
 
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
@@ -148,7 +148,7 @@ fn incomplete_body_is_rejected_without_a_server() {
 #[test]
 fn buffered_body_is_retried_for_idempotent_methods() {
     let good = Origin::start("good");
-    let bad = Scripted::start(vec![vec![Action::Read, Action::Close]]);
+    let bad = ScriptedServer::start(vec![vec![Action::Read, Action::Close]]);
     let servers = [bad.address(), good.address()];
     let retry_on = "retry_on = [\"empty\"]";
     let proxy = Proxy::start("http", &servers, retry_on);

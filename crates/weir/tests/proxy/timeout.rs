@@ -1,6 +1,6 @@
 //! Every wait ends after its timeout. The modules `basics` and `response` test further timeouts.
 
-use super::scripted::{Action, Scripted, send_text};
+use super::scripted::{Action, ScriptedServer, send_text};
 use super::*;
 
 /// Reads until the connection ends. The test's limit is much shorter than the default timeouts.
@@ -42,7 +42,7 @@ fn idle_client_is_closed() {
 
 #[test]
 fn missing_body_is_408() {
-    let server = Scripted::start(vec![vec![Action::Drain]]);
+    let server = ScriptedServer::start(vec![vec![Action::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
     let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
     let proxy = Proxy::start("http", &[server.address()], limit);
@@ -51,7 +51,7 @@ fn missing_body_is_408() {
     let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
     assert!(
-        server.has_received_nothing(),
+        server.has_no_further_message(),
         "the server received a request"
     );
     let more = format!("{limit}\nrequest_buffering = false");
@@ -66,7 +66,7 @@ fn missing_body_is_408() {
 
 #[test]
 fn slow_body_exceeding_total_timeout_is_504() {
-    let server = Scripted::start(vec![vec![Action::Drain]]);
+    let server = ScriptedServer::start(vec![vec![Action::Drain]]);
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -83,7 +83,7 @@ fn slow_body_exceeding_total_timeout_is_504() {
 fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
     for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
-        let server = Scripted::start(vec![vec![Action::Wait]]);
+        let server = ScriptedServer::start(vec![vec![Action::Wait]]);
         let proxy = Proxy::start(
             "http",
             &[server.address()],
@@ -107,7 +107,7 @@ fn body_not_read_by_server_is_504() {
 fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
-    let server = Scripted::start(vec![vec![
+    let server = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text(&head),
         Action::Send(vec![b'x'; size]),
@@ -131,7 +131,7 @@ fn client_that_does_not_read_is_closed() {
 
 #[test]
 fn stalled_response_is_cut_off() {
-    let server = Scripted::start(vec![vec![
+    let server = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
         Action::Drain,
@@ -150,7 +150,7 @@ fn stalled_response_is_cut_off() {
 
 #[test]
 fn response_start_has_its_own_timeout() {
-    let server = Scripted::start(vec![vec![Action::Read, Action::Drain]]);
+    let server = ScriptedServer::start(vec![vec![Action::Read, Action::Drain]]);
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -184,7 +184,7 @@ fn server_that_does_not_accept_is_504() {
 
 #[test]
 fn silent_tunnel_is_closed() {
-    let server = Scripted::start(vec![vec![Action::Drain]]);
+    let server = ScriptedServer::start(vec![vec![Action::Drain]]);
     let proxy = Proxy::start(
         "tcp",
         &[server.address()],

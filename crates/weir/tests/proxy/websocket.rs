@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 
 use super::http2::{Echo, grpc_proxy};
-use super::scripted::{Action, Scripted, send_text};
+use super::scripted::{Action, ScriptedServer, send_text};
 use super::tls::Authority;
 use super::*;
 
@@ -138,7 +138,7 @@ fn websockets_share_an_http2_connection() {
 
 #[test]
 fn early_hints_are_sent_over_http2() {
-    let origin = Scripted::start(vec![vec![
+    let origin = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"),

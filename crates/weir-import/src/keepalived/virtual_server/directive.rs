@@ -10,7 +10,7 @@ use crate::layer4::{Method, is_scheduler};
 use crate::note::{Notes, Position};
 
 /// keepalived's default persistence timeout, in seconds.
-pub(super) const PERSISTENT_S: u64 = 360;
+pub(super) const PERSISTENCE_TIMEOUT_S: u64 = 360;
 
 /// Directives of a virtual server that is being parsed.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(super) struct Directives {
     pub(super) ha_suspend: Option<Position>,
     pub(super) omega: Option<Position>,
     pub(super) sorry: Option<SorryServer>,
-    /// Whether mails about the virtual server are sent.
+    /// Whether alert emails about the virtual server are sent.
     pub(super) alerts: Located<bool>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn read_directive(directives: &mut Directives, node: &Node, notes: &m
         }
         "persistence_timeout" => {
             directives.persistent = match node.word(1) {
-                None => Some((PERSISTENT_S, node.position)),
+                None => Some((PERSISTENCE_TIMEOUT_S, node.position)),
                 Some(_) => {
                     field::parse_number(notes, node, 1, 31 * 86_400).or(directives.persistent)
                 }
@@ -109,7 +109,7 @@ pub(super) fn read_directive(directives: &mut Directives, node: &Node, notes: &m
     }
 }
 
-/// Reads sorry servers and mail settings, and adds notes about other directives.
+/// Reads sorry servers and email settings, and adds notes about other directives.
 fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "sorry_server" => read_sorry_server(directives, node, notes),
@@ -119,8 +119,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
         },
         "sorry_server_inhibit" => {
             field::note_extra_arguments(notes, node, 0);
-            let why =
-                "in Weir, connections to a sorry server always continue when the servers are back";
+            let why = "in Weir, connections to a sorry server always continue after the servers have recovered";
             notes.remark(node.position, why);
         }
         "ha_suspend" => {
@@ -141,7 +140,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
             notes,
             "keepalived has removed this keyword, and ignores the line",
         ),
-        keyword => match why_fork_keyword(keyword) {
+        keyword => match fork_keyword_reason(keyword) {
             Some(why) => node.reject(notes, why),
             None => node.ignore(
                 notes,
@@ -152,7 +151,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
 }
 
 /// Returns why a keyword of a fork such as dpvs is not supported; `None` = the keyword is not from a fork.
-pub(super) fn why_fork_keyword(keyword: &str) -> Option<&'static str> {
+pub(super) fn fork_keyword_reason(keyword: &str) -> Option<&'static str> {
     const KEYWORDS: &[&str] = &[
         "laddr_group_name",
         "daddr_group_name",
@@ -176,7 +175,7 @@ pub(super) fn why_fork_keyword(keyword: &str) -> Option<&'static str> {
     ];
     KEYWORDS
         .contains(&keyword)
-        .then_some("the keyword belongs to a fork of keepalived (dpvs and similar)")
+        .then_some("the keyword belongs to a fork of keepalived, such as the one of DPVS")
 }
 
 /// Reads a numbered flag, whose meaning depends on the scheduler set so far.
@@ -185,7 +184,10 @@ fn read_numbered_flag(directives: &mut Directives, node: &Node, notes: &mut Note
     let flag = match (scheduler, node.keyword()) {
         (Some(name @ ("sh" | "mh")), "flag-1") => format!("{name}-fallback"),
         (Some(name @ ("sh" | "mh")), "flag-2") => format!("{name}-port"),
-        _ => return notes.remark(node.position, "the scheduler ignores this flag"),
+        (Some(_), _) => return notes.remark(node.position, "the scheduler ignores this flag"),
+        (None, _) => {
+            return notes.remark(node.position, "Weir reads this flag only after lvs_sched");
+        }
     };
     directives.flags.push((flag, node.position));
 }

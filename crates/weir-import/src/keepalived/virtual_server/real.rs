@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weir_model::Forward;
 
-use super::directive::{Directives, why_fork_keyword};
+use super::directive::{Directives, fork_keyword_reason};
 use super::notify::Program;
 use crate::keepalived::Globals;
 use crate::keepalived::checker::{CHECKERS, checks};
@@ -91,7 +91,7 @@ fn read_real_directive(real: &mut RealServer, node: &Node, notes: &mut Notes) {
             "`[notify]` reports all servers of a pool: set smtp_alert in the virtual server",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
-        keyword => match why_fork_keyword(keyword) {
+        keyword => match fork_keyword_reason(keyword) {
             Some(why) => node.reject(notes, why),
             None => node.ignore(
                 notes,

@@ -1,0 +1,42 @@
+//! Warns at the start of the daemon if another machine answers for a VIP that this machine has.
+
+use weir_model::Desired;
+
+use crate::configuration;
+
+/// Queries the network segments in a thread of its own: waiting for replies must not delay the start. Without the
+/// capability to send frames, nothing is reported.
+pub(super) fn warn_in_background(desired: Desired) {
+    // The thread has its own runtime, because the daemon does not wait for it when it stops.
+    let spawned = std::thread::Builder::new()
+        .name("contested-vips".to_owned())
+        .spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            match builder.enable_all().build() {
+                Ok(runtime) => runtime.block_on(warn(&desired)),
+                Err(error) => tracing::debug!(%error, "failed to create a runtime"),
+            }
+        });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "failed to search for other machines that have the VIPs");
+    }
+}
+
+async fn warn(desired: &Desired) {
+    let moving = configuration::moving_vips(desired);
+    match weir_doctor::contested_vips(desired, &moving).await {
+        Ok(findings) => {
+            for finding in findings {
+                let help = finding.fix.unwrap_or_default();
+                tracing::warn!(
+                    found = finding.observation,
+                    help,
+                    "another machine has a VIP of this director"
+                );
+            }
+        }
+        Err(error) => {
+            tracing::debug!(%error, "failed to search for other machines that have the VIPs");
+        }
+    }
+}
