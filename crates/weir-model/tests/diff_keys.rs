@@ -481,7 +481,7 @@ fn changed_keys_of_pools_and_servers_are_edits() {
             ),
             (
                 |it| pool(it).servers[0].forward = Some(Forward::Tunnel),
-                "forward the service's -> tunnel",
+                "forward inherited from the service -> tunnel",
             ),
             (
                 |it| pool(it).servers[0].checks = None,
