@@ -446,7 +446,7 @@ fn merge_values(
     (cases.len() <= CASES_MAX).then_some(cases)
 }
 
-/// Returns conditions in the form that [`when`](super::when::when) parses.
+/// Returns conditions in the form that [`parse_if`](super::when::parse_if) parses.
 fn condition_text(conditions: &[String]) -> String {
     match conditions {
         [] => format!("({ALWAYS})"),
