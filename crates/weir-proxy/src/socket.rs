@@ -157,6 +157,12 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
     convert_written(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
+/// Writes the last bytes before [`finish`], which then sends them and the FIN in one segment.
+pub(crate) fn write_last(socket: impl AsFd, bytes: &[u8]) -> Written {
+    let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+    convert_written(rustix::net::send(socket, bytes, flags))
+}
+
 /// Splices bytes between a socket and a pipe.
 pub(crate) fn splice(source: impl AsFd, destination: impl AsFd, max: usize) -> Read {
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;

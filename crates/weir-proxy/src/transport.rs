@@ -256,6 +256,14 @@ impl Transport {
         }
     }
 
+    /// Writes the last bytes; the caller calls [`Transport::finish`] next.
+    pub(crate) fn write_last(&mut self, bytes: &[u8]) -> Written {
+        match &mut self.kind {
+            Kind::Plain(socket) => socket::write_last(socket, bytes),
+            Kind::Secure(..) | Kind::Stream(_) | Kind::Null => self.write(bytes),
+        }
+    }
+
     /// Writes two slices with one call.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
         match &mut self.kind {

@@ -144,6 +144,20 @@ impl ConnIo {
 
     /// Sends frames. Returns whether the connection is usable.
     pub(super) fn flush(&mut self) -> bool {
+        self.flush_with(Transport::write)
+    }
+
+    /// Sends the last frames, and ends the write direction. Without TLS, both take only one segment, which costs less
+    /// when clients open connections only to break the protocol. Returns whether the connection was usable.
+    pub(super) fn flush_and_finish(&mut self) -> bool {
+        let is_usable = self.flush_with(Transport::write_last);
+        if is_usable {
+            self.transport.finish();
+        }
+        is_usable
+    }
+
+    fn flush_with(&mut self, write: impl Fn(&mut Transport, &[u8]) -> Written) -> bool {
         let buffer = &mut *self.buffer.borrow_mut();
         if let Some(counter) = &mut self.counter {
             counter.count_sent(&buffer.outbox[self.counted..]);
@@ -153,7 +167,7 @@ impl ConnIo {
             && (self.sent < buffer.outbox.len() || self.transport.has_unsent())
         {
             let rest = &buffer.outbox[self.sent..];
-            match self.transport.write(rest) {
+            match write(&mut self.transport, rest) {
                 Written::Broken => return false,
                 Written::Some(bytes) => {
                     self.ready.writable = bytes == rest.len() && !self.transport.has_unsent();
@@ -226,5 +240,45 @@ impl ConnIo {
             received = true;
         }
         received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn tcp_pair() -> (ConnIo, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind listener");
+        let address = listener.local_addr().expect("listener has an address");
+        let client = TcpStream::connect(address).expect("connect to listener");
+        let (server, _) = listener.accept().expect("accept connection");
+        let ready = Ready {
+            writable: true,
+            ..Ready::default()
+        };
+        let transport = Transport::plain(server.into());
+        let io = ConnIo::new(transport, ready, &[], Vec::new(), None);
+        (io, client)
+    }
+
+    #[test]
+    fn last_frames_are_sent_with_the_end_of_the_connection() {
+        let (mut io, mut client) = tcp_pair();
+        io.buffer.borrow_mut().outbox.extend(b"goaway");
+        assert!(io.flush_with(Transport::write_last));
+        client.set_nonblocking(true).expect("set nonblocking mode");
+        let early = client.read(&mut [0; 9]).expect_err("nothing is sent yet");
+        assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock);
+        io.buffer.borrow_mut().outbox.extend(b"!");
+        assert!(io.flush_and_finish());
+        client.set_nonblocking(false).expect("set blocking mode");
+        let mut received = Vec::new();
+        client
+            .read_to_end(&mut received)
+            .expect("read until the end");
+        assert_eq!(received, b"goaway!");
     }
 }

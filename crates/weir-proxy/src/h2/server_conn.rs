@@ -522,11 +522,11 @@ impl H2ServerConn {
     /// Sends the last frames, then reads until the client closes. Closing with unread input would reset the connection
     /// and discard these frames.
     fn linger(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        if !self.io.flush() {
-            return self.end(actions);
-        }
+        let is_usable = self.io.flush_and_finish();
         self.end(actions);
-        self.io.transport.finish();
+        if !is_usable {
+            return false;
+        }
         cx.h2_server_wheel
             .set(&mut self.deadline, key, cx.now + GOAWAY_TIMEOUT_MS);
         self.is_closing = true;
