@@ -24,7 +24,7 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 pub(crate) struct Driver {
     /// All routes that the speaker may announce.
     announced: Routes,
-    /// The VIPs of the routes that the speaker has accepted last.
+    /// The VIPs of the most recently accepted routes.
     accepted: BTreeSet<IpAddr>,
     /// Whether the speaker certainly announces exactly `announced`.
     is_certain: bool,

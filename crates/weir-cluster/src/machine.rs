@@ -10,7 +10,7 @@ use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
-use crate::rollout::{Applied, Context, Rollout, Step};
+use crate::rollout::{AppliedConfig, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
@@ -26,8 +26,8 @@ const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const SEEN_MAX: usize = 1024;
 
-/// Maximum number of consecutive responses that are older than the watch's last report. After more, the keys are read
-/// again.
+/// Maximum number of consecutive responses that are older than the watch's last report. Above this limit, the keys
+/// are read again.
 const OUTDATED_MAX: u32 = 10;
 
 /// Settings that do not change while the state machine runs.
@@ -110,7 +110,7 @@ impl Machine {
         shared: SharedState,
         now: Duration,
     ) -> Self {
-        let applied = applied.map(|(version, text)| Applied {
+        let applied = applied.map(|(version, text)| AppliedConfig {
             version,
             digest: crate::chunk::text_digest(&text, settings.key.as_ref()),
             text,
@@ -542,7 +542,7 @@ impl Machine {
         self.rollout = rollout;
         match step {
             Step::Write(txn) => return self.start_txn(txn, Purpose::Rollout, now),
-            Step::Apply(Applied {
+            Step::Apply(AppliedConfig {
                 version,
                 digest,
                 text,
@@ -628,8 +628,7 @@ impl Machine {
         }
     }
 
-    /// Returns whether a leased value must be written, because the store has another value or another lease for the
-    /// key.
+    /// Returns whether a leased value must be written, because the store has a different value or lease for the key.
     fn is_due(&self, put: &Put, lease: i64) -> bool {
         self.leased.get(&put.key) != Some(&lease)
             || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)

@@ -74,7 +74,7 @@ fn planned_keys(section: &Section) -> String {
     let planned: Vec<String> = section
         .keys
         .iter()
-        .filter(|key| !key.is_built())
+        .filter(|key| !key.is_implemented())
         .map(|key| format!("`{}`", key.name))
         .collect();
     match planned.as_slice() {

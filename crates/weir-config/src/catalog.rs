@@ -208,7 +208,7 @@ fn on_removes() -> Choices {
 fn schedulers() -> Choices {
     let (built, planned): (Vec<_>, Vec<_>) = SchedulerKind::ALL
         .into_iter()
-        .partition(|kind| kind.is_built() || kind.works_in_proxy());
+        .partition(|kind| kind.works_at_layer4() || kind.works_in_proxy());
     Choices {
         values: built.into_iter().map(SchedulerKind::as_str).collect(),
         aliases: ALIASES.iter().map(|alias| alias.name).collect(),

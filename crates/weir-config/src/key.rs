@@ -119,7 +119,7 @@ impl Section {
 
     /// Returns the implemented keys.
     pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
-        self.keys.iter().filter(|key| key.is_built())
+        self.keys.iter().filter(|key| key.is_implemented())
     }
 
     /// Returns the path in brackets, such as `[pool.NAME]`; "the file" for the root.
@@ -174,7 +174,7 @@ impl Key {
             .trim_end_matches('.')
     }
 
-    pub(crate) const fn is_built(&self) -> bool {
+    pub(crate) const fn is_implemented(&self) -> bool {
         !matches!(self.kind, Kind::Planned)
     }
 }

@@ -133,7 +133,7 @@ impl<'a, 't> View<'a, 't> {
             }
             match section.key(&entry.key) {
                 None => sink.push(unknown_key(section, entry)),
-                Some(key) if !key.is_built() => sink.push(
+                Some(key) if !key.is_implemented() => sink.push(
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,

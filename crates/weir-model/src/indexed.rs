@@ -72,7 +72,7 @@ impl From<Desired> for Indexed {
                 }
             }
         }
-        indexed.proxied = desired.proxied_addresses().collect();
+        indexed.proxied = desired.proxy_addresses().collect();
         let strict = desired.vrrp.iter().filter(|it| it.accept != Accept::All);
         let addresses = strict.flat_map(|it| it.managed().map(|network| network.address));
         indexed.unaccepted = addresses.collect();

@@ -89,7 +89,7 @@ pub struct ProxyLimits {
     pub body: u32,
     /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Maximum number of requests at once after an idle period; 0 = those of one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = the requests allowed in one second, at least one.
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,

@@ -20,7 +20,7 @@ named_enum! {
         Suffix = "suffix",
         /// The key is a network that contains the address; the longest prefix wins.
         Network = "network",
-        /// The key is a regular expression that matches in the text; the first one wins.
+        /// The key is a regular expression that matches the text; the first one wins.
         Regex = "regex",
     }
 }
@@ -43,7 +43,7 @@ pub struct MapEntries {
     /// Distinct values.
     values: Vec<String>,
     by_key: HashMap<Box<[u8]>, u32>,
-    /// Distinct lengths of keys, the longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
+    /// Distinct key lengths, longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
     /// 64.
     lengths: Vec<u16>,
     regexes: Option<RegexSet>,

@@ -250,7 +250,7 @@ fn probes_paths_if_any_check_uses_path() {
         &|pool, check| pool.sorry.as_mut().unwrap().checks = Some(vec![check])
     ));
     for (via, uses_path) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
-        assert_eq!(via.through_path(), uses_path);
+        assert_eq!(via.uses_forwarding_path(), uses_path);
     }
 }
 

@@ -15,7 +15,7 @@ use weir_model::Indexed;
 use crate::Result;
 use crate::allocation::Allocation;
 use crate::mark::Pair;
-use crate::policy::{self, Removed};
+use crate::policy::{self, RemovedFlags};
 use crate::rows::{
     ListenerKey, ServiceRow, ServiceRows, Surroundings, VipRow, service_rows, settings,
 };
@@ -30,7 +30,7 @@ pub struct RowSet {
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
     /// New flags of removed servers' rows; the other fields of these rows do not change.
-    pub removed: BTreeMap<u32, Removed>,
+    pub removed: BTreeMap<u32, RemovedFlags>,
     /// Service rows by exact listener.
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Rows of VIPs.
@@ -154,7 +154,7 @@ pub fn rows(
 }
 
 impl RowSet {
-    /// Returns the rows for no service.
+    /// Returns the rows of a configuration without services.
     pub fn empty() -> Self {
         Self {
             services: BTreeMap::new(),
@@ -231,11 +231,11 @@ impl RowSet {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, surroundings.learn_clients),
-            (SETTINGS_UNFINISHED, surroundings.leaves_unfinished),
+            (SETTINGS_UNFINISHED, surroundings.xdp_receives_partial_checksums),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,
-                policy::drops_entries(&desired.ipvs, surroundings.memory_is_short),
+                policy::drops_entries(&desired.ipvs, surroundings.memory_is_low),
             ),
         ];
         for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {

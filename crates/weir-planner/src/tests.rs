@@ -13,8 +13,8 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use crate::Totals;
-use crate::allocation::{Allocation, Facts, PoolWeights, Released};
-use crate::policy::Removed;
+use crate::allocation::{Allocation, Facts, PoolWeights, FreedRows};
+use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
 use crate::rows::Surroundings;
 
@@ -129,7 +129,7 @@ fn rows_stay_with_their_servers() {
     );
 
     let before = allocation.clone();
-    assert_eq!(allocation.release(&|_| None), Released::default());
+    assert_eq!(allocation.release(&|_| None), FreedRows::default());
     assert_eq!(allocation, before);
     let totals = Totals {
         connections: 7,
@@ -418,8 +418,8 @@ fn snat_without_addresses_uses_the_source_towards_the_servers() {
     );
 }
 
-const fn removed(flags: u8) -> Removed {
-    Removed { flags, policy: 0 }
+const fn removed(flags: u8) -> RemovedFlags {
+    RemovedFlags { flags, policy: 0 }
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn removed_server_is_flagged_by_on_remove() {
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_source(ip("10.0.0.1").into()),
-        "the server's last replies still pass the director"
+        "the server's last replies still pass through the director"
     );
 }
 

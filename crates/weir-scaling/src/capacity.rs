@@ -31,7 +31,7 @@ pub struct Costs {
     /// Bytes of a flow in a datagram of `[sync]`.
     pub sync_bytes: f64,
     /// Bytes of a slot of the flow table.
-    pub place: f64,
+    pub slot: f64,
 }
 
 impl Default for Costs {
@@ -42,7 +42,7 @@ impl Default for Costs {
             sync_send: 1_500.0,
             sync_receive: 1_500.0,
             sync_bytes: 48.0,
-            place: 82.0,
+            slot: 82.0,
         }
     }
 }
@@ -72,9 +72,9 @@ pub fn need(load: &Load, costs: &Costs) -> Need {
     let directors = f64::from(load.directors.max(1));
     let packets = load.link / 8.0 / load.packet;
     let own_flows = load.new_flows / directors;
-    // Each flow is sent to each other director, so a director sends as many as it receives.
+    // Each flow is sent to each other director, so a director sends as many flows as it receives.
     let other_flows = load.new_flows - own_flows;
-    let table = |flows: f64| flows * 2.0 * costs.place;
+    let table = |flows: f64| flows * 2.0 * costs.slot;
     let seconds = |nanoseconds: f64| nanoseconds / 1e9;
     Need {
         packets,

@@ -1,4 +1,4 @@
-//! `mh`: Maglev hashing as in the kernel (net/netfilter/ipvs/ip_vs_mh.c).
+//! `mh`: the kernel's Maglev hashing (net/netfilter/ipvs/ip_vs_mh.c).
 //!
 //! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
 //! and its clients are rejected or probe further. Unlike with `sh`, probing hashes the client's key again with an

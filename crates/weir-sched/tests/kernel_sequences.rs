@@ -52,7 +52,7 @@ struct Options {
     port: bool,
 }
 
-/// A service as in the kernel, with its scheduler's state.
+/// A service with the kernel's list of servers and its scheduler's state.
 struct Service {
     scheduler: &'static str,
     options: Options,

@@ -16,7 +16,7 @@ use weir_sched::table::{Cursor, Start, rr, wrr};
 use weir_sched::{Availability, Counts, HashTable, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
-use crate::{Load, Pool, Server, Tried};
+use crate::{Load, Pool, Server, TriedServers};
 
 /// One worker's state for one pool.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct Criteria {
     /// Index of the server that the client's cookie identifies.
     pub sticky_server: Option<usize>,
     /// Servers that are excluded because they already failed for this request.
-    pub tried: Tried,
+    pub tried: TriedServers,
     /// Current time, for the age of latencies.
     pub now_ms: u64,
 }
@@ -185,7 +185,7 @@ impl Balancer {
     }
 
     /// Updates [`Member::usable`] if a server has a limit or was tried.
-    fn update_usable<S: Server>(&mut self, servers: &[S], tried: Tried) {
+    fn update_usable<S: Server>(&mut self, servers: &[S], tried: TriedServers) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;
             limit.load(std::sync::atomic::Ordering::Relaxed) != 0
@@ -295,7 +295,7 @@ fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
 /// Selects a backup, or the sorry server if no backup is usable.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
-    tried: Tried,
+    tried: TriedServers,
     random: &mut SplitMix64,
 ) -> Option<usize> {
     let [backups, sorry] = pool.tiers;
@@ -304,7 +304,7 @@ fn pick_reserve<S: Server>(
         .find_map(|(start, end)| Tier::new(&pool.servers[start..end], start, tried).pick(random))
 }
 
-fn is_candidate<S: Server>(servers: &[S], index: usize, tried: Tried) -> bool {
+fn is_candidate<S: Server>(servers: &[S], index: usize, tried: TriedServers) -> bool {
     !tried.contains(index) && servers[index].load().is_usable()
 }
 

@@ -2,7 +2,7 @@
 //! size.
 //!
 //! A table is a 4-way set-associative array of atomic entries. An entry has a tag, which is a part of the hash of the
-//! client's key, and a value. If a new client's row is full, it replaces the client that was idle longest. If no entry
+//! client's key, and a value. If a new client's row is full, it replaces the client that has been idle the longest. If no entry
 //! of the row may be replaced, the client is not counted: a full table never rejects more requests, only fewer.
 
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl Rate {
     }
 
     /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
-    /// limited as in [`of_route`](Self::of_route).
-    pub fn of_service(per_minute: u32, burst: u32) -> Self {
+    /// limited like in [`for_route`](Self::for_route).
+    pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
             burst,
@@ -81,7 +81,7 @@ impl Rate {
     /// Limits each client like [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller
     /// table. `burst` must not exceed the number of requests that the rate allows in nine hours, because arrival times
     /// wrap.
-    pub fn of_route(per_minute: u32, burst: u32) -> Self {
+    pub fn for_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
         Self::with_interval(interval, burst, ROUTE_ENTRIES)
     }
@@ -103,7 +103,7 @@ impl Rate {
             let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's entry, otherwise a free entry, otherwise the entry that was idle longest.
+            // The client's entry, otherwise a free entry, otherwise the entry that has been idle the longest.
             let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
                 (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -197,7 +197,7 @@ impl Concurrent {
     }
 
     /// Limits each client like [`new`](Self::new), with the smaller table of a route.
-    pub fn of_route(limit: u32) -> Self {
+    pub fn for_route(limit: u32) -> Self {
         Self {
             table: Table::new(ROUTE_ENTRIES),
             limit,
@@ -205,7 +205,7 @@ impl Concurrent {
     }
 
     /// Limits the total number of requests in progress, of all clients. They must use the same key.
-    pub fn one(limit: u32) -> Self {
+    pub fn total(limit: u32) -> Self {
         Self {
             table: Table::new(ROW_ENTRIES),
             limit,
@@ -266,7 +266,7 @@ impl Concurrent {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "threads of tests")]
+#[allow(clippy::disallowed_methods, reason = "test threads")]
 mod tests {
     use super::*;
 
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn request_after_the_wait_is_allowed() {
         for (per_minute, burst) in [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)] {
-            let rate = Rate::of_route(per_minute, burst);
+            let rate = Rate::for_route(per_minute, burst);
             let mut now = 5 * SECOND + 123_456_789;
             for _ in 0..20 {
                 while rate.allows(1, now) {
@@ -308,7 +308,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Rate::of_route(1, 1).wait_s(2, SECOND),
+            Rate::for_route(1, 1).wait_s(2, SECOND),
             1,
             "an unknown client"
         );

@@ -169,7 +169,7 @@ impl Routes {
         self.table.choose(facts)
     }
 
-    /// Returns whether any route restarts route selection with another path: [`Self::restarted`] then determines the
+    /// Returns whether any route restarts route selection with a different path: [`Self::restarted`] then determines the
     /// path.
     pub const fn restarts(&self) -> bool {
         self.table.restarts()
@@ -225,7 +225,7 @@ impl Routes {
         }
     }
 
-    /// Returns the index of the pool for requests of a route with files for which there is no file.
+    /// Returns the index of the pool for requests for which a route with files has no file.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
@@ -303,7 +303,7 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Returns the properties with which routes are compared.
-    pub const fn of_request(&self) -> RequestFacts<'a> {
+    pub const fn request_facts(&self) -> RequestFacts<'a> {
         RequestFacts {
             client: self.client.ip(),
             target: self.target,
@@ -321,7 +321,7 @@ impl<'a> Facts<'a> {
 pub enum HostCheck {
     /// The connection may be used.
     Allowed,
-    /// The host has other TLS requirements than the connection (RFC 9110 section 15.5.20).
+    /// The TLS requirements of the host differ from those of the connection (RFC 9110 section 15.5.20).
     Misdirected,
 }
 
@@ -374,7 +374,7 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// A text of the request selects the pool: with the map of a route, or with a hash for its split.
+    /// A text of the request selects the pool, by the map or by the split of a route.
     Mapped {
         /// Index of the route.
         route: usize,
@@ -411,7 +411,7 @@ pub fn decide(
         Ok(slot) => slot,
         Err(rejection) => return (Decision::Reject(rejection), None),
     };
-    let found = routes.table.choose(&facts.of_request());
+    let found = routes.table.choose(&facts.request_facts());
     let Some(index) = found else {
         let (pool, route) = (0, None);
         return (Decision::Forward { pool, route }, slot);

@@ -20,8 +20,8 @@ use weir_model::{
 };
 use weir_select::limit::{Admission, Concurrent, Slot};
 use weir_select::{
-    Balancer, Budget, ConnectError, Connections, Counted, Env, Failure, Load, Next, Output, Pool,
-    QueueExit, Replay, RetryPolicy, Selection, Server, Unwanted, Verdict,
+    Balancer, Budget, ConnectError, Connections, AttemptKind, Env, Failure, Load, Next, Output, Pool,
+    QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
 };
 
 const KINDS: [SchedulerKind; 14] = [
@@ -353,9 +353,9 @@ impl Simulation {
             5 => (true, Err(lost(true))),
             6 => (true, Err(Failure::ResponseTimeout)),
             7 => (true, Err(Failure::TotalTimeout)),
-            8 => (true, Ok(Some(Unwanted::Malformed))),
-            9 => (true, Ok(Some(Unwanted::Status(503)))),
-            10 => (true, Ok(Some(Unwanted::Status(404)))),
+            8 => (true, Ok(Some(UnwantedResponse::Malformed))),
+            9 => (true, Ok(Some(UnwantedResponse::Status(503)))),
+            10 => (true, Ok(Some(UnwantedResponse::Status(404)))),
             _ => (true, Ok(None)),
         };
         assert!(!must_not_send || !is_sent, "request {id} was sent twice");
@@ -383,7 +383,7 @@ impl Simulation {
         match verdict.next {
             Next::Answer { .. } => self.end(id),
             Next::Select { counted } => {
-                if counted == Counted::Retry {
+                if counted == AttemptKind::Retry {
                     request.retries += 1;
                     let server = request.selection.server().expect("a server was selected");
                     request.tried.insert(self.servers[server].number);
@@ -490,7 +490,7 @@ const fn is_retry(verdict: Verdict) -> bool {
     matches!(
         verdict.next,
         Next::Select {
-            counted: Counted::Retry
+            counted: AttemptKind::Retry
         }
     )
 }

@@ -33,7 +33,7 @@ impl PoolState {
         match self {
             Self::Up => "enough servers are up",
             Self::Panic => "too many servers are down: all are used",
-            Self::BelowQuorum => "too little weight is up for the quorum",
+            Self::BelowQuorum => "the usable weight is below the quorum",
             Self::Down => "no server is usable",
         }
     }
@@ -162,7 +162,7 @@ mod tests {
             (
                 PoolState::BelowQuorum,
                 "below quorum",
-                "too little weight is up for the quorum",
+                "the usable weight is below the quorum",
                 true,
             ),
             (PoolState::Down, "down", "no server is usable", false),

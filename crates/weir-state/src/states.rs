@@ -8,7 +8,7 @@ use weir_health::{
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
-use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
+use crate::ejection::{EjectedServer, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
 use crate::pool::{self, PoolChange, PoolState, Pools};
 use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
@@ -113,7 +113,7 @@ impl ServerStates {
         self.standings.apply(events)
     }
 
-    /// Applies new samples of clients' traffic, for all pools of one source. `explain` may replace the reason of an
+    /// Applies new client traffic samples, for all pools of one source. `explain` may replace the reason of an
     /// ejection. Returns events to log, and the pools whose weights may have changed.
     pub fn handle_samples(
         &mut self,
@@ -141,7 +141,7 @@ impl ServerStates {
     }
 
     /// Ends the ejections that are not in `kept`. Returns the pools whose weights may have changed.
-    pub fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> BTreeSet<String> {
+    pub fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         self.ejections.end_all_but(kept)
     }
 
@@ -154,7 +154,7 @@ impl ServerStates {
     }
 
     /// Sets the servers that proxy services use, by pool and name.
-    pub fn handle_proxied<'a>(
+    pub fn handle_proxy_servers<'a>(
         &mut self,
         servers: impl Iterator<Item = (&'a str, &'a str)>,
         now: Duration,
@@ -191,7 +191,7 @@ impl ServerStates {
         })
     }
 
-    pub(crate) fn all_ejections(&self) -> impl Iterator<Item = (Ejected, Ejection)> {
+    pub(crate) fn all_ejections(&self) -> impl Iterator<Item = (EjectedServer, Ejection)> {
         self.ejections.all_with_reasons()
     }
 
@@ -210,7 +210,7 @@ impl ServerStates {
     pub(crate) fn replace(
         &mut self,
         overrides: Overrides,
-        ejections: Vec<(Ejected, Ejection)>,
+        ejections: Vec<(EjectedServer, Ejection)>,
         adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     ) {
         self.overrides = overrides;
@@ -288,7 +288,7 @@ impl ServerStates {
     }
 
     /// Returns all ejected servers.
-    pub fn ejected(&self) -> BTreeSet<Ejected> {
+    pub fn ejected(&self) -> BTreeSet<EjectedServer> {
         self.ejections.all().cloned().collect()
     }
 

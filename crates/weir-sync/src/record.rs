@@ -39,7 +39,7 @@ pub struct Record {
     pub kind: Kind,
     /// IP protocol number; in a template, 0 = all protocols.
     pub proto: u8,
-    /// TCP state as in IPVS; 11 = UDP.
+    /// IPVS's number of the TCP state; 11 = UDP.
     pub state: u8,
     /// Whether the flow counts as an active connection.
     pub active: bool,

@@ -44,7 +44,7 @@ pub enum Order {
         router: String,
     },
     /// The daemon's report on objects that virtual routers track.
-    Observed(Observed),
+    Observed(ObservedState),
     /// Revert `Release`.
     Resume {
         /// Name of the virtual router.
@@ -54,7 +54,7 @@ pub enum Order {
 
 /// The daemon's report on objects that virtual routers track.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct ObservedState {
     /// Whether each service can serve, by name.
     pub services: BTreeMap<String, bool>,
     /// Whether each pool fulfils its requirements, by name.
@@ -67,7 +67,7 @@ pub struct Observed {
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the report.
-pub fn observe(runtime_dir: &Path, observed: &Observed) -> Result<(), Error> {
+pub fn observe(runtime_dir: &Path, observed: &ObservedState) -> Result<(), Error> {
     exchange(
         runtime_dir,
         &Order::Observed(observed.clone()),

@@ -118,7 +118,7 @@ impl TrackedObject {
             return self.state;
         }
         self.contradictions += 1;
-        // The first result sets the state at once.
+        // The first result sets the state immediately.
         if self.state == TrackedState::Unknown || self.contradictions >= results_needed {
             self.state = new_state;
             self.contradictions = 0;

@@ -126,7 +126,7 @@ fn report_port(
 fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
     let server_checks = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
     let mut all = pool.pool.checks.iter().chain(server_checks);
-    if !all.any(|check| check.target.via.through_path()) {
+    if !all.any(|check| check.target.via.uses_forwarding_path()) {
         return;
     }
     let services = lowered.services.iter().map(|service| &service.service);
@@ -135,7 +135,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &Lowered
         .collect();
     let is_unreachable = |check: &Check, server: &Server| {
         let mut services = services.iter();
-        check.target.via.through_path()
+        check.target.via.uses_forwarding_path()
             && !services.any(|it| check.probe_path(it, server).is_some())
     };
     let mut report = |location: &Range<usize>, check: &Check, server: &Server| {

@@ -52,7 +52,7 @@ pub(crate) struct Network {
     /// The veth pair of marked packets.
     pub(crate) marks: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
-    pub(crate) memory_is_short: bool,
+    pub(crate) memory_is_low: bool,
 }
 
 /// The result of adding servers.
@@ -82,7 +82,7 @@ impl Network {
             expected: BTreeSet::new(),
             expected_native: BTreeSet::new(),
             marks: None,
-            memory_is_short: false,
+            memory_is_low: false,
         })
     }
 
@@ -219,9 +219,9 @@ impl Network {
     pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut surroundings = Surroundings {
             learn_clients: self.learns_clients(),
-            leaves_unfinished: self.leaves_unfinished(),
+            xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
-            memory_is_short: self.memory_is_short,
+            memory_is_low: self.memory_is_low,
             ..Surroundings::default()
         };
         for server in servers {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::edit::{Edits, listed, or_none};
-use super::{Change, Edit, Matched, check, duration, match_by_name, tls};
+use super::{Change, Edit, NameMatch, check, duration, match_by_name, tls};
 use crate::{Health, Pool, ProxyHeader, Secret, Server, ServersDns};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
@@ -12,12 +12,12 @@ pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
         new,
         |pool| &pool.name,
         |matched| match matched {
-            Matched::Removed(pool) => changes.push(Change::PoolRemoved {
+            NameMatch::Removed(pool) => changes.push(Change::PoolRemoved {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
-            Matched::Kept { old, new, .. } => diff_pool(old, new, changes),
-            Matched::Added(pool) => changes.push(Change::PoolAdded {
+            NameMatch::Kept { old, new, .. } => diff_pool(old, new, changes),
+            NameMatch::Added(pool) => changes.push(Change::PoolAdded {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
@@ -45,16 +45,16 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
         &new.servers,
         |server| &server.name,
         |matched| match matched {
-            Matched::Removed(server) => changes.push(Change::ServerRemoved {
+            NameMatch::Removed(server) => changes.push(Change::ServerRemoved {
                 pool: pool.clone(),
                 server: server.name.clone(),
             }),
-            Matched::Kept { old, new, index } => {
+            NameMatch::Kept { old, new, index } => {
                 reordered |= index < next;
                 next = index;
                 diff_server(pool, old, new, changes);
             }
-            Matched::Added(server) => changes.push(Change::ServerAdded {
+            NameMatch::Added(server) => changes.push(Change::ServerAdded {
                 pool: pool.clone(),
                 server: server.name.clone(),
                 weight: server.weight,

@@ -12,7 +12,7 @@ pub enum ValuePattern {
     Exact(String),
     /// `*` matches any bytes: prefixes (`a*`), suffixes (`*a`), substrings (`*a*`).
     Wildcard(String),
-    /// Written `~EXPRESSION`: values in which the expression matches.
+    /// Written `~EXPRESSION`: values that match the regular expression.
     Regex(TextRegex),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for ValuePattern {
 /// match the pattern, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedCondition {
-    /// Name; that of a header field is in lower case.
+    /// Name; in lower case for a header field.
     pub name: String,
     /// Pattern of the value; `None` = any value.
     pub value: Option<ValuePattern>,
@@ -220,7 +220,8 @@ impl Conditions {
             .any(|key| key.part() == RequestPart::TlsConnection && self.has(key))
     }
 
-    /// Returns whether these conditions match every request that `other` matches; false if the texts do not prove it.
+    /// Returns whether these conditions match every request that `other` matches; false if this cannot be
+    /// determined from the patterns.
     pub(super) fn covers(&self, other: &Self) -> bool {
         ConditionKey::ALL
             .iter()

@@ -1,4 +1,4 @@
-//! Applies the desired servers to a service one change at a time, as in the kernel.
+//! Applies the desired servers to a service one change at a time, as the kernel does.
 
 use std::collections::{HashMap, HashSet};
 

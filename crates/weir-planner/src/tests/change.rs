@@ -308,14 +308,14 @@ fn settings_depend_on_the_surroundings() {
         ),
         (
             Surroundings {
-                leaves_unfinished: true,
+                xdp_receives_partial_checksums: true,
                 ..surroundings()
             },
             SETTINGS_UNFINISHED,
         ),
         (
             Surroundings {
-                memory_is_short: true,
+                memory_is_low: true,
                 ..surroundings()
             },
             SETTINGS_DROP_ENTRY,

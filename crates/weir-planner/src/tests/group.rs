@@ -162,7 +162,7 @@ fn second_hop_has_the_table_before_the_last_change() {
     let before_removal: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
     let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), Released::default());
+    assert_eq!(allocation.release(&ended), FreedRows::default());
     assert_eq!(former(&allocation, &three), before_removal);
     let two = with_gue(&SERVERS[..2]);
     reconcile(&mut allocation, &two, Cursor::default());

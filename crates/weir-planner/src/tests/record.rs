@@ -97,7 +97,7 @@ fn bounded_hash_scheduler_has_tree_of_active_flows() {
 #[test]
 fn data_plane_has_number_of_each_layer_4_scheduler() {
     for kind in SchedulerKind::ALL {
-        assert_eq!(number(kind).is_some(), kind.is_built(), "{kind}");
+        assert_eq!(number(kind).is_some(), kind.works_at_layer4(), "{kind}");
     }
     let error = plan(&desired_with(SchedulerKind::Hash, 1)).unwrap_err();
     assert_eq!(

@@ -98,10 +98,10 @@ fn connect(output: Output) -> usize {
 }
 
 const RETRY: Next = Next::Select {
-    counted: Counted::Retry,
+    counted: AttemptKind::Retry,
 };
 const REPETITION: Next = Next::Select {
-    counted: Counted::Repetition,
+    counted: AttemptKind::Repetition,
 };
 
 const fn answer(status: u16, reason: Reason) -> Next {
@@ -289,10 +289,10 @@ fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
 #[test]
 fn unwanted_responses_are_retried_only_by_rule() {
     let cases = [
-        (Unwanted::Malformed, Some(Fault::Broken)),
-        (Unwanted::Status(503), Some(Fault::Status)),
-        (Unwanted::Status(502), None),
-        (Unwanted::Status(200), None),
+        (UnwantedResponse::Malformed, Some(Fault::Broken)),
+        (UnwantedResponse::Status(503), Some(Fault::Status)),
+        (UnwantedResponse::Status(502), None),
+        (UnwantedResponse::Status(200), None),
     ];
     for (response, fault) in cases {
         let mut fixture = Fixture::new(&[0, 0]);
@@ -310,7 +310,7 @@ fn unwanted_responses_are_retried_only_by_rule() {
     let mut fixture = Fixture::new(&[0, 0]);
     fixture.policy = RetryPolicy::new(2, RetryOn::default());
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
-    let verdict = fixture.run(|env| selection.handle_unwanted(Unwanted::Malformed, env));
+    let verdict = fixture.run(|env| selection.handle_unwanted(UnwantedResponse::Malformed, env));
     assert_eq!(verdict, None);
     assert!(!fixture.policy.needs_response);
 }

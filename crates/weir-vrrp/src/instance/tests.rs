@@ -30,12 +30,12 @@ fn drain(instance: &mut Instance) -> Vec<Output> {
     std::iter::from_fn(|| instance.poll_output()).collect()
 }
 
-fn received(priority: u8, interval: Duration) -> Received {
+fn received(priority: u8, interval: Duration) -> DecodedPacket {
     let advertisement = Advertisement {
         interval,
         ..Instance::new(config(100), Duration::ZERO).advertisement(priority)
     };
-    Received {
+    DecodedPacket {
         advertisement,
         checksum: ChecksumForm::Plain,
         length: 12,
@@ -103,14 +103,14 @@ fn version_2_requires_same_interval_and_skew_is_fraction_of_second() {
     other.advertisement.version = Version::V2;
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
-        Err(Ignored::Interval)
+        Err(IgnoreReason::Interval)
     );
     other.advertisement.interval = 2 * SECOND;
     assert_eq!(instance.handle_packet(&other, LOWER, SECOND), Ok(()));
     other.advertisement.password = Some(*b"other\0\0\0");
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
-        Err(Ignored::Authentication)
+        Err(IgnoreReason::Authentication)
     );
 }
 
@@ -365,7 +365,7 @@ fn differing_addresses_are_counted_but_accepted() {
     );
     assert_eq!(
         instance.handle_packet(&other, SOURCE, SECOND),
-        Err(Ignored::Own)
+        Err(IgnoreReason::Own)
     );
 }
 
