@@ -88,7 +88,7 @@ fn section_page(section: &Section) -> String {
         "# `[{}]`\n\n{}\n\n```toml\n{}```\n",
         section.path, section.purpose, section.example
     );
-    for key in section.built() {
+    for key in section.implemented_keys() {
         out.push_str(&key_card(key, when(section.page, key.name)));
     }
     out.push_str(&planned_keys(section));

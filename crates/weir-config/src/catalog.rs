@@ -63,7 +63,7 @@ pub(crate) use vrrp::{
 
 use Presence::{Absent, Default, Required};
 
-/// A rate of requests of one client, per second or per minute.
+/// A request rate per client, per second or per minute.
 const RATE: Kind = Kind::Either(
     &Kind::Integer {
         min: 0,
@@ -146,7 +146,7 @@ fn metrics() -> Choices {
     }
 }
 
-fn attaches() -> Choices {
+fn attach_hooks() -> Choices {
     Choices {
         values: Attach::ALL.iter().map(|attach| attach.as_str()).collect(),
         known_as: &[
@@ -184,21 +184,21 @@ fn checksums() -> Choices {
     }
 }
 
-fn adapts() -> Choices {
+fn adapt_measurements() -> Choices {
     Choices {
         values: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
-fn no_servers() -> Choices {
+fn no_server_actions() -> Choices {
     Choices {
         values: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
-fn on_removes() -> Choices {
+fn on_remove_actions() -> Choices {
     Choices {
         values: OnRemove::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
@@ -239,7 +239,7 @@ pub(crate) static ROOT: Section = Section {
             "Additional configuration files. Relative paths start at the directory of the file that contains the key. \
              Files that match a pattern are read in the order of their names; names that begin with `.` do not match. \
              Their tables are added to those of this file. It is an error if two files set the same key, or if a file \
-             is included twice. All files are read at start and at each `weir reload`.",
+             is included twice. All files are read at startup and at each `weir reload`.",
             "include = [\"conf.d/*.toml\"]",
         ),
         Key::new(
@@ -323,7 +323,7 @@ pub(crate) static ROOT: Section = Section {
             "notify",
             Kind::Named(&NOTIFY),
             Absent("no notifications"),
-            "Notifications of state changes through a program, a web request or mail.",
+            "Notifications of state changes through a program, a web request or email.",
             "",
         )
         .known_as(&["notifications", "mailers"]),
@@ -422,7 +422,7 @@ pub(crate) static NODE: Section = Section {
         .known_as(&["interface", "devices", "device"]),
         Key::new(
             "attach",
-            Kind::OneOf(attaches),
+            Kind::OneOf(attach_hooks),
             Default("auto"),
             "Hook of the data plane. `xdp` runs before the network stack: in the driver (native), or generic if the \
              driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels without tcx) and \
@@ -490,7 +490,7 @@ pub(crate) static NODE: Section = Section {
             "max_flows",
             integer(Node::MAX_FLOWS),
             Default("1048576"),
-            "Capacity of the flow table, allocated at start. When the table is full, new flows are balanced by hash \
+            "Capacity of the flow table, allocated at startup. When the table is full, new flows are balanced by hash \
              without an entry.",
             "max_flows = 4194304",
         )
@@ -545,7 +545,7 @@ pub(crate) static NODE: Section = Section {
 pub(crate) static ADMIN: Section = Section {
     path: "node.admin",
     page: "node-admin",
-    purpose: "The HTTP API over TCP: TLS, tokens and allowed host names. Certificates and tokens are read at start \
+    purpose: "The HTTP API over TCP: TLS, tokens and allowed host names. Certificates and tokens are read at startup \
               and at each `weir reload`; an invalid file makes the reload fail.",
     example: "[node.admin]\nlisten = \"10.0.0.1:9900\"\ntls = { certificates = \"/etc/weir/admin.pem\" }\ntokens = \
               \"/etc/weir/tokens\"\nhosts = [\"lb1.example\"]\n",

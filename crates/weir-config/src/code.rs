@@ -156,7 +156,7 @@ codes! {
         "Add an entry, or remove the key.";
     /// The file exceeds a limit of `[node]`.
     OverLimit = "E020",
-        "Kernel tables are allocated at start, with the sizes given by `max_services` and `max_servers`.",
+        "Kernel tables are allocated at startup, with the sizes given by `max_services` and `max_servers`.",
         "Raise the limit in `[node]` and restart the daemon.";
     /// The configuration file is missing or cannot be read.
     Unreadable = "E021",

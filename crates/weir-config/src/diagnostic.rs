@@ -12,7 +12,7 @@ use crate::tree::shift;
 
 /// A related position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Related {
+pub struct RelatedSpan {
     /// Byte range in the text.
     pub span: Range<usize>,
     /// Line and column of the start of the span.
@@ -34,8 +34,8 @@ pub struct Diagnostic {
     pub at: Source,
     /// Label of the span; may be empty.
     pub label: String,
-    /// Related positions.
-    pub related: Vec<Related>,
+    /// RelatedSpan positions.
+    pub related: Vec<RelatedSpan>,
     /// The reason, if the message does not contain it.
     pub cause: Option<String>,
     /// How to fix the problem.
@@ -93,7 +93,7 @@ impl Diagnostic {
     }
 
     pub(crate) fn also(mut self, span: &Range<usize>, label: impl Into<String>) -> Self {
-        self.related.push(Related {
+        self.related.push(RelatedSpan {
             span: span.clone(),
             at: Source::default(),
             label: label.into(),

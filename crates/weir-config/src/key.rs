@@ -118,7 +118,7 @@ impl Section {
     }
 
     /// Returns the implemented keys.
-    pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
+    pub(crate) fn implemented_keys(&self) -> impl Iterator<Item = &'static Key> {
         self.keys.iter().filter(|key| key.is_implemented())
     }
 
@@ -257,7 +257,7 @@ impl Kind {
             Self::OneOf(choices) => quoted_list(&choices().values),
             Self::List(item) => format!("a list, each {}", item.syntax()),
             Self::Table(section) => {
-                let keys: Vec<&str> = section.built().map(|key| key.name).collect();
+                let keys: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
                 format!("a table {{ {} }}", keys.join(", "))
             }
             Self::Named(section) => format!("tables `{}`", section.heading()),

@@ -48,7 +48,7 @@ mod when;
 pub use canonical::canonical;
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
-pub use diagnostic::{Diagnostic, Occurrence, Related};
+pub use diagnostic::{Diagnostic, Occurrence, RelatedSpan};
 pub use duration::parse as duration;
 pub use file::{FileError, MAX_FILE_BYTES, load};
 pub use include::{Bundle, Files, bundle, files};

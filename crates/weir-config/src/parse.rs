@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::environment;
 use crate::include;
 use crate::json;
-use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
+use crate::lower::{LoweredConfig, LoweredProxy, LoweredRoute, lower};
 use crate::published;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
@@ -164,7 +164,7 @@ struct Syntax {
 }
 
 impl Syntax {
-    /// Creates a value from errors that do not make any line unreadable.
+    /// Creates a `Syntax` from errors that do not make any line unreadable.
     fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
@@ -237,7 +237,7 @@ fn lower_and_verify(
 }
 
 /// Returns the model of a configuration without errors.
-fn desired(text: &str, lowered: Lowered) -> Desired {
+fn desired(text: &str, lowered: LoweredConfig) -> Desired {
     Desired {
         files: match bundle_file::is_bundle(text) {
             true => include::files(text),

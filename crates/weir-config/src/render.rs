@@ -122,7 +122,7 @@ struct Mark<'a> {
 }
 
 impl<'a> Mark<'a> {
-    /// Returns an annotation relative to its line; a span over several lines is cut at the end of the first line.
+    /// Returns an annotation relative to its line; a span over several lines is truncated at the end of the first line.
     fn annotation(&self, line: &Range<usize>) -> Annotation<'a> {
         let start = self.span.start.clamp(line.start, line.end) - line.start;
         let end = self.span.end.clamp(line.start, line.end) - line.start;

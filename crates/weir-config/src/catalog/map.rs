@@ -34,9 +34,9 @@ pub(crate) static MAP: Section = Section {
             "file",
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
-            "File with one entry per line: a key and its value, separated by white space. Empty lines and lines that \
+            "File with one entry per line: a key and its value, separated by whitespace. Empty lines and lines that \
              begin with `#` are ignored. Changes to the file take effect within a few seconds; if it is invalid, the \
-             previous entries remain. If it cannot be read at start, the configuration is rejected.",
+             previous entries stay active. If it cannot be read at startup, the configuration is rejected.",
             "file = \"/etc/weir/tenants.map\"",
         )
         .known_as(&["path"]),

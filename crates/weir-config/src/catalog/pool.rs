@@ -30,7 +30,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["server", "real", "real_server", "backends"]),
         Key::new(
             "adapt",
-            Kind::OneOf(adapts),
+            Kind::OneOf(adapt_measurements),
             Default("none"),
             "With `latency`, the weights that layer 4 services use follow the latency of the servers; they are \
              adjusted every second, in small steps. A slow server gets fewer new flows, with every scheduler that uses \
@@ -66,7 +66,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["server-template", "resolve", "resolvers"]),
         Key::new(
             "no_server",
-            Kind::OneOf(no_servers),
+            Kind::OneOf(no_server_actions),
             Default("reject"),
             "Response to new clients when no server is available. `reject`: an ICMP port unreachable at layer 4 \
              (rate-limited and counted), status 503 in `http` services. `drop`: no response.",
@@ -74,7 +74,7 @@ pub(crate) static POOL: Section = Section {
         ),
         Key::new(
             "on_remove",
-            Kind::OneOf(on_removes),
+            Kind::OneOf(on_remove_actions),
             Default("keep"),
             "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset (`reset`), \
              or are assigned to another server (`reschedule`). `reset` answers each further packet from the client \

@@ -269,9 +269,10 @@ pub(crate) static ROUTE: Section = Section {
             "mirror",
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
-            "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent after \
-             its request was received; it never delays the response to the client and never changes it. Requests for a \
-             protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
+            "Pool that receives copies of the route's requests; responses to the copies are discarded. A copy is sent \
+             after its request was received; it never delays the response to the client and never changes it. \
+             Requests for a protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a \
+             copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -281,7 +282,7 @@ pub(crate) static ROUTE: Section = Section {
             "limits",
             Kind::Table(&ROUTE_LIMITS),
             Absent("those of the service"),
-            "Limits of each client's requests to the route, in addition to those of the service.",
+            "Limits on each client's requests to the route, in addition to those of the service.",
             "limits = { rate = \"30/m\", burst = 5 }",
         )
         .known_as(&["limit_req", "limit_conn", "limit"]),
@@ -490,7 +491,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
 pub(crate) static ROUTE_LIMITS: Section = Section {
     path: "route.limits",
     page: "route-limits",
-    purpose: "Limits of each client's requests to a route. They apply in addition to those of the service. Requests \
+    purpose: "Limits on each client's requests to a route. They apply in addition to those of the service. Requests \
               above them are answered with 429.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
@@ -507,7 +508,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
         Key::new(
             "burst",
             integer(ProxyLimits::RATE),
-            Absent("the requests of one second, at least one"),
+            Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 5",
         ),

@@ -23,8 +23,8 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
         tls::path(sink, view, "key"),
     );
     let user = view.text(sink, "user").map(|(user, _)| user.to_owned());
-    let password = secret::of_key(sink, view, "password");
-    let group_key = secret::of_key(sink, view, "group_key");
+    let password = secret::from_key(sink, view, "password");
+    let group_key = secret::from_key(sink, view, "group_key");
     check_requirement(sink, view, "key", "certificate");
     let is_plain = |endpoints: &Vec<EtcdEndpoint>| endpoints.iter().all(|it| !it.tls);
     if etcd.as_ref().is_some_and(is_plain) {

@@ -180,7 +180,7 @@ fn servers(
                 )
                 .label("duplicate")
                 .also(&lowered.servers[*index], "first here")
-                .fix("remove one of them; for a larger share, increase the weight of the other")
+                .fix("remove one of them; for a larger share, increase the weight of the remaining entry")
                 .class(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
@@ -269,7 +269,7 @@ fn server(
     }
 }
 
-/// Returns the upper and the lower threshold. As in the kernel, the lower one must not be above the upper one.
+/// Returns the upper and the lower threshold. Like in the kernel, the lower one must not be above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
     let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));

@@ -342,7 +342,7 @@ fn report_keys_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: 
         (
             "preempt_delay",
             is_owner && router.preempt,
-            "`preempt_delay` has no effect: the address owner takes over at once",
+            "`preempt_delay` has no effect: the address owner takes over immediately",
         ),
         (
             "unicast_ttl",
@@ -527,7 +527,7 @@ fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncement
 }
 
 fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
-    let secret = secret::of_key(sink, view, "password")?;
+    let secret = secret::from_key(sink, view, "password")?;
     let length = secret.expose().len();
     if length > PASSWORD_BYTES_MAX {
         let (entry, _) = view.get("password")?;
@@ -573,7 +573,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
 
 fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<(u8, RouterKey)> {
     let id = view.integer(sink, "id")?;
-    let secret = secret::of_key(sink, view, "secret")?;
+    let secret = secret::from_key(sink, view, "secret")?;
     let bytes = match secret.expose().strip_prefix(b"hex:") {
         Some(digits) => parse_hex(digits),
         None => Some(secret.expose().to_vec()),

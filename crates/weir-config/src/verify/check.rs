@@ -8,11 +8,11 @@ use weir_model::{Check, Ports, Server, Service};
 use super::proxy::reachable_pools;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool};
+use crate::lower::{LoweredConfig, LoweredPool};
 use crate::spelling::header;
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let listening = exact_ports(lowered);
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
@@ -37,7 +37,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
 }
 
 /// Returns the exact ports that services listen on, by pool, without duplicates, in file order.
-fn exact_ports(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
+fn exact_ports(lowered: &LoweredConfig) -> HashMap<&str, Vec<u16>> {
     let mut listening: HashMap<&str, Vec<u16>> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
         let ports = listening.entry(service.pool.as_str()).or_default();
@@ -123,7 +123,7 @@ fn report_port(
 }
 
 /// Reports checks that would use a forwarding path that does not exist.
-fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
+fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &LoweredPool) {
     let server_checks = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
     let mut all = pool.pool.checks.iter().chain(server_checks);
     if !all.any(|check| check.target.via.uses_forwarding_path()) {
