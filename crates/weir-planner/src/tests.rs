@@ -293,7 +293,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
 }
 
 #[test]
-fn first_is_fo_with_oldest_server_first() {
+fn first_scheduler_is_fo_with_oldest_server_first() {
     let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let list = |wanted: &Desired| {
         let (_, rows) = planned(wanted);
@@ -400,7 +400,7 @@ fn listeners_become_exact_entries_ranges_or_vip_defaults() {
 }
 
 #[test]
-fn snat_without_addresses_uses_the_source_towards_the_servers() {
+fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = planned(&wanted);

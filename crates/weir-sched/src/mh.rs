@@ -17,7 +17,7 @@ const TURN_BITS: u32 = 6;
 const KEY_OFFSET: u64 = 2_654_435_761;
 const KEY_SKIP: u64 = 2_654_446_892;
 
-/// A server of an `mh` service. A list of entries is in the kernel's order, the newest first.
+/// A server of an `mh` service. A list of entries is in the kernel's order, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// [`Member::dest`](crate::Member::dest), never 0.

@@ -23,7 +23,7 @@ use crate::{Load, Pool, Server, TriedServers};
 pub struct Balancer {
     /// [`Pool::version`] for which the other fields were built; `None` = they must be rebuilt.
     version: Option<u32>,
-    /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order, plus one.
+    /// The primary servers in weir-sched's order: newest first. `dest` is the index in file order, plus one.
     members: Vec<Member>,
     unusable_marks: UnusableMarks,
     /// The largest weight of the members.

@@ -500,7 +500,7 @@ fn below(random: &mut SplitMix64, limit: u32) -> u32 {
 }
 
 #[test]
-fn requests_end_once_at_servers_that_accept_them() {
+fn each_request_ends_once_on_server_that_accepts_it() {
     let seed = std::env::var("WEIR_SEED").ok();
     if let Some(seed) = seed.and_then(|seed| seed.parse().ok()) {
         return Simulation::new(seed).run();

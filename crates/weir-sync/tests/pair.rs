@@ -154,7 +154,7 @@ fn restarted_peer_gets_whole_table_and_its_old_session_is_rejected() {
 }
 
 #[test]
-fn datagram_with_other_key_is_ignored_as_forged() {
+fn datagram_with_different_key_is_ignored_as_forged() {
     let now = Duration::from_secs(1);
     let mut a = Director::new(1, now);
     let mut other = Session::new(&Key::new(b"another key"), [2; 32], 0, now);

@@ -59,7 +59,7 @@ fn bird_file_lists_routes_of_both_families() {
 }
 
 #[test]
-fn outcome_is_in_line_of_bird_reply_with_space_after_code() {
+fn bird_outcome_is_parsed_from_line_with_space_after_code() {
     assert!(bird::parse_outcome("0002-Reading configuration from /etc/bird/bird.conf").is_none());
     assert!(bird::parse_outcome(" more").is_none());
     assert!(bird::parse_outcome("").is_none());
@@ -181,7 +181,7 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
 }
 
 #[test]
-fn pipe_in_place_of_bird_file_is_replaced() {
+fn pipe_at_bird_file_path_is_replaced() {
     let directory = std::env::temp_dir().join(format!("weir-bird-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let include = directory.join("weir.conf");

@@ -136,7 +136,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
 }
 
 #[test]
-fn another_scheduler_starts_its_walk_with_a_new_generation() {
+fn changed_scheduler_starts_its_walk_with_a_new_generation() {
     let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
     let (mut allocation, _) = planned(&desired(SchedulerKind::Rr, &servers));
     let mut before = allocation.services["one"].start.generation;

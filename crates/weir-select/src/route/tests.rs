@@ -84,7 +84,7 @@ fn get(path: &str) -> String {
 }
 
 #[test]
-fn first_matching_route_decides() {
+fn first_matching_route_applies() {
     let mut random = SplitMix64::new(1);
     for (path, expected) in [
         (
@@ -190,7 +190,7 @@ fn limit_key_identifies_clients() {
         !matches!(decision, Decision::Reject(_))
     };
     assert!(decide_for("ann", 1));
-    assert!(!decide_for("ann", 2), "the same user from another address");
+    assert!(!decide_for("ann", 2), "the same user from a different address");
     assert!(decide_for("bob", 1));
 }
 

@@ -163,7 +163,7 @@ fn sorry_server_has_weight_while_its_checks_pass() {
 }
 
 #[test]
-fn ejections_of_services_and_of_the_proxy_are_separate() {
+fn service_and_proxy_ejections_are_separate() {
     let pool = pool();
     let mut states = ServerStates::default();
     states.handle_health(vec![
@@ -229,7 +229,7 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
 }
 
 #[test]
-fn only_lasting_changes_of_health_are_recorded() {
+fn only_lasting_health_changes_are_recorded() {
     let mut states = ServerStates::default();
     let slow = Standing {
         ramp: 100,
@@ -252,7 +252,7 @@ fn only_lasting_changes_of_health_are_recorded() {
 }
 
 #[test]
-fn pool_below_its_quorum_is_reported_once_over_restarts() {
+fn pool_below_its_quorum_is_reported_once_across_restarts() {
     let mut pool = pool();
     pool.health.quorum = 20;
     let mut states = ServerStates::default();

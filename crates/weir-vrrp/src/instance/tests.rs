@@ -73,7 +73,7 @@ fn backup_becomes_active_after_three_intervals_and_skew() {
 }
 
 #[test]
-fn owner_becomes_active_at_once() {
+fn owner_becomes_active_immediately() {
     assert_eq!(started(config(255)).state(), State::Active);
 }
 
