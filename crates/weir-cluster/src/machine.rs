@@ -527,7 +527,7 @@ impl Machine {
         if self.is_due(&registration, lease) {
             return self.register(registration, now);
         }
-        let serving = serving::record_put(&self.keys, &own_name, self.serving.announced());
+        let serving = serving::record_put(&self.keys, &own_name, self.serving.announced_vips());
         if self.is_due(&serving, lease) {
             return self.start_txn(unconditional(serving), Purpose::Serving, now);
         }
@@ -648,7 +648,7 @@ impl Machine {
             self.verdicts.clone_from(&agreed);
             self.outputs.push_back(Output::Verdicts(agreed));
         }
-        let held = self.serving.held();
+        let held = self.serving.held_vips();
         if held != self.held {
             self.held.clone_from(&held);
             self.outputs.push_back(Output::Held(held));
@@ -677,7 +677,7 @@ impl Machine {
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
-            settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
+            settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged_revision()),
             ..self.facts.record.clone()
         };
         let Settings { member, key, .. } = &self.settings;
@@ -712,7 +712,7 @@ impl Machine {
         self.shared.pending()
     }
 
-    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
         self.held.clone()
     }
 

@@ -25,7 +25,7 @@ impl Settling {
         self.acknowledged = self.acknowledged.max(revision);
     }
 
-    pub(crate) const fn acknowledged(&self) -> i64 {
+    pub(crate) const fn acknowledged_revision(&self) -> i64 {
         self.acknowledged
     }
 

@@ -201,7 +201,7 @@ impl Machine {
             rollout,
             members,
             pending: self.pending(),
-            held: self.held(),
+            held: self.held_vips(),
             down: self.verdicts().clone(),
         }
     }

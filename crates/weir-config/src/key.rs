@@ -232,7 +232,7 @@ impl Kind {
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
             Self::PoolServer => "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned(),
             Self::Listener => {
-                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \
+                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` instead of `:PORT`; \"fwmark/N\", \
                  \"fwmark6/N\""
                     .to_owned()
             }

@@ -162,7 +162,7 @@ pub struct RouteEdits {
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
-    /// Status that replaces the status of the servers' responses: 200 to 599.
+    /// Status that replaces that of responses from servers: 200 to 599.
     pub status: Option<u16>,
 }
 

@@ -57,7 +57,7 @@ pub struct Rule {
     pub crowded: bool,
     /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
-    pub grouped: bool,
+    pub in_group: bool,
 }
 
 /// Returns what a service does if the hash selects a server that accepts no new flows.
@@ -164,7 +164,7 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 /// There are more servers than the table has entries.
 pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
-    if rule.grouped && kind == SchedulerKind::Maglev {
+    if rule.in_group && kind == SchedulerKind::Maglev {
         let agreed = slot.dests.iter().filter(|dest| dest.is_agreed());
         let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
         let mut table = build_table(agreed, kind)?;

@@ -30,7 +30,7 @@ const REJECTS_PER_SECOND: u32 = 1_000;
 
 /// Facts about the network that rows depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NetworkFacts {
     /// Addresses of the director itself.
     pub local: BTreeSet<IpAddr>,
     /// The source address of the director's own packets to each server.
@@ -168,7 +168,7 @@ pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
     dest_rows: u32,
 ) -> Result<ServiceRows> {
     let mut service_rows = ServiceRows::default();
@@ -210,7 +210,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &Surroundings,
+        surroundings: &NetworkFacts,
         rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
@@ -237,7 +237,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &Surroundings,
+        surroundings: &NetworkFacts,
         dest_rows: u32,
     ) -> Result<()> {
         let pool = desired.pool(&service.pool);
@@ -339,7 +339,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         port,
         dests: dest_rows,
         crowded: desired.sharing(&service.pool) == Sharing::Many,
-        grouped: desired.cluster.is_some(),
+        in_group: desired.cluster.is_some(),
     }
 }
 
@@ -374,7 +374,7 @@ fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
     let is_of_family =
@@ -399,7 +399,7 @@ fn dest_row(
     service_row: u32,
     dest: &DestSlot,
     server: &Server,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
     dest_rows: u32,
 ) -> Dest {
     let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));

@@ -16,7 +16,7 @@ use crate::Totals;
 use crate::allocation::{Allocation, Facts, PoolWeights, FreedRows};
 use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
-use crate::rows::Surroundings;
+use crate::rows::NetworkFacts;
 
 mod change;
 mod group;
@@ -77,7 +77,7 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &Surroundings) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &NetworkFacts) -> RowSet {
     let desired = Indexed::from(desired.clone());
     rows(&desired, allocation, surroundings, DEST_ROWS)
         .unwrap()
@@ -87,7 +87,7 @@ fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &Surroundin
 fn planned(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
-    let rows = rows_of(desired, &allocation, &Surroundings::default());
+    let rows = rows_of(desired, &allocation, &NetworkFacts::default());
     (allocation, rows)
 }
 
@@ -330,7 +330,7 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
         allocation
             .reconcile(&Indexed::from(wanted.clone()), ["one"], &facts)
             .unwrap();
-        let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+        let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
         rows.services[&1]
             .tables
             .list
@@ -404,10 +404,10 @@ fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = planned(&wanted);
-    let surroundings = Surroundings {
+    let surroundings = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
-        ..Surroundings::default()
+        ..NetworkFacts::default()
     };
     let rows = rows_of(&wanted, &allocation, &surroundings);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
@@ -429,7 +429,7 @@ fn removed_server_is_flagged_by_on_remove() {
     wanted.pools[0].servers.remove(0);
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
@@ -444,7 +444,7 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
     let (mut allocation, _) = planned(&wanted);
     wanted.services.clear();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &Surroundings::default());
+    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkFacts::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
@@ -493,7 +493,7 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let surroundings = Surroundings::default();
+    let surroundings = NetworkFacts::default();
     let indexed = Indexed::from(wanted.clone());
     let touched = ["three"];
     let changes = rows
@@ -538,7 +538,7 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
         let names = allocation.service_names(&wanted);
         let names = names.iter().map(String::as_str);
         allocation.reconcile(&wanted, names, &facts).unwrap();
-        let (rows, _) = rows(&wanted, &allocation, &Surroundings::default(), 2048).unwrap();
+        let (rows, _) = rows(&wanted, &allocation, &NetworkFacts::default(), 2048).unwrap();
         let row = allocation.services["one"].row;
         rows.services[&row].tables.header(1).0.tree_width
     };

@@ -7,9 +7,9 @@ use serde::Serialize;
 pub struct Load {
     /// Number of directors; at least 1.
     pub directors: u32,
-    /// Rate of each director's link in bits per second, fully used in the clients' direction.
+    /// Rate of each director's link in bits per second, fully used toward the clients.
     pub link: f64,
-    /// Mean length of the clients' packets in bytes, with Ethernet header.
+    /// Mean length of client packets in bytes, with Ethernet header.
     pub packet: f64,
     /// Concurrent flows.
     pub flows: f64,

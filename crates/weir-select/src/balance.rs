@@ -75,7 +75,7 @@ pub struct Criteria {
 impl Balancer {
     /// Returns the state for a changed list of servers: the cursor is kept, the tables are rebuilt.
     #[must_use]
-    pub fn invalidated(self) -> Self {
+    pub fn invalidate_tables(self) -> Self {
         Self {
             version: None,
             ..self

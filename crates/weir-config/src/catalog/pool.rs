@@ -112,7 +112,7 @@ pub(crate) static POOL: Section = Section {
             "host",
             Kind::DescribedText("a host name, with or without a port; may contain variables"),
             Absent("the host that the client requested"),
-            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. Routes \
+            "`Host` of the requests that `http` services send to this pool's servers, instead of the client's. Routes \
              and `X-Forwarded-Host` still use the requested host. `\"{host}\"` removes the port that the client sent, \
              `\"{host}:8080\"` replaces it. If the values of the variables do not form a valid host, the server \
              receives the requested host.",

@@ -206,8 +206,8 @@ pub(crate) static ROUTE: Section = Section {
             "response_status",
             integer((200, 599)),
             Absent("the server's status"),
-            "Status of responses from servers, in place of theirs: for a page that a server sends in place of an \
-             error, for example. Responses with 204 or 304 keep their status.",
+            "Status that replaces that of the servers' responses, for example for a page that a server sends instead \
+             of an error. Responses with 204 or 304 keep their status.",
             "response_status = 404",
         )
         .known_as(&["set-status"]),
@@ -215,21 +215,21 @@ pub(crate) static ROUTE: Section = Section {
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),
             Absent("those of the service"),
-            "Timeouts of the route's requests, in place of the service's.",
+            "Timeouts of the route's requests, instead of the service's.",
             "timeouts = { server = \"5m\" }",
         ),
         Key::new(
             "retries",
             integer(ProxyLimits::RETRIES),
             Absent("`limits.retries` of the service"),
-            "Number of other servers to try, in place of the service's.",
+            "Number of other servers to try, instead of the service's.",
             "retries = 1",
         ),
         Key::new(
             "max_body",
             size((0, u32::MAX)),
             Absent("`limits.body` of the service"),
-            "Maximum size of a request body in bytes, in place of the service's limit. Requests with a larger body are \
+            "Maximum size of a request body in bytes, instead of the service's limit. Requests with a larger body are \
              rejected with 413. 0 = no limit.",
             "max_body = \"10MiB\"",
         )
@@ -238,7 +238,7 @@ pub(crate) static ROUTE: Section = Section {
             "compression",
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
             Absent("the service's"),
-            "Compression of responses, in place of the service's.",
+            "Response compression, instead of the service's.",
             "compression = false",
         )
         .known_as(&["gzip"]),
@@ -261,7 +261,7 @@ pub(crate) static ROUTE: Section = Section {
             "retry_on",
             Kind::List(&RETRY_ON),
             Absent("`retry_on` of the service"),
-            "Failures after which a request is sent to another server, in place of the service's.",
+            "Failures after which a request is sent to another server, instead of the service's.",
             "retry_on = [\"connect\", \"503\"]",
         )
         .known_as(&["retry-on", "proxy_next_upstream"]),
@@ -436,7 +436,7 @@ const ROUTE_TIMEOUT: Kind = Kind::Duration {
 pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     path: "route.timeouts",
     page: "route-timeouts",
-    purpose: "Timeouts of a route's requests, in place of the service's. Keys that are not set keep the service's \
+    purpose: "Timeouts of a route's requests, instead of the service's. Keys that are not set keep the service's \
               value.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \

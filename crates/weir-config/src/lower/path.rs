@@ -97,7 +97,7 @@ fn check_regex(
     location: &Range<usize>,
     proxy: &LoweredProxy,
 ) {
-    let Some(reason) = excluded_by(regex, rules) else {
+    let Some(reason) = exclusion_reason(regex, rules) else {
         return;
     };
     let message = "this expression cannot match any normalized path";
@@ -156,7 +156,7 @@ fn adapt_path(
 }
 
 /// Returns why an expression cannot match any normalized path; `None` = no reason was found.
-fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
+fn exclusion_reason(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     if rules.merge_slashes && has(&["//"]) {

@@ -308,7 +308,7 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
             error.fix = suggest_servers_dns(text).or(error.fix);
             // Each message quotes a different server, so the class contains no quoted text.
             let fix = error.fix.as_deref().unwrap_or("");
-            let class = unquoted(&error.message) + &unquoted(fix);
+            let class = remove_quoted_parts(&error.message) + &remove_quoted_parts(fix);
             sink.push(error_diagnostic(span, error).class(class));
             None
         }
@@ -342,6 +342,6 @@ fn suggest_servers_dns(text: &str) -> Option<String> {
 }
 
 /// Removes the parts between backquotes.
-fn unquoted(text: &str) -> String {
+fn remove_quoted_parts(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }

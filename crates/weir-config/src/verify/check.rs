@@ -172,7 +172,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &L
     }
 }
 
-/// Reports a pool that has no check, if one of its servers has no check of its own.
+/// Reports a pool that has no check, if one of its servers does not have its own check.
 fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
     let has_no_pool_check = pool.pool.checks.is_empty() && !pool.check_is_wrong;

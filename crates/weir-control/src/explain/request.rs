@@ -249,7 +249,7 @@ impl Request {
                         false => Some(&route.when),
                     };
                     let required =
-                        conditions.map(|conditions| conditions.listed(key, self.is_public));
+                        conditions.map(|conditions| conditions.format_alternatives(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
                     let has = route::compared_value(key, conditions, facts);

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 use weir_planner::mark::Pair;
-use weir_planner::rows::Surroundings;
+use weir_planner::rows::NetworkFacts;
 
 use crate::error::Result;
 use crate::mark_routing::MarkRouting;
@@ -216,13 +216,13 @@ impl Network {
     }
 
     /// Returns the facts on which the rows of these servers depend.
-    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
-        let mut surroundings = Surroundings {
+    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
+        let mut surroundings = NetworkFacts {
             learn_clients: self.learns_clients(),
             xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
             memory_is_low: self.memory_is_low,
-            ..Surroundings::default()
+            ..NetworkFacts::default()
         };
         for server in servers {
             let Some(found) = self.state.lookups.get(&server) else {

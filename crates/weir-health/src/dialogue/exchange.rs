@@ -48,7 +48,7 @@ impl Exchange {
                 .windows(text.len())
                 .any(|window| window == text);
         let mut regex = step.regex.iter();
-        let matches_regex = regex.all(|regex| regex.is_in(&self.received));
+        let matches_regex = regex.all(|regex| regex.matches(&self.received));
         has_text && matches_regex
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::edit::{Edits, listed, or_none};
+use super::edit::{Edits, comma_list, or_none};
 use super::{Change, Edit, NameMatch, check, duration, match_by_name, tls};
 use crate::{Health, Pool, ProxyHeader, Secret, Server, ServersDns};
 
@@ -137,7 +137,7 @@ fn other_server_keys(edits: Edits, old: &Pool, new: &Pool) -> Edits {
 fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
     if old.len() != new.len() {
         return edits.compare("servers_dns", old, new, |all| {
-            listed(all.iter().map(|dns| dns.name.clone()).collect())
+            comma_list(all.iter().map(|dns| dns.name.clone()).collect())
         });
     }
     let count = old.len();
@@ -162,7 +162,7 @@ fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
                     ToString::to_string,
                 )
                 .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
-                    listed(all.iter().map(ToString::to_string).collect())
+                    comma_list(all.iter().map(ToString::to_string).collect())
                 })
         })
     })

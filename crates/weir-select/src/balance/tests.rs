@@ -469,7 +469,7 @@ fn invalidated_tables_follow_a_new_list() {
         4
     );
     // The version is the same, so the balancer reads the list again only because of the invalidation.
-    let mut balancer = balancer.invalidated();
+    let mut balancer = balancer.invalidate_tables();
     for _ in 0..8 {
         assert!(pick(&mut balancer, &second, &mut random) < 2);
     }
