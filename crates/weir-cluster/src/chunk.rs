@@ -57,7 +57,8 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 ///
 /// # Errors
 /// Returns a message of one line if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
-/// group key, also returns a message if the chunks are not sealed, because a writer without the key may have written them.
+/// group key, also returns a message if the chunks are not sealed, because a writer without the key may have written
+/// them.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,

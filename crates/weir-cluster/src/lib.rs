@@ -2,8 +2,8 @@
 //!
 //! [`Machine`] is the state machine of a director. It receives etcd's responses and local facts ([`Input`]) and the
 //! time, and returns requests to etcd and to the daemon ([`Output`]). It keeps a mirror of the group's keys. Decisions
-//! depend only on the mirror, local facts and the time, so a decision whose response was lost is made again. If etcd does
-//! not respond or has lost its data, nothing is removed.
+//! depend only on the mirror, local facts and the time, so a decision whose response was lost is made again. If etcd
+//! does not respond or has lost its data, nothing is removed.
 //!
 //! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. Random numbers are
 //! passed in with the settings. weir-etcd performs the I/O; tests replace it with a simulation.

@@ -521,8 +521,8 @@ impl Route {
     }
 
     /// Returns whether this route matches every request that `other` matches, so that `other` is never used; false if
-    /// this cannot be determined from the patterns. A route that restarts the selection covers no other route, because the path
-    /// changes.
+    /// this cannot be determined from the patterns. A route that restarts the selection covers no other route, because
+    /// the path changes.
     pub fn covers(&self, other: &Self) -> bool {
         !self.restarts()
             && (self.not.is_none() || self.not == other.not)

@@ -1,8 +1,8 @@
 //! Changes servers and directors, and counts the sampled connections that reach a different server than before.
 //!
 //! All connections exist before the first change. After each change, every connection sends a packet. A connection is
-//! broken when one of its packets reaches a server that does not have the connection and cannot forward the packet to the
-//! right server. Connections of a server that died are lost in every design; they are counted separately.
+//! broken when one of its packets reaches a server that does not have the connection and cannot forward the packet to
+//! the right server. Connections of a server that died are lost in every design; they are counted separately.
 
 mod servers;
 

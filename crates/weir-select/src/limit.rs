@@ -2,8 +2,9 @@
 //! size.
 //!
 //! A table is a 4-way set-associative array of atomic entries. An entry has a tag, which is a part of the hash of the
-//! client's key, and a value. If a new client's row is full, it replaces the client that has been idle the longest. If no entry
-//! of the row may be replaced, the client is not counted: a full table never rejects more requests, only fewer.
+//! client's key, and a value. If a new client's row is full, it replaces the client that has been idle the longest. If
+//! no entry of the row may be replaced, the client is not counted: a full table never rejects more requests, only
+//! fewer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Ejects servers that fail for clients while other servers of their pool do not, based on passive checks of both planes.
+//! Ejects servers that fail for clients while other servers of their pool do not, based on passive checks of both
+//! planes.
 //!
 //! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services.
 //! [`Outliers`] evaluates both with the same rule, and also the responses that take longer than `max_latency`. Servers
