@@ -1,4 +1,4 @@
-//! Entries that all members share, which are overrides of servers and servers that the API added.
+//! Entries that all members share: server overrides, and servers that the API added.
 //!
 //! Each entry records the revision that it is based on. A change is written only if no other director has changed the
 //! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never

@@ -465,7 +465,7 @@ pub(crate) static NODE: Section = Section {
             "latency",
             Kind::Flag,
             Default("true"),
-            "Estimates the latency of layer 4 servers from the packets of clients; `weir status --json` shows it. If \
+            "Estimates the latency of layer 4 servers from client packets; `weir status --json` shows it. If \
              `false`, this costs nothing per packet, `least-time` behaves like `lc`, and `adapt` and `max_latency` of \
              pools have no effect at layer 4.",
             "latency = false",
@@ -601,7 +601,7 @@ pub(crate) static ADMIN: Section = Section {
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
     page: "timeouts",
-    purpose: "Idle timeouts of flows, as set by `ipvsadm --set`. Whole seconds.",
+    purpose: "Flow idle timeouts, as set by `ipvsadm --set`. Whole seconds.",
     example: "[timeouts]\ntcp = \"15m\"\n",
     keys: &[
         Key::new(

@@ -1,4 +1,4 @@
-//! The stable codes of diagnostics: `E` rejects the configuration, `W` is a warning, `N` is informational.
+//! The stable diagnostic codes: `E` rejects the configuration, `W` is a warning, `N` is informational.
 //!
 //! A code is never reused. The table below explains each code; the details are in the messages.
 

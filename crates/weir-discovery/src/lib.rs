@@ -1,4 +1,4 @@
-//! Obtains servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
+//! Obtains pool servers from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
 //! The active configuration is the configuration file plus these servers. A list is rejected if it is missing or
 //! invalid, or has lost more than half of its servers at once. The last good list is then kept, even across restarts,

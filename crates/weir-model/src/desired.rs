@@ -288,7 +288,7 @@ impl Default for Node {
     }
 }
 
-/// `[timeouts]`: idle timeouts of flows, ipvsadm's `--set`; whole seconds.
+/// `[timeouts]`: flow idle timeouts, ipvsadm's `--set`; whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.

@@ -203,7 +203,7 @@ pub struct Proxy {
     pub trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
-    /// Field in which servers receive the identifier of a request, and in which trusted clients may send one.
+    /// Field in which servers receive the request identifier, and in which trusted clients may send one.
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,

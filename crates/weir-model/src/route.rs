@@ -260,7 +260,7 @@ impl ForwardAuth {
     }
 }
 
-/// Formats the settings without the values of header fields, which may be secrets.
+/// Formats the settings without header field values, which may be secrets.
 impl fmt::Display for ForwardAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -531,7 +531,7 @@ impl Route {
 }
 
 /// Formats the route as in `weir plan`: conditions, then the action. The alternate form (`{:#}`), for the status and
-/// metrics, omits values of header fields and cookies that may be secrets.
+/// metrics, omits header field and cookie values that may be secrets.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.when, f)?;

@@ -315,7 +315,7 @@ impl RowSet {
         inserted
     }
 
-    /// Returns the rows of counts that a service's servers share with other services.
+    /// Returns the count rows that a service's servers share with other services.
     fn shared_count_rows(&self, inserted: &InsertedKeys) -> Vec<u32> {
         let rows = inserted
             .dests

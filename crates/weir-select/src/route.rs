@@ -190,7 +190,7 @@ impl Routes {
 
     /// Returns the index of the pool that a route's split selects for a text.
     ///
-    /// The shares are those of nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
+    /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
     /// range of a 32-bit hash, in file order, and the last pool has the remainder.
     pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
         let Some(pools) = self.pools.get(route) else {
@@ -231,7 +231,7 @@ impl Routes {
         Some(*pool)
     }
 
-    /// Returns whether routes of connections may depend on the TLS server name.
+    /// Returns whether connection routes may depend on the TLS server name.
     pub fn need_server_name(&self) -> bool {
         let may_depend_on_name = |route: &Route| {
             let mut not = route.not.iter();

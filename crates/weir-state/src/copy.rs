@@ -47,7 +47,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the changes, with these results of checks.
+    /// Returns the changes, with these check results.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
         let standings = events.into_iter();
         StateCopy {

@@ -15,7 +15,7 @@ use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord}
 use crate::standing::{HealthEvent, Standings, initial, is_checked, state_before_first_result};
 use crate::weight::{PoolWeights, ServerWeight};
 
-/// The state of all servers: overrides, results of checks, ejections, and the pools' states that follow from them.
+/// The state of all servers: overrides, check results, ejections, and the pool states that follow from them.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStates {
     overrides: Overrides,
@@ -74,7 +74,7 @@ impl ServerStates {
         self.pools.regimes.extend(regimes);
     }
 
-    /// Returns the results of checks to persist.
+    /// Returns the check results to persist.
     pub fn saved_standings(&self) -> SavedStandings {
         let servers = self.standings.0.iter().map(|(pool, servers)| {
             let servers = servers.iter();
@@ -107,7 +107,7 @@ impl ServerStates {
 
 /// Events.
 impl ServerStates {
-    /// Applies changed results of checks. Returns the records to persist; the caller must call [`Self::update_pool`]
+    /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`]
     /// for the pools of the events.
     pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
         self.standings.apply(events)

@@ -8,7 +8,7 @@ use weir_helper::TrackedOutcome;
 use weir_model::{Track, TrackObject, VirtualRouter};
 use weir_vrrp::{Effect, Tracked, TrackedState};
 
-/// Interval between checks of processes and files, and before a failed check is retried.
+/// Interval between process and file checks, and before a failed check is retried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A tracked object of a virtual router.

@@ -84,7 +84,7 @@ pub(crate) static MAP: Section = Section {
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
-    purpose: "Selects the pool with a map whose values are names of pools.",
+    purpose: "Selects the pool with a map whose values are pool names.",
     example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
               servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \

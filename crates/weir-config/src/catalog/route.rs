@@ -1,4 +1,4 @@
-//! `[[route]]`: routing rules and modifications of requests and responses.
+//! `[[route]]`: routing rules, and changes to requests and responses.
 
 use weir_model::RestartAt;
 

@@ -223,7 +223,7 @@ fn listeners(lowered: &LoweredConfig) -> Vec<Listener> {
     packets.copied().chain(streams).collect()
 }
 
-/// Lowers the tables that refer to other machines: other directors, routers, receivers of notifications.
+/// Lowers the tables that refer to other machines: other directors, routers, notification receivers.
 fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredConfig) {
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());

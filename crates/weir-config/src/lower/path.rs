@@ -1,4 +1,4 @@
-//! `normalize_path` of a proxy service, and its effect on the paths of routes.
+//! `normalize_path` of a proxy service, and its effect on route paths.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes the paths of routes as their service does, and reports paths and expressions that cannot match a
+/// Normalizes route paths like their service does, and reports paths and expressions that cannot match a
 /// normalized path.
 pub(super) fn adapt_to_services(
     sink: &mut Sink<'_>,

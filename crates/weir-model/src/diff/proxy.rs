@@ -147,7 +147,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     let new = new.options.as_deref().unwrap_or(&default);
     let as_service = "as the service";
     let auth_request = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
-    // The values of fields are not shown.
+    // Field values are not shown.
     let both = old.forward_auth.as_ref().zip(new.forward_auth.as_ref());
     let set = both.map(|(old, new)| (&old.set, &new.set));
     let number = |it: &Option<u32>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());

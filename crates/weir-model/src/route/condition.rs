@@ -88,7 +88,7 @@ impl Scheme {
 }
 
 named_enum! {
-    /// The keys of conditions, in the order in which they are compared: cheap ones first.
+    /// Condition keys, in the order in which they are compared: cheap ones first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ConditionKey {
         /// Method.

@@ -62,11 +62,11 @@ impl Former {
 /// The rows that were freed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreedRows {
-    /// Freed rows of servers.
+    /// Freed server rows.
     pub dests: Vec<u32>,
     /// Addresses of these servers.
     pub addresses: BTreeSet<IpAddr>,
-    /// Freed rows of services.
+    /// Freed service rows.
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
     pub touched: Vec<String>,

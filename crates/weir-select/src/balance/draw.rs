@@ -1,4 +1,4 @@
-//! The lists of servers from which `p2c` draws.
+//! The server lists from which `p2c` draws.
 
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};
