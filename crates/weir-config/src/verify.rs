@@ -1,4 +1,4 @@
-//! Checks that involve several settings: overlapping listeners, references to missing objects, address families, and
+//! Verifies combinations of settings: overlapping listeners, references to missing objects, address families, and
 //! suspicious combinations.
 //!
 //! Everything that could be lowered is checked, so that one run reports all problems. Each diagnostic shows the

@@ -60,7 +60,7 @@ pub(crate) static MAP: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Default(ValueMap::KEY),
-            "Text to look up, with variables of the request. `{host}` is in lower case here.",
+            "Text to look up; it may contain request variables. `{host}` is in lower case here.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(
@@ -102,7 +102,7 @@ pub(crate) static ROUTE_POOL: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Absent("`key` of the map"),
-            "Text to look up, with variables of the request.",
+            "Text to look up; it may contain request variables.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(

@@ -257,7 +257,7 @@ pub(crate) static SERVER: Section = Section {
         Key::new(
             "forward",
             Kind::OneOf(server_forwards),
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Forwarding method of this server, overriding the service's. `proxy` services ignore it.",
             "forward = \"tunnel\"",
         )
@@ -265,7 +265,7 @@ pub(crate) static SERVER: Section = Section {
         Key::new(
             "tunnel",
             Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Encapsulation for this server, overriding the service's.",
             "tunnel = \"gue\"",
         ),
@@ -354,7 +354,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
         Key::new(
             "resolvers",
             Kind::List(&Kind::ServerAddress),
-            Absent("those of `/etc/resolv.conf`"),
+            Absent("the servers in `/etc/resolv.conf`"),
             "DNS servers, tried in order; the default port is 53.",
             "resolvers = [\"127.0.0.1:8600\", \"10.0.0.53\"]",
         )

@@ -214,7 +214,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),
-            Absent("those of the service"),
+            Absent("the service's timeouts"),
             "Timeouts of the route's requests, instead of the service's.",
             "timeouts = { server = \"5m\" }",
         ),
@@ -237,7 +237,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "compression",
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Response compression, instead of the service's.",
             "compression = false",
         )
@@ -253,7 +253,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "access_log",
             Kind::Flag,
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Whether the route's requests are written to the service's access log.",
             "access_log = false",
         ),
@@ -281,7 +281,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "limits",
             Kind::Table(&ROUTE_LIMITS),
-            Absent("those of the service"),
+            Absent("only the service's limits"),
             "Limits on each client's requests to the route, in addition to those of the service.",
             "limits = { rate = \"30/m\", burst = 5 }",
         )
@@ -532,4 +532,4 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
     ],
 };
 
-const AS_SERVICE: Presence = Absent("the service's");
+const AS_SERVICE: Presence = Absent("the service's setting");

@@ -1,4 +1,4 @@
-//! Checks that involve health checks, servers and listeners.
+//! Verifies health checks together with servers and listeners.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Checks that involve proxy services, pools, and the node.
+//! Verifies proxy services together with pools and the node.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
