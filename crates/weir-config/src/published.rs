@@ -96,7 +96,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, text: &str) {
     }
 }
 
-/// The published part of a bundle, whose values are checked.
+/// Verifies the values in the published part of a bundle.
 struct PublishedPart<'s, 't> {
     sink: &'s mut Sink<'t>,
     /// Offset of the part in the bundle.

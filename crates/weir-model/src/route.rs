@@ -287,7 +287,7 @@ impl fmt::Display for ForwardAuth {
     }
 }
 
-/// `mirror` of a route: copies of its requests, whose responses are discarded.
+/// `mirror` of a route: copies of its requests; the responses to the copies are discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The pool whose servers receive the copies.

@@ -29,8 +29,8 @@ pub struct Template {
     pub scope: u8,
 }
 
-/// Returns the persistence of a service. Its scope is the port of the listener; the address for a listener on several
-/// ports (ip_vs_core.c, `ip_vs_sched_persist`); the service for several listeners or a mark.
+/// Returns the persistence of a service. Its scope is the listener's port, the address if the listener has several
+/// ports (ip_vs_core.c, `ip_vs_sched_persist`), or the service if it has several listeners or a mark.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
@@ -192,7 +192,7 @@ mod tests {
         for (removal, strict, ipvs, (flags, policy)) in cases {
             let expected = RemovedFlags { flags, policy };
             assert_eq!(
-                removed(removal, strict, &ipvs),
+                removed_flags(removal, strict, &ipvs),
                 expected,
                 "{removal:?} {strict}"
             );
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_entry_applies_always_or_while_memory_is_short() {
+    fn drop_entry_applies_always_or_while_memory_is_low() {
         let mode = |drop_entry| Ipvs {
             drop_entry,
             ..Ipvs::default()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_switch_sets_its_flag() {
+    fn each_ipvs_setting_sets_its_flag() {
         let default = Ipvs::default();
         assert_eq!(ipvs_settings(&default), SETTINGS_REUSE);
         let mode = |conn_reuse_mode| Ipvs {

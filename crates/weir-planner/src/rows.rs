@@ -359,7 +359,8 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
 }
 
 /// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: each
-/// receives the ports of the others' flows only after some time, and may insert a flow from a peer at any time.
+/// receives the ports of the other directors' flows only after some time, and may insert a flow from a peer at any
+/// time.
 fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
         // A range that cannot be divided is a configuration error. Flows are then dropped with `drop_no_place`.

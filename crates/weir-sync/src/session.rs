@@ -97,7 +97,7 @@ impl PeerState {
     }
 }
 
-/// Counters since the start.
+/// Counters since startup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records sent, including retransmissions.

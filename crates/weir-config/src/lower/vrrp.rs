@@ -293,7 +293,7 @@ fn verify_addresses_and_peers(
             "{} addresses; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
-        let fix = "move the others to `excluded_addresses`";
+        let fix = "move the remaining addresses to `excluded_addresses`";
         sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
     }
     if router
