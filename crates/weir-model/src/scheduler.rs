@@ -88,7 +88,7 @@ impl SchedulerKind {
     }
 
     /// Returns the schedulers to which `max_load` applies.
-    pub fn hashing() -> impl Iterator<Item = Self> {
+    pub fn hashing_schedulers() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 

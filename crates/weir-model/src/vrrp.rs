@@ -212,12 +212,12 @@ impl VirtualRouter {
         &'a self,
         interface: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Network> {
-        self.managed()
+        self.managed_addresses()
             .filter(move |it| self.other_interface(it.address) == interface)
     }
 
     /// Returns all addresses that the router manages.
-    pub fn managed(&self) -> impl Iterator<Item = &Network> {
+    pub fn managed_addresses(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)
     }
 }

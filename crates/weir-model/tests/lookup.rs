@@ -261,7 +261,7 @@ fn index_finds_addresses_and_shared_pools() {
         assert_eq!(indexed.has_address(ip(address)), is_used, "{address}");
     }
     let names: Vec<_> = indexed
-        .listening(ip(VIP))
+        .services_listening_on(ip(VIP))
         .map(|it| it.name.as_str())
         .collect();
     assert_eq!(names, ["a", "b"]);

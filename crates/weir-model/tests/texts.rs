@@ -278,7 +278,7 @@ fn schedulers_display_flags_and_bound() {
     }
     let unknown = "x".parse::<SchedulerKind>().unwrap_err();
     assert_eq!(unknown.to_string(), "unknown scheduler");
-    let hashing: Vec<_> = SchedulerKind::hashing().collect();
+    let hashing: Vec<_> = SchedulerKind::hashing_schedulers().collect();
     assert!(hashing.contains(&SchedulerKind::Sh) && !hashing.contains(&SchedulerKind::Rr));
     for (protocol, kind) in [
         (ProxyProtocol::Http, SchedulerKind::P2c),

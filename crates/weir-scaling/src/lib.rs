@@ -10,7 +10,7 @@ pub mod design;
 pub mod router;
 pub mod simulation;
 
-pub use capacity::{Costs, Load, Need};
+pub use capacity::{Costs, Load, Requirements};
 pub use design::Design;
 pub use router::Router;
 pub use simulation::{Error, Group, Outcome, Scenario, Simulation};

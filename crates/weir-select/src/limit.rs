@@ -51,7 +51,7 @@ pub const fn join(tag: u32, value: u32) -> u64 {
 /// Limits the request rate with the generic cell rate algorithm (ITU-T I.371). An entry's value is the theoretical
 /// arrival time of the client's next request.
 #[derive(Debug)]
-pub struct Rate {
+pub struct RateLimit {
     table: Table,
     /// Time between two requests, in time units (see [`UNITS_PER_SECOND`]).
     interval: u64,
@@ -59,7 +59,7 @@ pub struct Rate {
     burst: u64,
 }
 
-impl Rate {
+impl RateLimit {
     /// Limits each client to `per_second` requests per second, and to `burst` requests at once after a pause.
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self::with_interval(
@@ -159,7 +159,7 @@ impl Rate {
 
 /// Limits the requests in progress.
 #[derive(Debug)]
-pub struct Concurrent {
+pub struct ConcurrencyLimit {
     table: Table,
     limit: u32,
 }
@@ -167,7 +167,7 @@ pub struct Concurrent {
 /// A request that is counted as in progress until this is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    limit: Arc<Concurrent>,
+    limit: Arc<ConcurrencyLimit>,
     key: u64,
 }
 
@@ -177,7 +177,7 @@ impl Drop for Slot {
     }
 }
 
-/// Result of [`Concurrent::admit`].
+/// Result of [`ConcurrencyLimit::admit`].
 #[derive(Debug)]
 pub enum Admission {
     /// The request is counted.
@@ -188,7 +188,7 @@ pub enum Admission {
     Rejected,
 }
 
-impl Concurrent {
+impl ConcurrencyLimit {
     /// Limits each client to `limit` requests in progress.
     pub fn new(limit: u32) -> Self {
         Self {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn client_may_send_its_burst_and_then_at_its_rate() {
-        let rate = Rate::new(10, 5);
+        let rate = RateLimit::new(10, 5);
         let start = 7 * SECOND;
         let allowed = (0..20).filter(|_| rate.allows(1, start)).count();
         assert_eq!(allowed, 5);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn request_after_the_wait_is_allowed() {
         for (per_minute, burst) in [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)] {
-            let rate = Rate::for_route(per_minute, burst);
+            let rate = RateLimit::for_route(per_minute, burst);
             let mut now = 5 * SECOND + 123_456_789;
             for _ in 0..20 {
                 while rate.allows(1, now) {
@@ -309,7 +309,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Rate::for_route(1, 1).wait_s(2, SECOND),
+            RateLimit::for_route(1, 1).wait_s(2, SECOND),
             1,
             "an unknown client"
         );
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn threads_share_one_rate() {
-        let rate = Rate::new(1, 1_000);
+        let rate = RateLimit::new(1, 1_000);
         let allowed = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn full_row_replaces_the_longest_idle_client() {
-        let rate = Rate::new(1, 1);
+        let rate = RateLimit::new(1, 1);
         for client in 0..500_000 {
             assert!(
                 rate.allows(client, client),
@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    fn admit(limit: &Arc<Concurrent>, key: u64) -> Slot {
+    fn admit(limit: &Arc<ConcurrencyLimit>, key: u64) -> Slot {
         match limit.admit(key) {
             Admission::Counted(slot) => slot,
             other => panic!("{other:?}"),
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn dropped_slots_can_be_used_again() {
-        let limit = Arc::new(Concurrent::new(2));
+        let limit = Arc::new(ConcurrencyLimit::new(2));
         let first = admit(&limit, 1);
         let _second = admit(&limit, 1);
         assert!(matches!(limit.admit(1), Admission::Rejected));
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn new_client_is_not_counted_if_all_clients_of_the_row_are_active() {
-        let limit = Arc::new(Concurrent {
+        let limit = Arc::new(ConcurrencyLimit {
             table: Table::new(ROW_ENTRIES),
             limit: 1,
         });

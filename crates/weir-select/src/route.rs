@@ -8,7 +8,7 @@ use weir_http::{Field, Framing, Refusal, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request, murmur_hash};
-use crate::limit::{Admission, Concurrent, Rate, Slot};
+use crate::limit::{Admission, ConcurrencyLimit, RateLimit, Slot};
 
 /// A service's limits for one client.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub struct Limits {
     /// Maximum number of bytes of a request's body; 0 = no limit.
     pub body_bytes: u64,
     /// Limit of the request rate.
-    pub rate: Option<Arc<Rate>>,
+    pub rate: Option<Arc<RateLimit>>,
     /// Requests in progress.
-    pub concurrent: Option<Arc<Concurrent>>,
+    pub concurrent: Option<Arc<ConcurrencyLimit>>,
     /// Part of a request that identifies its client, for both limits.
     pub key: HashKey,
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_model::{
     NoServer, RetryCondition, RetryOn, Scheduler, SchedulerKind, SplitMix64, finalize_64,
 };
-use weir_select::limit::{Admission, Concurrent, Slot};
+use weir_select::limit::{Admission, ConcurrencyLimit, Slot};
 use weir_select::{
     Balancer, Budget, ConnectError, Connections, AttemptKind, Env, Failure, Load, Next, Output, Pool,
     QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
@@ -104,7 +104,7 @@ struct Simulation {
     policy: RetryPolicy,
     balancer: Balancer,
     budget: Budget,
-    concurrent: Arc<Concurrent>,
+    concurrent: Arc<ConcurrencyLimit>,
     queue_timeout_ms: u64,
     no_server: NoServer,
     version: u32,
@@ -154,7 +154,7 @@ impl Simulation {
             policy: RetryPolicy::new(limit, on),
             balancer: Balancer::default(),
             budget: Budget::default(),
-            concurrent: Arc::new(Concurrent::new(CLIENT_LIMIT)),
+            concurrent: Arc::new(ConcurrencyLimit::new(CLIENT_LIMIT)),
             queue_timeout_ms,
             no_server,
             version: 0,

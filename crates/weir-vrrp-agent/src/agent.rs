@@ -23,7 +23,7 @@ use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
 use weir_vrrp::{ReceivedPacket, Output, Router, State};
 
-use crate::control::{self, ObservedState, Pending};
+use crate::control::{self, ObservedState, PendingOrder};
 use crate::link::Network;
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
@@ -614,7 +614,7 @@ impl Agent {
         }
     }
 
-    fn handle_order(&mut self, (order, reply): Pending) {
+    fn handle_order(&mut self, (order, reply): PendingOrder) {
         let _ = reply.send(self.execute(&order));
     }
 

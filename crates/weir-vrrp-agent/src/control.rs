@@ -84,7 +84,7 @@ pub(crate) enum Response {
 }
 
 /// A request, and the channel for its response.
-pub(crate) type Pending = (Order, oneshot::Sender<Response>);
+pub(crate) type PendingOrder = (Order, oneshot::Sender<Response>);
 
 /// Creates the socket. Only its owner can connect: this user, or the daemon's account.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
@@ -104,7 +104,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
 }
 
 /// Accepts clients and forwards their requests to `orders`.
-pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>) {
+pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<PendingOrder>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
@@ -123,7 +123,7 @@ pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>
     }
 }
 
-async fn respond(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result<()> {
+async fn respond(stream: UnixStream, orders: mpsc::Sender<PendingOrder>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     tokio::io::BufReader::new(reader.take(REQUEST_MAX_BYTES))

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::packet::{Advertisement, ChecksumForm, IgnoreReason, DecodedPacket, Version};
-use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, Tracked, TrackedState};
+use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig, TrackedState};
 
 /// Priority of the address owner.
 const OWNER_PRIORITY: u8 = 255;
@@ -183,7 +183,7 @@ impl Instance {
     }
 
     /// Returns the tracked objects and their last known states, in the order of the configuration.
-    pub fn tracked(&self) -> impl Iterator<Item = (&Tracked, TrackedState)> {
+    pub fn tracked(&self) -> impl Iterator<Item = (&TrackConfig, TrackedState)> {
         self.config.tracked.iter().zip(self.tracked.iter().copied())
     }
 

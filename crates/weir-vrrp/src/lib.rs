@@ -17,4 +17,4 @@ pub use packet::{
     DecodedPacket, Version, decode, listed_max,
 };
 pub use router::{Counters, Router};
-pub use settings::{Announcements, Config, Effect, Tracked, TrackedState};
+pub use settings::{Announcements, Config, Effect, TrackConfig, TrackedState};

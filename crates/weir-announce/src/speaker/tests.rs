@@ -149,8 +149,8 @@ fn all_routes_are_sent_to_speaker_that_may_have_lost_them() {
             resends_all,
             routes: &current,
         };
-        assert_eq!(change.added().count(), count);
-        assert_eq!(change.removed().count(), 1);
+        assert_eq!(change.added_routes().count(), count);
+        assert_eq!(change.removed_vips().count(), 1);
     }
 }
 
@@ -169,7 +169,7 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
-    assert_eq!(driver.announced().count(), 2);
+    assert_eq!(driver.announced_vips().count(), 2);
     let settings = Announce {
         speaker: Speaker::Gobgp {
             command: vec!["true".to_owned()],
@@ -177,7 +177,7 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         ..settings
     };
     driver.apply(&settings, &Routes::new()).await.unwrap();
-    assert_eq!(driver.announced().count(), 0);
+    assert_eq!(driver.announced_vips().count(), 0);
 }
 
 #[test]

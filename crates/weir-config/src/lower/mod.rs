@@ -228,7 +228,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
-    let known = vrrp::Known {
+    let known = vrrp::KnownObjects {
         has_layer_4_services: lowered
             .services
             .iter()

@@ -36,7 +36,7 @@ const MAIN_TABLE: u32 = 254;
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
 /// What virtual routers may refer to: the services and pools of the configuration.
-pub(super) struct Known<'a> {
+pub(super) struct KnownObjects<'a> {
     pub(super) has_layer_4_services: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
@@ -48,7 +48,7 @@ pub(super) struct Known<'a> {
 pub(super) fn routers(
     sink: &mut Sink<'_>,
     tables: &Entries<'_, '_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> Vec<VirtualRouter> {
     let mut routers = Vec::new();
     let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
@@ -59,7 +59,7 @@ pub(super) fn routers(
         if !is_enabled(sink, &view) {
             continue;
         }
-        for (network, span) in router.managed().zip(&spans) {
+        for (network, span) in router.managed_addresses().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
                 let message = format!("{} belongs to two virtual routers", network.address);
                 sink.push(
@@ -104,7 +104,7 @@ fn router(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     entry: &Entry<'_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
@@ -184,7 +184,7 @@ fn accept(
     if view.flag(sink, "accept") != Some(false) {
         return Accept::All;
     }
-    let ports = router.managed().flat_map(|network| {
+    let ports = router.managed_addresses().flat_map(|network| {
         // A socket of [::] may receive IPv4 too.
         let matches = |listener: &&Listener| {
             listener.address == network.address
@@ -687,7 +687,7 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
     Some(rule)
 }
 
-fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
+fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &KnownObjects<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
     // A director that cannot forward must not have the addresses, unless an entry sets `data_plane`.
     let mut tracks_data_plane = known.has_layer_4_services;
@@ -714,7 +714,7 @@ fn track(
     sink: &mut Sink<'_>,
     item: &Item<'_>,
     table: &Table<'_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> Option<Track> {
     let view = View::open(sink, &VRRP_TRACK, table, &item.span);
     let interface = view

@@ -235,7 +235,7 @@ impl Allocation {
             };
             if let Some(service) = desired.service(name) {
                 let mut users = desired
-                    .users(&service.pool)
+                    .services_of_pool(&service.pool)
                     .filter(|service| !service.strict_ipvs);
                 let several = users.nth(1).is_some();
                 let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());

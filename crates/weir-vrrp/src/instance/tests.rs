@@ -278,7 +278,7 @@ fn stalled_backup_restarts_down_timer() {
 #[test]
 fn tracked_objects_change_priority_and_cause_faults() {
     let mut settings = config(100);
-    let tracked = |name: &str, effect| Tracked {
+    let tracked = |name: &str, effect| TrackConfig {
         name: name.to_owned(),
         identity: name.to_owned(),
         effect,
@@ -459,7 +459,7 @@ fn down_adverts_1_does_not_cause_stalls() {
 fn link_that_fails_and_recovers_does_not_shorten_start_delay() {
     let mut settings = config(255);
     settings.start_delay = 10 * SECOND;
-    settings.tracked = vec![Tracked {
+    settings.tracked = vec![TrackConfig {
         name: "script /x".to_owned(),
         identity: "script /x".to_owned(),
         effect: Effect::Fault,

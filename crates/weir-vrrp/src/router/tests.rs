@@ -1,6 +1,6 @@
 use super::*;
 use crate::packet::{ChecksumForm, GROUP_V4, Version};
-use crate::{Effect, Tracked};
+use crate::{Effect, TrackConfig};
 
 const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
@@ -16,7 +16,7 @@ fn config(name: &str, vrid: u8, priority: u8) -> Config {
         addresses: vec!["10.0.0.10".parse().unwrap()],
         preempt: true,
         group: Some("pair".to_owned()),
-        tracked: vec![Tracked {
+        tracked: vec![TrackConfig {
             name: "interface".to_owned(),
             identity: "interface".to_owned(),
             effect: Effect::Fault,
@@ -258,7 +258,7 @@ fn group_waits_for_first_results_of_all_members() {
 
 #[test]
 fn weight_tracked_by_one_member_changes_priority_of_group() {
-    let weighted = |identity: &str, penalty| Tracked {
+    let weighted = |identity: &str, penalty| TrackConfig {
         name: "script /bin/sh".to_owned(),
         identity: identity.to_owned(),
         effect: Effect::Weight { bonus: 0, penalty },
