@@ -163,7 +163,8 @@ pool = "p"
             !with_services.covers(&facts("192.0.2.1", settings)),
             "`services` does not include published services"
         );
-        let without_services = PermittedAnnounce::parse(&text.replace("services = [\"a\"]", "")).unwrap();
+        let without_services =
+            PermittedAnnounce::parse(&text.replace("services = [\"a\"]", "")).unwrap();
         let settings = without_services.settings.clone().unwrap();
         assert!(without_services.covers(&facts("192.0.2.1", settings.clone())));
         assert!(without_services.covers(&facts("10.0.0.8", settings.clone())));

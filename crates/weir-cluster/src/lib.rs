@@ -33,7 +33,7 @@ pub use event::{Facts, Input, Output, PublishError};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;
 pub use machine::{Machine, Settings};
-pub use record::{MemberRecord, Pointer, StoppedRollout, ApplyingMember};
+pub use record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 pub use seal::{GroupKey, SealError};
 pub use shared::{Kind, SharedKey, SharedState};
 pub use status::{MemberStatus, RolloutState, Status};

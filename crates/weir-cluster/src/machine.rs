@@ -677,7 +677,8 @@ impl Machine {
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
-            settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged_revision()),
+            settled: (!self.facts.applies_with_others)
+                .then(|| self.settling.acknowledged_revision()),
             ..self.facts.record.clone()
         };
         let Settings { member, key, .. } = &self.settings;

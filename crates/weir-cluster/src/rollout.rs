@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::chunk;
 use crate::key::{Key, Keys};
-use crate::record::{MemberRecord, Pointer, StoppedRollout, ApplyingMember};
+use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
@@ -317,8 +317,9 @@ impl Rollout {
             return Step::Nothing;
         }
         let holders = context.holders();
-        let is_own =
-            |turn: &ApplyingMember| turn.member == context.own_name && turn.instance == context.instance;
+        let is_own = |turn: &ApplyingMember| {
+            turn.member == context.own_name && turn.instance == context.instance
+        };
         if let Some((key, turn)) = holders.iter().find(|(_, turn)| is_own(turn)) {
             if turn.version == current.version {
                 return self.apply(context, current, &Key::Current);
@@ -355,7 +356,11 @@ impl Rollout {
     }
 
     /// Returns the write that stops the rollout if a director's process ended while applying the configuration.
-    fn stop_for_absent(&mut self, context: &Context<'_>, holders: &[(Key, ApplyingMember)]) -> Option<Txn> {
+    fn stop_for_absent(
+        &mut self,
+        context: &Context<'_>,
+        holders: &[(Key, ApplyingMember)],
+    ) -> Option<Txn> {
         let members = context.members();
         let is_present = |turn: &ApplyingMember| {
             let holder = members.iter().find(|(name, _)| *name == turn.member);

@@ -10,7 +10,7 @@ use crate::chunk;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
-use crate::record::{MemberRecord, StoppedRollout, ApplyingMember, sanitize_line};
+use crate::record::{ApplyingMember, MemberRecord, StoppedRollout, sanitize_line};
 
 /// State of the rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -195,7 +195,8 @@ impl Mirror {
         }
         self.bytes = bytes;
         self.deleted.remove(&entry.key);
-        self.entries.insert(entry.key, StoredValue { value, revision });
+        self.entries
+            .insert(entry.key, StoredValue { value, revision });
     }
 
     /// Removes a key and records the deletion, unless a newer write is known.

@@ -534,7 +534,9 @@ mod tests {
         let is_unshareable = |own: &str, pool: &str, address: &str| {
             let parsed = crate::parse(&format!("{own}{proxy}"), &crate::Host::default());
             let desired = parsed.expect("valid").desired;
-            desired.unshareable_reason(pool, address.parse().ok()).is_some()
+            desired
+                .unshareable_reason(pool, address.parse().ok())
+                .is_some()
         };
         for pool in ["own", "w"] {
             assert!(!is_unshareable(LIMITS, pool, "10.0.0.8"), "{pool}");

@@ -478,7 +478,11 @@ fn section_with_key(
     let is_service = section.path == catalog::SERVICE.path;
     let near = is_service.then_some(&catalog::ROUTE).into_iter();
     let near: Vec<_> = near
-        .chain(section.implemented_keys().filter_map(|known| known.kind.table()))
+        .chain(
+            section
+                .implemented_keys()
+                .filter_map(|known| known.kind.table()),
+        )
         .collect();
     let has_key = |section: &&'static Section| {
         let found = section.key(key)?;

@@ -264,7 +264,8 @@ impl Accepted {
             else {
                 return Err(format!("pool {} not found", server.pool));
             };
-            if let Some(reason) = desired.unpublishable_reason(&desired.pools[pool_index], server.address)
+            if let Some(reason) =
+                desired.unpublishable_reason(&desired.pools[pool_index], server.address)
             {
                 return Err(format!("pool {}: {reason}", server.pool));
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::json;
 use weir_scaling::{
-    Costs, Design, Group, Load, Requirements, Outcome, Router, Scenario, Simulation, capacity,
+    Costs, Design, Group, Load, Outcome, Requirements, Router, Scenario, Simulation, capacity,
 };
 
 use crate::error::{LabError, Result};

@@ -190,7 +190,11 @@ impl Desired {
 
     /// Returns whether any check uses a service's forwarding path.
     pub fn probes_paths(&self) -> bool {
-        let through = |checks: &[Check]| checks.iter().any(|check| check.target.via.uses_forwarding_path());
+        let through = |checks: &[Check]| {
+            checks
+                .iter()
+                .any(|check| check.target.via.uses_forwarding_path())
+        };
         self.pools.iter().any(|pool| {
             let servers = pool.servers.iter().chain(&pool.sorry);
             let server_checks = servers.filter_map(|it| it.checks.as_deref());

@@ -145,7 +145,7 @@ impl Desired {
 
     /// Returns whether a virtual router manages the address; if so, only the virtual router adds it.
     pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
-        let managed = self.vrrp.iter().flat_map(VirtualRouter::managed);
+        let managed = self.vrrp.iter().flat_map(VirtualRouter::managed_addresses);
         managed
             .into_iter()
             .any(|network| network.address == address)

@@ -113,12 +113,18 @@ impl Indexed {
     }
 
     /// Returns the services that use a pool, in order.
-    pub fn services_of_pool<'a>(&'a self, pool: &str) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
+    pub fn services_of_pool<'a>(
+        &'a self,
+        pool: &str,
+    ) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
         self.services_at(self.users.get(pool))
     }
 
     /// Returns the services that listen on an address, in order.
-    pub fn services_listening_on(&self, address: IpAddr) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
+    pub fn services_listening_on(
+        &self,
+        address: IpAddr,
+    ) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
         self.services_at(self.listening.get(&address))
     }
 
@@ -254,7 +260,10 @@ mod tests {
         assert_eq!(names(&mut indexed.services_of_pool("b")), ["one", "three"]);
         assert_eq!(indexed.services_of_pool("c").len(), 0);
         let vip = "192.0.2.1".parse().unwrap();
-        assert_eq!(names(&mut indexed.services_listening_on(vip)), ["one", "two"]);
+        assert_eq!(
+            names(&mut indexed.services_listening_on(vip)),
+            ["one", "two"]
+        );
         assert_eq!(indexed.addresses().count(), 2);
     }
 

@@ -59,7 +59,10 @@ impl NetworkSet {
     }
 }
 
-fn merge_ranges<T: Copy + Ord>(mut ranges: Vec<(T, T)>, next: impl Fn(T) -> Option<T>) -> Vec<(T, T)> {
+fn merge_ranges<T: Copy + Ord>(
+    mut ranges: Vec<(T, T)>,
+    next: impl Fn(T) -> Option<T>,
+) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut result: Vec<(T, T)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {

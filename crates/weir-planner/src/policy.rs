@@ -205,9 +205,8 @@ mod tests {
             drop_entry,
             ..Ipvs::default()
         };
-        let drops = |memory_is_low| {
-            [0, 1, 2, 3].map(|number| drops_entries(&mode(number), memory_is_low))
-        };
+        let drops =
+            |memory_is_low| [0, 1, 2, 3].map(|number| drops_entries(&mode(number), memory_is_low));
         assert_eq!(drops(false), [false, false, false, true]);
         assert_eq!(drops(true), [false, true, true, true]);
     }
@@ -222,6 +221,9 @@ mod tests {
         };
         assert_eq!(ipvs_settings(&mode(0)), 0);
         let both = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
-        assert_eq!((ipvs_settings(&mode(2)), ipvs_settings(&mode(3))), (both, both));
+        assert_eq!(
+            (ipvs_settings(&mode(2)), ipvs_settings(&mode(3))),
+            (both, both)
+        );
     }
 }

@@ -17,7 +17,7 @@ use crate::allocation::Allocation;
 use crate::mark::Pair;
 use crate::policy::{self, RemovedFlags};
 use crate::rows::{
-    ListenerKey, ServiceRow, ServiceRows, NetworkFacts, VipRow, service_rows, settings,
+    ListenerKey, NetworkFacts, ServiceRow, ServiceRows, VipRow, service_rows, settings,
 };
 
 /// All rows of the data plane, except next hops.
@@ -231,7 +231,10 @@ impl RowSet {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, surroundings.learn_clients),
-            (SETTINGS_UNFINISHED, surroundings.xdp_receives_partial_checksums),
+            (
+                SETTINGS_UNFINISHED,
+                surroundings.xdp_receives_partial_checksums,
+            ),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,

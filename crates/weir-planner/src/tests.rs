@@ -13,7 +13,7 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use crate::Totals;
-use crate::allocation::{Allocation, Facts, PoolWeights, FreedRows};
+use crate::allocation::{Allocation, Facts, FreedRows, PoolWeights};
 use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
 use crate::rows::NetworkFacts;

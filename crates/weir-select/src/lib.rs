@@ -36,6 +36,6 @@ pub use load::Load;
 pub use pool::{Pool, Server, TriedServers};
 pub use retry::{Fault, RetryPolicy};
 pub use selection::{
-    ConnectError, Connections, AttemptKind, Env, Failure, Next, Output, QueueExit, Reason, Replay,
+    AttemptKind, ConnectError, Connections, Env, Failure, Next, Output, QueueExit, Reason, Replay,
     Selection, UnwantedResponse, Verdict,
 };

@@ -371,7 +371,9 @@ impl Selection {
         env: &mut Env<'_, S>,
     ) -> Option<Verdict> {
         let (is_listed, fault) = match response {
-            UnwantedResponse::Malformed => (env.policy.on.has(RetryCondition::Malformed), Fault::Broken),
+            UnwantedResponse::Malformed => {
+                (env.policy.on.has(RetryCondition::Malformed), Fault::Broken)
+            }
             UnwantedResponse::Status(status) => (env.policy.on.has_status(status), Fault::Status),
         };
         (is_listed && self.try_retry(env)).then(|| Verdict {

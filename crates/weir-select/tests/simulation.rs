@@ -20,8 +20,8 @@ use weir_model::{
 };
 use weir_select::limit::{Admission, ConcurrencyLimit, Slot};
 use weir_select::{
-    Balancer, Budget, ConnectError, Connections, AttemptKind, Env, Failure, Load, Next, Output, Pool,
-    QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
+    AttemptKind, Balancer, Budget, ConnectError, Connections, Env, Failure, Load, Next, Output,
+    Pool, QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
 };
 
 const KINDS: [SchedulerKind; 14] = [

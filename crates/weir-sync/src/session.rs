@@ -282,7 +282,10 @@ impl Session {
             self.handle_items(items(body), records);
             return Ok(());
         }
-        let cipher = self.key.cipher(&header.session).ok_or(IgnoreReason::Forged)?;
+        let cipher = self
+            .key
+            .cipher(&header.session)
+            .ok_or(IgnoreReason::Forged)?;
         let body = cipher.open(&header, datagram).ok_or(IgnoreReason::Forged)?;
         if header.challenge != self.challenge {
             return self.respond_to_hello(items(body));

@@ -125,7 +125,10 @@ fn replayed_and_reflected_datagrams_are_rejected() {
         assert_eq!(b.receive(datagram.clone(), now), Ok(()));
     }
     for datagram in &sent {
-        assert_eq!(b.receive(datagram.clone(), now), Err(IgnoreReason::Replayed));
+        assert_eq!(
+            b.receive(datagram.clone(), now),
+            Err(IgnoreReason::Replayed)
+        );
     }
     // A director's own datagram, reflected to it.
     assert_eq!(a.receive(sent[0].clone(), now), Err(IgnoreReason::Forged));
@@ -162,7 +165,10 @@ fn datagram_with_different_key_is_ignored_as_forged() {
         .poll(now, &mut Table::default())
         .expect("poll returns a hello");
     assert_eq!(a.receive(datagram, now), Err(IgnoreReason::Forged));
-    assert_eq!(a.session.status(now).counts.ignored[&IgnoreReason::Forged], 1);
+    assert_eq!(
+        a.session.status(now).counts.ignored[&IgnoreReason::Forged],
+        1
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ use weir_helper::{Answered, Client, NotifyState, Reply, Request, TrackedOutcome}
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
-use weir_vrrp::{ReceivedPacket, Output, Router, State};
+use weir_vrrp::{Output, ReceivedPacket, Router, State};
 
 use crate::control::{self, ObservedState, PendingOrder};
 use crate::link::Network;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::packet::{Advertisement, ChecksumForm, IgnoreReason, DecodedPacket, Version};
+use crate::packet::{Advertisement, ChecksumForm, DecodedPacket, IgnoreReason, Version};
 use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig, TrackedState};
 
 /// Priority of the address owner.

@@ -336,7 +336,11 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 /// Returns the form of a valid checksum. The checksum excludes the trailer, except over IPv6, where the sender's kernel
 /// includes it.
-fn checksum_form(arrival: &ReceivedPacket<'_>, length: usize, version: Version) -> Option<ChecksumForm> {
+fn checksum_form(
+    arrival: &ReceivedPacket<'_>,
+    length: usize,
+    version: Version,
+) -> Option<ChecksumForm> {
     let (source, destination) = (arrival.source, arrival.destination);
     let message = &arrival.bytes[..length];
     let is_valid = |form| sum(message, source, destination, form).is_valid();
@@ -479,7 +483,10 @@ mod tests {
         zero_interval[4..8].fill(0);
         let sum = checksum::checksum(&zero_interval);
         zero_interval[6..8].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(decode(&arrival(&zero_interval)), Err(IgnoreReason::Interval));
+        assert_eq!(
+            decode(&arrival(&zero_interval)),
+            Err(IgnoreReason::Interval)
+        );
         let mut empty = advertisement(Version::V2);
         empty.addresses.clear();
         let bytes = empty.encode(SOURCE, GROUP, ChecksumForm::Plain);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::hmac::{Hmac, PseudoHeader};
 use crate::instance::{Instance, Output, State};
-use crate::packet::{ReceivedPacket, IgnoreReason, append_trailer, decode};
+use crate::packet::{IgnoreReason, ReceivedPacket, append_trailer, decode};
 use crate::settings::{Config, TrackedState};
 
 /// Packet counters of a virtual router.

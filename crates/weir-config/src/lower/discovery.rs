@@ -58,7 +58,11 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
     found
 }
 
-fn lower_entry(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Option<ServersDns> {
+fn lower_entry(
+    sink: &mut Sink<'_>,
+    table: &Table<'_>,
+    location: &Range<usize>,
+) -> Option<ServersDns> {
     let view = View::open(sink, &catalog::SERVERS_DNS, table, location);
     let record = view
         .choice(sink, "record", &ServersRecord::ALL, ServersRecord::as_str)

@@ -13,7 +13,11 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredConfig, LoweredPool, LoweredService};
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     if lowered.cluster.is_none() {
         return;
     }

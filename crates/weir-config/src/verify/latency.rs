@@ -9,7 +9,11 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredConfig, LoweredPool};
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     let mut used: Vec<&str> = lowered
         .services
         .iter()

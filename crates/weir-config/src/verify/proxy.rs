@@ -17,7 +17,11 @@ use crate::view::Sink;
 
 use super::report_missing_pool;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     verify_listeners(sink, lowered);
     verify_routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
@@ -171,7 +175,11 @@ fn verify_preferred_server(
 }
 
 /// Verifies the service, the pools and the reachability of each route.
-fn verify_routes(sink: &mut Sink<'_>, lowered: &LoweredConfig, pools: &HashMap<&str, &LoweredPool>) {
+fn verify_routes(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     let proxies = || lowered.proxies.iter();
     let proxies_by_name: HashMap<&str, &LoweredProxy> = proxies()
         .map(|proxy| (proxy.proxy.name.as_str(), proxy))

@@ -169,8 +169,8 @@ pub(crate) fn load_text_in_group(
         found: vec![Finding::of_file(&error, TEXT)],
     })?;
     let is_json = text.trim_start().starts_with('{');
-    let with_published =
-        group::with_published(text, group).map_err(|reason| unpublishable_reason(reason, TEXT, color))?;
+    let with_published = group::with_published(text, group)
+        .map_err(|reason| unpublishable_reason(reason, TEXT, color))?;
     check_text(
         &with_published,
         is_json,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use weir_vrrp::{
-    Advertisement, ReceivedPacket, ChecksumForm, Config, GROUP_V4, Instance, Version, decode,
+    Advertisement, ChecksumForm, Config, GROUP_V4, Instance, ReceivedPacket, Version, decode,
 };
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::edit::{Edits, duration_or_none, comma_list, or_none, statuses};
+use super::edit::{Edits, comma_list, duration_or_none, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
@@ -412,7 +412,9 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             |edits, old, new| {
                 edits
                     .compare("codings", codings(old), codings(new), String::clone)
-                    .compare("types", &old.types, &new.types, |it| comma_list(it.to_vec()))
+                    .compare("types", &old.types, &new.types, |it| {
+                        comma_list(it.to_vec())
+                    })
                     .compare("minimum", old.minimum, new.minimum, u32::to_string)
             },
         )

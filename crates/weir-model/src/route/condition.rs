@@ -361,9 +361,13 @@ impl fmt::Display for Conditions {
         }
         f.write_str(&self.format_alternatives(ConditionKey::Host, is_public))?;
         match (self.paths.is_empty(), self.path_regexes.is_empty()) {
-            (true, false) => f.write_str(&self.format_alternatives(ConditionKey::PathRegex, is_public))?,
+            (true, false) => {
+                f.write_str(&self.format_alternatives(ConditionKey::PathRegex, is_public))?
+            }
             (true, true) => f.write_str("/*")?,
-            (false, true) => f.write_str(&self.format_alternatives(ConditionKey::Path, is_public))?,
+            (false, true) => {
+                f.write_str(&self.format_alternatives(ConditionKey::Path, is_public))?
+            }
             (false, false) => {
                 let (paths, regexes) = (
                     self.format_alternatives(ConditionKey::Path, is_public),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use weir_model::{ProxyProtocol, SchedulerKind};
 use weir_select::{
-    ConnectError, Connections, AttemptKind, Env, Failure, Fault, Next, Output, Replay, Selection,
+    AttemptKind, ConnectError, Connections, Env, Failure, Fault, Next, Output, Replay, Selection,
     Verdict,
 };
 use weir_sys::{Clock, now_ns};

@@ -45,7 +45,9 @@ impl Session {
         let is_answered = self.request.exchange.is_answered();
         let unwanted = match step {
             None => Some(UnwantedResponse::Malformed),
-            Some(_) => is_answered.then(|| UnwantedResponse::Status(self.request.exchange.status())),
+            Some(_) => {
+                is_answered.then(|| UnwantedResponse::Status(self.request.exchange.status()))
+            }
         };
         let verdict = unwanted.and_then(|response| {
             self.decide(cx, |selection, env| {

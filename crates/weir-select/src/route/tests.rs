@@ -190,7 +190,10 @@ fn limit_key_identifies_clients() {
         !matches!(decision, Decision::Reject(_))
     };
     assert!(decide_for("ann", 1));
-    assert!(!decide_for("ann", 2), "the same user from a different address");
+    assert!(
+        !decide_for("ann", 2),
+        "the same user from a different address"
+    );
     assert!(decide_for("bob", 1));
 }
 
