@@ -139,7 +139,7 @@ pub(crate) fn load_in_group(
     let files = include::Disk::new(mode);
     let bundle = weir_config::bundle(text, path, &files);
     let with_published = group::with_published(&bundle.text, group)
-        .map_err(|reason| unpublishable_reason(reason, &name, color))?;
+        .map_err(|reason| unpublishable(reason, &name, color))?;
     let text: &str = &with_published;
     if !bundle.errors.is_empty() {
         return Err(rejected(text, &name, &bundle.errors, color));
@@ -169,8 +169,8 @@ pub(crate) fn load_text_in_group(
         found: vec![Finding::of_file(&error, TEXT)],
     })?;
     let is_json = text.trim_start().starts_with('{');
-    let with_published = group::with_published(text, group)
-        .map_err(|reason| unpublishable_reason(reason, TEXT, color))?;
+    let with_published =
+        group::with_published(text, group).map_err(|reason| unpublishable(reason, TEXT, color))?;
     check_text(
         &with_published,
         is_json,
@@ -235,7 +235,7 @@ fn check_text(
     }
 }
 
-fn unpublishable_reason(reason: Unpublishable, name: &str, color: bool) -> Rejected {
+fn unpublishable(reason: Unpublishable, name: &str, color: bool) -> Rejected {
     match reason {
         Unpublishable::ControlCharacters => {
             let summary = "the published text contains control characters".to_owned();
