@@ -250,7 +250,10 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
     if let Some((table, location)) = single_table(sink, view, "sync") {
         let view = View::open(sink, &catalog::SYNC, table, location);
         lowered.sync = sync::sync(sink, &view);
-        let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed_addresses);
+        let managed = lowered
+            .vrrp
+            .iter()
+            .flat_map(VirtualRouter::managed_addresses);
         let moving = managed.map(|network| network.address);
         sync::reject_moving_address(sink, &view, lowered.sync.as_ref(), moving);
         sync::report_absent_address(sink, &view, lowered.sync.as_ref());
