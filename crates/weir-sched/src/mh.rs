@@ -91,8 +91,8 @@ fn fillers(entries: &[Entry]) -> Vec<Filler> {
         .collect()
 }
 
-/// Returns the index in the table for a client. `fold` is the folded address of the client; `port` is its source port with
-/// `mh-port`, and 0 without; `offset` is 0 for the first attempt.
+/// Returns the index in the table for a client. `fold` is the folded address of the client; `port` is its source port
+/// with `mh-port`, and 0 without; `offset` is 0 for the first attempt.
 #[must_use]
 pub const fn index(fold: u32, port: u16, offset: u32) -> u32 {
     hash(fold, port, offset, KEY_OFFSET) % SIZE

@@ -190,8 +190,8 @@ impl Routes {
 
     /// Returns the index of the pool that a route's split selects for a text.
     ///
-    /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
-    /// range of a 32-bit hash, in file order, and the last pool has the remainder.
+    /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part
+    /// of the range of a 32-bit hash, in file order, and the last pool has the remainder.
     pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
         let Some(pools) = self.pools.get(route) else {
             return 0;
