@@ -24,7 +24,7 @@ const SETTLING_MAX: Duration = Duration::from_secs(10);
 pub enum Quality {
     /// Routers have no preference.
     Normal,
-    /// Routers should prefer every other director.
+    /// Routers should prefer any other director.
     LastResort,
 }
 

@@ -25,8 +25,8 @@ pub struct VipFact {
     pub serves: bool,
     /// Why the services cannot serve; empty if they can.
     pub reason: String,
-    /// Whether servers have no check result yet. Until they have, this director may select other servers than the rest
-    /// of its group, so a VIP that is not announced yet waits for the results.
+    /// Whether servers have no check result yet. Until they have, this director may select different servers
+    /// from the rest of its group, so a VIP that is not announced yet waits for the results.
     #[serde(default)]
     pub settling: bool,
 }

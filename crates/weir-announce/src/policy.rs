@@ -1,6 +1,6 @@
 //! Limits what an unprivileged daemon can announce: only the VIPs and only through the speaker in root's file.
 //!
-//! The daemon only reports which of these VIPs can serve.
+//! The daemon only reports which of these VIPs have services that can serve.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use weir_model::{Announce, Network};
 
 use crate::message::Facts;
 
-/// File with the active [`Permitted`], for the next announcer.
+/// File with the active [`PermittedAnnounce`], for the next announcer.
 const RECORD: &str = "announce-configuration";
 
 /// `[announce]` of a configuration, with the VIPs that it covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Permitted {
+struct PermittedAnnounce {
     settings: Option<Announce>,
     vips: BTreeSet<IpAddr>,
     /// Networks of the VIPs for which a group may publish services.
@@ -25,7 +25,7 @@ struct Permitted {
     published: Vec<Network>,
 }
 
-impl Permitted {
+impl PermittedAnnounce {
     /// Parses the text of a configuration.
     fn parse(text: &str) -> Result<Self, String> {
         let desired = weir_helper::parse(text, &Environment)?;
@@ -68,7 +68,7 @@ impl Permitted {
 
 /// The settings and VIPs of root's file, which limit an unprivileged daemon.
 #[derive(Debug)]
-pub(crate) struct Policy(RootSection<Permitted>);
+pub(crate) struct Policy(RootSection<PermittedAnnounce>);
 
 impl Policy {
     /// Creates the policy from the configuration file of `weir run`.
@@ -78,7 +78,7 @@ impl Policy {
             "[announce]",
             configuration,
             record,
-            Permitted::parse,
+            PermittedAnnounce::parse,
         ))
     }
 
@@ -124,7 +124,7 @@ pool = "p"
 
     #[test]
     fn only_covered_vips_and_the_configured_speaker_are_permitted() {
-        let permitted = Permitted::parse(TEXT).unwrap();
+        let permitted = PermittedAnnounce::parse(TEXT).unwrap();
         let facts = |vip: &str, settings: Announce| Facts {
             settings,
             vips: vec![VipFact {
@@ -157,18 +157,19 @@ pool = "p"
         const CLUSTER: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
             vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
         let text = format!("{TEXT}{CLUSTER}").replace("forward = \"nat\"", "forward = \"socket\"");
-        let with_services = Permitted::parse(&text).unwrap();
+        let with_services = PermittedAnnounce::parse(&text).unwrap();
         let settings = with_services.settings.clone().unwrap();
         assert!(
             !with_services.covers(&facts("192.0.2.1", settings)),
             "`services` does not include published services"
         );
-        let without_services = Permitted::parse(&text.replace("services = [\"a\"]", "")).unwrap();
+        let without_services =
+            PermittedAnnounce::parse(&text.replace("services = [\"a\"]", "")).unwrap();
         let settings = without_services.settings.clone().unwrap();
         assert!(without_services.covers(&facts("192.0.2.1", settings.clone())));
         assert!(without_services.covers(&facts("10.0.0.8", settings.clone())));
         assert!(!without_services.covers(&facts("198.51.100.1", settings)));
-        let without_announce = Permitted::parse("[node]\n").unwrap();
+        let without_announce = PermittedAnnounce::parse("[node]\n").unwrap();
         let settings = permitted.settings.unwrap();
         assert!(!without_announce.covers(&facts("10.0.0.9", settings)));
     }

@@ -61,7 +61,7 @@ struct Announcer {
 }
 
 /// A request of a client.
-struct Pending {
+struct PendingRequest {
     request: Request,
     /// Whether the client is root or has the user of this process.
     is_trusted: bool,
@@ -84,7 +84,7 @@ pub async fn run(runtime_dir: &Path, configuration: &Path) -> Result<()> {
     let keeper = getppid();
     loop {
         tokio::select! {
-            Some(Pending { request, is_trusted, reply }) = requests.recv() => match request {
+            Some(PendingRequest { request, is_trusted, reply }) = requests.recv() => match request {
                 Request::Facts(facts) => {
                     if !is_trusted && let Err(reason) = policy.check(&facts) {
                         let _ = reply.send(announcer.reject(reason));
@@ -194,7 +194,7 @@ impl Announcer {
             return;
         }
         let routes = self.decisions.routes();
-        let previous: Vec<IpAddr> = self.driver.announced().collect();
+        let previous: Vec<IpAddr> = self.driver.announced_vips().collect();
         // Recorded before the command, because a route that is not recorded would never be withdrawn.
         self.record_announced(previous.into_iter().chain(routes.keys().copied()));
         match self.driver.apply(&settings, &routes).await {
@@ -300,7 +300,7 @@ async fn bind(runtime_dir: &Path) -> Result<UnixListener> {
 }
 
 /// Accepts connections, and starts a task for each.
-async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
+async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingRequest>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
@@ -320,7 +320,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Pending>) {
 }
 
 /// Serves a client, each of whose lines is a request. Returns when the connection ends or a request is invalid.
-async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
+async fn serve(stream: UnixStream, requests: mpsc::Sender<PendingRequest>) {
     let Ok(peer) = stream.peer_cred() else {
         return;
     };
@@ -342,7 +342,7 @@ async fn serve(stream: UnixStream, requests: mpsc::Sender<Pending>) {
             return;
         };
         let (reply, receiver) = oneshot::channel();
-        let pending = Pending {
+        let pending = PendingRequest {
             request,
             is_trusted,
             reply,

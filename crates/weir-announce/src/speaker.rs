@@ -24,7 +24,7 @@ pub(crate) type Routes = BTreeMap<IpAddr, Quality>;
 pub(crate) struct Driver {
     /// All routes that the speaker may announce.
     announced: Routes,
-    /// The VIPs of the routes that the speaker has accepted last.
+    /// The VIPs of the most recently accepted routes.
     accepted: BTreeSet<IpAddr>,
     /// Whether the speaker certainly announces exactly `announced`.
     is_certain: bool,
@@ -49,7 +49,7 @@ impl Driver {
     }
 
     /// Returns the VIPs that the speaker may announce.
-    pub(crate) fn announced(&self) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn announced_vips(&self) -> impl Iterator<Item = IpAddr> {
         self.announced.keys().copied()
     }
 
@@ -109,7 +109,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     /// Returns the routes to add or to replace.
-    fn added(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
+    fn added_routes(&self) -> impl Iterator<Item = (&IpAddr, Quality)> {
         let is_new = |(vip, quality): &(&IpAddr, &Quality)| {
             self.resends_all || self.previous.get(*vip) != Some(*quality)
         };
@@ -118,7 +118,7 @@ impl Change<'_> {
     }
 
     /// Returns the VIPs of the routes to withdraw.
-    fn removed(&self) -> impl Iterator<Item = &IpAddr> {
+    fn removed_vips(&self) -> impl Iterator<Item = &IpAddr> {
         let previous = self.previous.keys();
         previous.filter(|vip| !self.routes.contains_key(*vip))
     }

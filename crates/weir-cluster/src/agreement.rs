@@ -1,4 +1,4 @@
-//! Determines servers' health by agreement: a server is down if a majority of the voting directors report it down.
+//! Determines server health by agreement: a server is down if a majority of the voting directors report it down.
 //!
 //! A director has a vote only if at least one of its checks succeeds, because otherwise the cause is probably local. A
 //! single voter never decides for the others.
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::store::Entry;
 
-    /// Returns the servers that are down by agreement. Each view is a member's: whether at least one server is up, and
-    /// the servers that are down.
+    /// Returns the servers that are down by agreement. Each view belongs to a member: whether at least one server is
+    /// up, and the servers that are down.
     fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
         let keys = Keys::new("edge");
         let mut mirror = Mirror::default();

@@ -15,7 +15,7 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 pub const CHUNKS_MAX: usize = 100;
 
 /// The reason for which a pointer without the right code is not used.
-pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with another group key or by an earlier \
+pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with a different group key or by an earlier \
      version, or was changed in etcd; publish it again";
 
 /// Returns the SHA-256 digest in hexadecimal.
@@ -56,8 +56,9 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 /// Returns the text of the configuration that a pointer identifies.
 ///
 /// # Errors
-/// Returns a message of one line if the pointer or a chunk is missing, damaged, or sealed with another key. With a
-/// group key, also if the chunks are not sealed, because writers to etcd without the key may have written them.
+/// Returns a message of one line if the pointer or a chunk is missing, damaged, or sealed with a different key. With a
+/// group key, also returns a message if the chunks are not sealed, because a writer without the key may have written
+/// them.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,

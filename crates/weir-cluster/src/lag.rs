@@ -1,4 +1,4 @@
-//! Detects a watch that has stopped reporting, by changes that the store has but the watch has not reported.
+//! Detects a stalled watch: the store has changes that the watch has not reported.
 //!
 //! A watch can stop without notice, for example if a proxy has lost the connection, or if the etcd member of the watch
 //! is partitioned from the others while requests go to another member.

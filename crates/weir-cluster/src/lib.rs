@@ -1,12 +1,12 @@
-//! Makes the decisions of one director of a group, without I/O.
+//! Makes the decisions of one director in a group, without I/O.
 //!
 //! [`Machine`] is the state machine of a director. It receives etcd's responses and local facts ([`Input`]) and the
-//! time, and returns requests to etcd and to the daemon ([`Output`]). It mirrors the group's keys. Decisions depend on
-//! the mirror, local facts and the time, so they are repeated after a lost response. Nothing is ever removed because
-//! etcd does not respond or has lost its data.
+//! time, and returns requests to etcd and to the daemon ([`Output`]). It keeps a mirror of the group's keys. Decisions
+//! depend only on the mirror, local facts and the time, so a decision whose response was lost is made again. If etcd
+//! does not respond or has lost its data, nothing is removed.
 //!
 //! Time is monotonic: a [`Duration`](std::time::Duration) since an origin that the driver selects. Random numbers are
-//! settings. weir-etcd does the I/O; tests replace it with a simulation.
+//! passed in with the settings. weir-etcd performs the I/O; tests replace it with a simulation.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
@@ -33,7 +33,7 @@ pub use event::{Facts, Input, Output, PublishError};
 pub use key::{InvalidName, Key, Keys, check_name};
 pub use link::Link;
 pub use machine::{Machine, Settings};
-pub use record::{MemberRecord, Pointer, Stopped, Turn};
+pub use record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 pub use seal::{GroupKey, SealError};
 pub use shared::{Kind, SharedKey, SharedState};
 pub use status::{MemberStatus, RolloutState, Status};

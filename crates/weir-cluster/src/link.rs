@@ -7,7 +7,7 @@ use crate::record::sanitize_line;
 /// First pause between attempts to reach etcd. Each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Pause between requests for leases while leases end before they are renewed.
+/// Pause between lease requests while leases end before they are renewed.
 const GRANT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connection to etcd, as the status shows it.

@@ -10,7 +10,7 @@ use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
-use crate::rollout::{Applied, Context, Rollout, Step};
+use crate::rollout::{AppliedConfig, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
@@ -26,8 +26,8 @@ const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members in the status.
 const SEEN_MAX: usize = 1024;
 
-/// Maximum number of consecutive responses that are older than the watch's last report. After more, the keys are read
-/// again.
+/// Maximum number of consecutive responses that are older than the watch's last report. Above this limit, the keys
+/// are read again.
 const OUTDATED_MAX: u32 = 10;
 
 /// Settings that do not change while the state machine runs.
@@ -110,7 +110,7 @@ impl Machine {
         shared: SharedState,
         now: Duration,
     ) -> Self {
-        let applied = applied.map(|(version, text)| Applied {
+        let applied = applied.map(|(version, text)| AppliedConfig {
             version,
             digest: crate::chunk::text_digest(&text, settings.key.as_ref()),
             text,
@@ -527,7 +527,7 @@ impl Machine {
         if self.is_due(&registration, lease) {
             return self.register(registration, now);
         }
-        let serving = serving::record_put(&self.keys, &own_name, self.serving.announced());
+        let serving = serving::record_put(&self.keys, &own_name, self.serving.announced_vips());
         if self.is_due(&serving, lease) {
             return self.start_txn(unconditional(serving), Purpose::Serving, now);
         }
@@ -542,7 +542,7 @@ impl Machine {
         self.rollout = rollout;
         match step {
             Step::Write(txn) => return self.start_txn(txn, Purpose::Rollout, now),
-            Step::Apply(Applied {
+            Step::Apply(AppliedConfig {
                 version,
                 digest,
                 text,
@@ -628,8 +628,7 @@ impl Machine {
         }
     }
 
-    /// Returns whether a leased value must be written, because the store has another value or another lease for the
-    /// key.
+    /// Returns whether a leased value must be written, because the store has a different value or lease for the key.
     fn is_due(&self, put: &Put, lease: i64) -> bool {
         self.leased.get(&put.key) != Some(&lease)
             || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)
@@ -649,7 +648,7 @@ impl Machine {
             self.verdicts.clone_from(&agreed);
             self.outputs.push_back(Output::Verdicts(agreed));
         }
-        let held = self.serving.held();
+        let held = self.serving.held_vips();
         if held != self.held {
             self.held.clone_from(&held);
             self.outputs.push_back(Output::Held(held));
@@ -678,7 +677,8 @@ impl Machine {
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
-            settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
+            settled: (!self.facts.applies_with_others)
+                .then(|| self.settling.acknowledged_revision()),
             ..self.facts.record.clone()
         };
         let Settings { member, key, .. } = &self.settings;
@@ -713,7 +713,7 @@ impl Machine {
         self.shared.pending()
     }
 
-    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
         self.held.clone()
     }
 

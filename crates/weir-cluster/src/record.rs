@@ -29,9 +29,9 @@ pub struct Pointer {
     /// Time for which each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
-    /// With a group key, the code of all other fields and the group's prefix. It prevents those who can write to etcd
-    /// from publishing the chunks of an older configuration with a new version. Empty = there is no group key, or an
-    /// earlier version of Weir wrote the pointer.
+    /// With a group key, the code of all other fields and the group's prefix. It prevents writers to etcd without the
+    /// key from publishing the chunks of an older configuration with a new version. Empty = there is no group key, or
+    /// an earlier version of Weir wrote the pointer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
@@ -69,7 +69,7 @@ impl Pointer {
 
 /// A director that is applying the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct ApplyingMember {
     /// Name of the member.
     pub member: String,
     /// Number that identifies the member's process.
@@ -80,7 +80,7 @@ pub struct Turn {
 
 /// The record of a stopped rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct StoppedRollout {
     /// Version of the configuration.
     pub version: u64,
     /// Name of the member that failed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::chunk;
 use crate::key::{Key, Keys};
-use crate::record::{MemberRecord, Pointer, Stopped, Turn};
+use crate::record::{ApplyingMember, MemberRecord, Pointer, StoppedRollout};
 use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
@@ -24,7 +24,7 @@ const DELETIONS_MAX: usize = 50;
 
 /// A configuration of the group that this director has applied or is applying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedConfig {
     /// 0 = none.
     pub(crate) version: u64,
     pub(crate) digest: String,
@@ -89,7 +89,7 @@ impl Context<'_> {
 
     /// Returns the directors that are applying a configuration, with their keys: the director that has the turn, and
     /// those that apply the configuration at the same time.
-    fn holders(&self) -> Vec<(Key, Turn)> {
+    fn holders(&self) -> Vec<(Key, ApplyingMember)> {
         let turn = self.mirror.read(&self.keys.name(&Key::Turn));
         let turn = turn.map(|turn| (Key::Turn, turn)).into_iter();
         let concurrent = self.mirror.iter().filter_map(|(name, _)| {
@@ -98,14 +98,14 @@ impl Context<'_> {
                 return None;
             };
             // The name in the key is used, whatever the value contains.
-            let turn: Turn = self.mirror.read(name)?;
+            let turn: ApplyingMember = self.mirror.read(name)?;
             let member = member.clone();
-            Some((key, Turn { member, ..turn }))
+            Some((key, ApplyingMember { member, ..turn }))
         });
         turn.chain(concurrent).collect()
     }
 
-    fn read_stopped(&self) -> Option<Stopped> {
+    fn read_stopped(&self) -> Option<StoppedRollout> {
         self.mirror.read(&self.keys.name(&Key::Stopped))
     }
 
@@ -125,7 +125,7 @@ pub(crate) enum Step {
     Nothing,
     Write(Txn),
     /// Apply a configuration; the result is reported by [`Rollout::finish`].
-    Apply(Applied),
+    Apply(AppliedConfig),
 }
 
 /// A publication in progress.
@@ -134,7 +134,7 @@ struct Publication {
     /// Number of the request; `None` = this director writes its applied configuration again, because etcd has lost the
     /// configuration or has a wrong code.
     request: Option<u64>,
-    /// Whether the pointer is also written as that of the last configuration that all members have applied.
+    /// Whether the pointer is also written to the key of the last configuration that all members have applied.
     completes: bool,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
@@ -147,13 +147,13 @@ struct Publication {
 /// The state of the rollout of the group's configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
-    pub(crate) applied: Applied,
+    pub(crate) applied: AppliedConfig,
     /// The configuration that this director is applying.
-    applying: Option<Applied>,
+    applying: Option<AppliedConfig>,
     /// A configuration and its result, until the result is recorded in etcd.
-    outcome: Option<(Applied, Result<(), String>)>,
+    outcome: Option<(AppliedConfig, Result<(), String>)>,
     /// The configuration that this director failed to apply.
-    failed: Option<Applied>,
+    failed: Option<AppliedConfig>,
     /// With a group key, the newest version that the store has had. Its number is never used for another configuration,
     /// even if the pointer is removed.
     newest: u64,
@@ -167,7 +167,7 @@ pub(crate) struct Rollout {
 
 impl Rollout {
     /// Creates the state from the configuration that this director has applied.
-    pub(crate) fn new(applied: Applied) -> Self {
+    pub(crate) fn new(applied: AppliedConfig) -> Self {
         Self {
             applied,
             ..Self::default()
@@ -186,7 +186,7 @@ impl Rollout {
             }
             Err(_) => {
                 let text = String::new();
-                self.failed = Some(Applied {
+                self.failed = Some(AppliedConfig {
                     text,
                     ..applied.clone()
                 });
@@ -256,7 +256,7 @@ impl Rollout {
                 if (current.version, &current.digest)
                     == (self.applied.version, &self.applied.digest)
                 {
-                    // An earlier version of Weir has written the pointer, or someone has changed it.
+                    // An earlier version of Weir has written the pointer, or another program has changed it.
                     if !is_authentic {
                         return self.rewrite(context, false);
                     }
@@ -283,7 +283,7 @@ impl Rollout {
         };
         let mut writes = vec![context.delete(&key)];
         if let Err(reason) = result {
-            let stopped = Stopped {
+            let stopped = StoppedRollout {
                 version: applied.version,
                 member: context.own_name.to_owned(),
                 reason: reason.clone(),
@@ -317,8 +317,9 @@ impl Rollout {
             return Step::Nothing;
         }
         let holders = context.holders();
-        let is_own =
-            |turn: &Turn| turn.member == context.own_name && turn.instance == context.instance;
+        let is_own = |turn: &ApplyingMember| {
+            turn.member == context.own_name && turn.instance == context.instance
+        };
         if let Some((key, turn)) = holders.iter().find(|(_, turn)| is_own(turn)) {
             if turn.version == current.version {
                 return self.apply(context, current, &Key::Current);
@@ -331,7 +332,7 @@ impl Rollout {
         if let Some(txn) = self.stop_for_absent(context, &holders) {
             return Step::Write(txn);
         }
-        let has_turn = |(key, _): &(Key, Turn)| *key == Key::Turn;
+        let has_turn = |(key, _): &(Key, ApplyingMember)| *key == Key::Turn;
         let key = if may_join(context, current) {
             Key::Applying(context.own_name.to_owned())
         } else if holders.iter().any(has_turn) {
@@ -339,7 +340,7 @@ impl Rollout {
         } else {
             Key::Turn
         };
-        let turn = Turn {
+        let turn = ApplyingMember {
             member: context.own_name.to_owned(),
             instance: context.instance,
             version: current.version,
@@ -355,9 +356,13 @@ impl Rollout {
     }
 
     /// Returns the write that stops the rollout if a director's process ended while applying the configuration.
-    fn stop_for_absent(&mut self, context: &Context<'_>, holders: &[(Key, Turn)]) -> Option<Txn> {
+    fn stop_for_absent(
+        &mut self,
+        context: &Context<'_>,
+        holders: &[(Key, ApplyingMember)],
+    ) -> Option<Txn> {
         let members = context.members();
-        let is_present = |turn: &Turn| {
+        let is_present = |turn: &ApplyingMember| {
             let holder = members.iter().find(|(name, _)| *name == turn.member);
             holder.is_some_and(|(_, member)| member.instance == turn.instance)
         };
@@ -374,7 +379,7 @@ impl Rollout {
             {
                 continue;
             }
-            let stopped = Stopped {
+            let stopped = StoppedRollout {
                 version: turn.version,
                 member: turn.member.clone(),
                 reason: "the director exited while applying the configuration".to_owned(),
@@ -408,7 +413,7 @@ impl Rollout {
         if must_wait || self.has_failed(pointer) {
             return Step::Nothing;
         }
-        let mut configuration = Applied {
+        let mut configuration = AppliedConfig {
             version: pointer.version,
             digest: pointer.digest.clone(),
             text: String::new(),
@@ -436,7 +441,7 @@ impl Rollout {
     /// have applied it, and then removes unused chunks.
     fn complete(&mut self, context: &Context<'_>, current: &Pointer) -> Step {
         let holders = context.holders();
-        // The key may be that of a former process, which had applied the configuration.
+        // The key may belong to a former process that had applied the configuration.
         if let Some((key, _)) = holders
             .iter()
             .find(|(_, turn)| turn.member == context.own_name)
@@ -534,7 +539,7 @@ impl Rollout {
 
     /// Writes the applied configuration again, with the same version.
     fn rewrite(&mut self, context: &Context<'_>, completes: bool) -> Step {
-        let Applied {
+        let AppliedConfig {
             version,
             text,
             guard_ms,
@@ -617,7 +622,7 @@ impl Rollout {
         }
         let name = context.keys.name(&Key::Current);
         if !is_done && context.mirror.revision_of(&name) == publication.base {
-            let turn: Option<Turn> = context.mirror.read(&context.keys.name(&Key::Turn));
+            let turn: Option<ApplyingMember> = context.mirror.read(&context.keys.name(&Key::Turn));
             // Without a turn, the cause was a removed chunk, which is written again.
             turn.as_ref()?;
         }

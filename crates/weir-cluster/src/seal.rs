@@ -1,4 +1,4 @@
-//! Seals values with the group key, by AES-256-GCM with a key that is derived with HKDF-SHA256.
+//! Seals values with AES-256-GCM, with a key that HKDF-SHA256 derives from the group key.
 //!
 //! The nonce is a keyed hash of the text, so that equal chunks of two versions remain equal and are stored once. Two
 //! different texts have the same nonce with probability 2^-96. Equal texts reveal only that they are equal.
@@ -14,8 +14,8 @@ use crate::hex::encode_hex;
 /// The error if a value cannot be sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// The value was sealed with another key, or is damaged.
-    #[error("the value was encrypted with another group key, or is damaged")]
+    /// The value was sealed with a different key, or is damaged.
+    #[error("the value was encrypted with a different group key, or is damaged")]
     Forged,
     /// The cipher failed.
     #[error("the cipher failed")]
@@ -40,7 +40,7 @@ pub struct GroupKey {
     mac: hmac::Key,
 }
 
-/// Does not show the keys.
+/// Omits the keys.
 impl fmt::Debug for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GroupKey")
@@ -94,7 +94,7 @@ impl GroupKey {
     /// Returns the text of a sealed value.
     ///
     /// # Errors
-    /// Returns [`SealError::Forged`] if the value was sealed with another key or is damaged.
+    /// Returns [`SealError::Forged`] if the value was sealed with a different key or is damaged.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         let (nonce, body) = sealed
             .split_first_chunk::<NONCE_LEN>()

@@ -43,7 +43,7 @@ fn other_announcers<'a>(
 
 impl Serving {
     /// Returns the VIPs that must stay announced although their services cannot serve.
-    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn held_vips(&self) -> BTreeSet<IpAddr> {
         let cannot_serve = |vip: &&IpAddr| self.wanted.get(vip) == Some(&false);
         self.announced
             .iter()
@@ -52,7 +52,7 @@ impl Serving {
             .collect()
     }
 
-    pub(crate) fn announced(&self) -> &BTreeSet<IpAddr> {
+    pub(crate) fn announced_vips(&self) -> &BTreeSet<IpAddr> {
         &self.announced
     }
 
@@ -68,7 +68,7 @@ impl Serving {
     /// Withdraws VIPs that another member announces according to the last known records. Used while etcd does not
     /// respond.
     pub(crate) fn withdraw_without_etcd(&mut self, keys: &Keys, mirror: &Mirror, own_name: &str) {
-        for vip in self.held() {
+        for vip in self.held_vips() {
             if other_announcers(keys, mirror, own_name).any(|(_, _, vips)| vips.contains(&vip)) {
                 self.announced.remove(&vip);
             }
@@ -82,7 +82,7 @@ impl Serving {
         mirror: &Mirror,
         own_name: &str,
     ) -> Option<(BTreeSet<IpAddr>, Txn)> {
-        let held = self.held();
+        let held = self.held_vips();
         let (mut withdrawn, mut compares) = (BTreeSet::new(), BTreeMap::new());
         for vip in held {
             let mut announcers = other_announcers(keys, mirror, own_name);
@@ -159,12 +159,12 @@ mod tests {
         let mut serving = Serving::default();
         serving.set(BTreeMap::from([(vip(), false)]));
         assert!(
-            serving.held().is_empty(),
+            serving.held_vips().is_empty(),
             "a VIP that was never announced is not held"
         );
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
-        assert_eq!(serving.held(), BTreeSet::from([vip()]));
+        assert_eq!(serving.held_vips(), BTreeSet::from([vip()]));
         assert_eq!(
             serving.next_withdrawal(&keys, &mirror(&[("a", 1)]), "a"),
             None
@@ -176,7 +176,7 @@ mod tests {
         let name = keys.name(&Key::Serving("b".to_owned()));
         assert_eq!(txn.compares, [Compare::Revision(name, 7)]);
         serving.withdraw(&vips);
-        assert!(serving.held().is_empty() && serving.announced().is_empty());
+        assert!(serving.held_vips().is_empty() && serving.announced_vips().is_empty());
     }
 
     #[test]
@@ -186,8 +186,8 @@ mod tests {
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
         serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1)]), "a");
-        assert_eq!(serving.held().len(), 1);
+        assert_eq!(serving.held_vips().len(), 1);
         serving.withdraw_without_etcd(&keys, &mirror(&[("a", 1), ("b", 1)]), "a");
-        assert!(serving.held().is_empty());
+        assert!(serving.held_vips().is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Determines when a change to servers is settled.
 //!
 //! With flow synchronization, directors send only flows that do not match the scheduler's table; peers compute the
-//! servers of all others. After a change to servers, some flows no longer match the table. Such a flow must not move to
-//! another director before that director has received it. A change is therefore settled only when all directors with
-//! flow synchronization have applied it and have sent the flows that it has moved.
+//! servers of all other flows. After a change to servers, some flows no longer match the table. Such a flow must not
+//! move to another director before that director has received it. A change is therefore settled only when all directors
+//! with flow synchronization have applied it and have sent the flows that it has moved.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Settling {
         self.acknowledged = self.acknowledged.max(revision);
     }
 
-    pub(crate) const fn acknowledged(&self) -> i64 {
+    pub(crate) const fn acknowledged_revision(&self) -> i64 {
         self.acknowledged
     }
 

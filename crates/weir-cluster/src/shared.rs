@@ -1,4 +1,4 @@
-//! Entries that all members share, which are overrides of servers and servers that the API added.
+//! Entries that all members share: server overrides, and servers that the API added.
 //!
 //! Each entry records the revision that it is based on. A change is written only if no other director has changed the
 //! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never
@@ -6,8 +6,8 @@
 //! written again.
 //!
 //! With a group key, each value has a code and a number that grows with each change ([`Seal`]). A value without the
-//! right code is not adopted, and a value with a lower number is replaced with the newer value. Someone who can write
-//! to etcd but does not have the key can therefore neither add a server nor restore a former value.
+//! right code is not adopted, and a value with a lower number is replaced with the newer value. A writer
+//! to etcd without the key can therefore neither add a server nor restore a former value.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl SharedStore<'_> {
         name: &str,
         revision: i64,
         value: &mut Value,
-        own_entry: Option<&Shared>,
+        own_entry: Option<&SharedEntry>,
     ) -> Option<u64> {
         let seal = value.as_object_mut().and_then(|it| it.remove(SEAL));
         let Some(key) = self.key else {
@@ -127,7 +127,7 @@ impl SharedKey {
 
 /// A shared entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Shared {
+struct SharedEntry {
     key: SharedKey,
     value: Value,
     /// The revision of the value, or of the value on which the change is based; 0 = the key does not exist.
@@ -148,12 +148,12 @@ struct Shared {
 /// All entries, as the daemon saves them to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedState {
-    entries: Vec<Shared>,
+    entries: Vec<SharedEntry>,
 }
 
 /// The entries that all members share, by key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedEntries(BTreeMap<SharedKey, Shared>);
+pub(crate) struct SharedEntries(BTreeMap<SharedKey, SharedEntry>);
 
 impl SharedEntries {
     pub(crate) fn new(saved: SharedState) -> Self {
@@ -183,7 +183,7 @@ impl SharedEntries {
         let base = mirror.revision_of(&keys.name(&key.key()));
         let previous = self.0.get(&key);
         let (previous_base, stored) = previous.map_or((0, 0), |it| (it.base, it.stored));
-        let shared = Shared {
+        let shared = SharedEntry {
             key: key.clone(),
             value,
             base: base.max(previous_base),
@@ -232,7 +232,7 @@ impl SharedEntries {
             if own_entry.is_none_or(|own_entry| own_entry.value != value) {
                 changes.push((key.clone(), value.clone(), stored.revision));
             }
-            let shared = Shared {
+            let shared = SharedEntry {
                 key: key.clone(),
                 value,
                 base: stored.revision,
@@ -405,7 +405,7 @@ mod tests {
         let changes = reconcile(&mut reader, &stored(&second, 4), true);
         assert_eq!(changes, [(key(), state("ready"), 4)]);
 
-        // A former value is replaced with the newer value, also after a restart.
+        // A former value is replaced with the newer value, even after a restart.
         let mut reader = SharedEntries::new(reader.state());
         assert_eq!(reconcile(&mut reader, &stored(&first, 5), true), []);
         assert_eq!(written(&reader, &group_key), second);

@@ -1,4 +1,4 @@
-//! The status of the group from the view of one member.
+//! The status of the group as one member sees it.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use crate::chunk;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
-use crate::record::{MemberRecord, Stopped, Turn, sanitize_line};
+use crate::record::{ApplyingMember, MemberRecord, StoppedRollout, sanitize_line};
 
 /// State of the rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct MemberStatus {
     pub differences: Vec<String>,
 }
 
-/// Status of the group from the view of this member.
+/// Status of the group as this member sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The connection to etcd.
@@ -140,14 +140,14 @@ pub(crate) fn find_differences(
 }
 
 impl Machine {
-    /// Returns the status of the group from the view of this member.
+    /// Returns the status of the group as this member sees it.
     pub fn status(&self, now: Duration) -> Status {
         let context = self.context(now);
         let (keys, mirror) = (context.keys, context.mirror);
         let current: Option<crate::Pointer> = mirror.read(&keys.name(&Key::Current));
         let published = current.as_ref().map_or(0, |it| it.version);
-        let stopped: Option<Stopped> = mirror.read(&keys.name(&Key::Stopped));
-        let turn: Option<Turn> = mirror.read(&keys.name(&Key::Turn));
+        let stopped: Option<StoppedRollout> = mirror.read(&keys.name(&Key::Stopped));
+        let turn: Option<ApplyingMember> = mirror.read(&keys.name(&Key::Turn));
         let complete: Option<crate::Pointer> = mirror.read(&keys.name(&Key::Complete));
         let rollout = match (&current, stopped) {
             (None, _) => RolloutState::Unpublished,
@@ -201,7 +201,7 @@ impl Machine {
             rollout,
             members,
             pending: self.pending(),
-            held: self.held(),
+            held: self.held_vips(),
             down: self.verdicts().clone(),
         }
     }

@@ -107,7 +107,7 @@ pub enum TxnResult {
 
 /// A value and the revision of its last write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredValue {
     pub(crate) value: Vec<u8>,
     pub(crate) revision: i64,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Mirror {
     bytes: usize,
     /// Whether a change was omitted because the mirror would have become too large.
     is_full: bool,
-    entries: BTreeMap<String, Stored>,
+    entries: BTreeMap<String, StoredValue>,
     /// Revisions of reported deletions by key, so that an older event does not restore the key.
     deleted: BTreeMap<String, i64>,
     /// Revision of the last listing or event; all earlier changes are included.
@@ -147,7 +147,7 @@ impl Mirror {
         (self.bytes, self.is_full) = (bytes, false);
         let stored = |entry: Entry| {
             let (value, revision) = (entry.value, entry.revision);
-            (entry.key, Stored { value, revision })
+            (entry.key, StoredValue { value, revision })
         };
         self.entries = entries.into_iter().map(stored).collect();
         self.deleted.clear();
@@ -195,7 +195,8 @@ impl Mirror {
         }
         self.bytes = bytes;
         self.deleted.remove(&entry.key);
-        self.entries.insert(entry.key, Stored { value, revision });
+        self.entries
+            .insert(entry.key, StoredValue { value, revision });
     }
 
     /// Removes a key and records the deletion, unless a newer write is known.
@@ -228,7 +229,7 @@ impl Mirror {
         self.deleted.retain(|_, deleted_at| *deleted_at > revision);
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<&Stored> {
+    pub(crate) fn get(&self, key: &str) -> Option<&StoredValue> {
         self.entries.get(key)
     }
 
@@ -237,11 +238,11 @@ impl Mirror {
         self.get(key).map_or(0, |it| it.revision)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Stored)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &StoredValue)> {
         self.entries.iter().map(|(key, it)| (key.as_str(), it))
     }
 
-    /// Parses the value of a key. Returns `None` if the key does not exist or the value has another format.
+    /// Parses the value of a key. Returns `None` if the key does not exist or the value has a different format.
     pub(crate) fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_slice(&self.get(key)?.value).ok()
     }

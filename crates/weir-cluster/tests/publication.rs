@@ -174,7 +174,7 @@ impl Fixture {
     }
 }
 
-/// With a group key, someone without the key who can write to etcd can neither restore a former configuration nor
+/// With a group key, a writer to etcd without the key can neither restore a former configuration nor
 /// exhaust the version numbers.
 #[test]
 fn pointer_that_was_changed_in_etcd_is_not_used() {

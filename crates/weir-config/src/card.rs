@@ -74,7 +74,7 @@ fn planned_keys(section: &Section) -> String {
     let planned: Vec<String> = section
         .keys
         .iter()
-        .filter(|key| !key.is_built())
+        .filter(|key| !key.is_implemented())
         .map(|key| format!("`{}`", key.name))
         .collect();
     match planned.as_slice() {
@@ -88,7 +88,7 @@ fn section_page(section: &Section) -> String {
         "# `[{}]`\n\n{}\n\n```toml\n{}```\n",
         section.path, section.purpose, section.example
     );
-    for key in section.built() {
+    for key in section.implemented_keys() {
         out.push_str(&key_card(key, when(section.page, key.name)));
     }
     out.push_str(&planned_keys(section));

@@ -63,7 +63,7 @@ pub(crate) use vrrp::{
 
 use Presence::{Absent, Default, Required};
 
-/// A rate of requests of one client, per second or per minute.
+/// A request rate per client, per second or per minute.
 const RATE: Kind = Kind::Either(
     &Kind::Integer {
         min: 0,
@@ -146,7 +146,7 @@ fn metrics() -> Choices {
     }
 }
 
-fn attaches() -> Choices {
+fn attach_hooks() -> Choices {
     Choices {
         values: Attach::ALL.iter().map(|attach| attach.as_str()).collect(),
         known_as: &[
@@ -184,21 +184,21 @@ fn checksums() -> Choices {
     }
 }
 
-fn adapts() -> Choices {
+fn adapt_measurements() -> Choices {
     Choices {
         values: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
-fn no_servers() -> Choices {
+fn no_server_actions() -> Choices {
     Choices {
         values: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
-fn on_removes() -> Choices {
+fn on_remove_actions() -> Choices {
     Choices {
         values: OnRemove::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
@@ -208,7 +208,7 @@ fn on_removes() -> Choices {
 fn schedulers() -> Choices {
     let (built, planned): (Vec<_>, Vec<_>) = SchedulerKind::ALL
         .into_iter()
-        .partition(|kind| kind.is_built() || kind.works_in_proxy());
+        .partition(|kind| kind.works_at_layer4() || kind.works_in_proxy());
     Choices {
         values: built.into_iter().map(SchedulerKind::as_str).collect(),
         aliases: ALIASES.iter().map(|alias| alias.name).collect(),
@@ -239,7 +239,7 @@ pub(crate) static ROOT: Section = Section {
             "Additional configuration files. Relative paths start at the directory of the file that contains the key. \
              Files that match a pattern are read in the order of their names; names that begin with `.` do not match. \
              Their tables are added to those of this file. It is an error if two files set the same key, or if a file \
-             is included twice. All files are read at start and at each `weir reload`.",
+             is included twice. All files are read at startup and at each `weir reload`.",
             "include = [\"conf.d/*.toml\"]",
         ),
         Key::new(
@@ -323,7 +323,7 @@ pub(crate) static ROOT: Section = Section {
             "notify",
             Kind::Named(&NOTIFY),
             Absent("no notifications"),
-            "Notifications of state changes through a program, a web request or mail.",
+            "Notifications of state changes through a program, a web request or email.",
             "",
         )
         .known_as(&["notifications", "mailers"]),
@@ -422,7 +422,7 @@ pub(crate) static NODE: Section = Section {
         .known_as(&["interface", "devices", "device"]),
         Key::new(
             "attach",
-            Kind::OneOf(attaches),
+            Kind::OneOf(attach_hooks),
             Default("auto"),
             "Hook of the data plane. `xdp` runs before the network stack: in the driver (native), or generic if the \
              driver has no XDP support. `tc` processes socket buffers (tcx, or clsact on kernels without tcx) and \
@@ -465,7 +465,7 @@ pub(crate) static NODE: Section = Section {
             "latency",
             Kind::Flag,
             Default("true"),
-            "Estimates the latency of layer 4 servers from the packets of clients; `weir status --json` shows it. If \
+            "Estimates the latency of layer 4 servers from client packets; `weir status --json` shows it. If \
              `false`, this costs nothing per packet, `least-time` behaves like `lc`, and `adapt` and `max_latency` of \
              pools have no effect at layer 4.",
             "latency = false",
@@ -490,7 +490,7 @@ pub(crate) static NODE: Section = Section {
             "max_flows",
             integer(Node::MAX_FLOWS),
             Default("1048576"),
-            "Capacity of the flow table, allocated at start. When the table is full, new flows are balanced by hash \
+            "Capacity of the flow table, allocated at startup. When the table is full, new flows are balanced by hash \
              without an entry.",
             "max_flows = 4194304",
         )
@@ -545,7 +545,7 @@ pub(crate) static NODE: Section = Section {
 pub(crate) static ADMIN: Section = Section {
     path: "node.admin",
     page: "node-admin",
-    purpose: "The HTTP API over TCP: TLS, tokens and allowed host names. Certificates and tokens are read at start \
+    purpose: "The HTTP API over TCP: TLS, tokens and allowed host names. Certificates and tokens are read at startup \
               and at each `weir reload`; an invalid file makes the reload fail.",
     example: "[node.admin]\nlisten = \"10.0.0.1:9900\"\ntls = { certificates = \"/etc/weir/admin.pem\" }\ntokens = \
               \"/etc/weir/tokens\"\nhosts = [\"lb1.example\"]\n",
@@ -601,7 +601,7 @@ pub(crate) static ADMIN: Section = Section {
 pub(crate) static TIMEOUTS: Section = Section {
     path: "timeouts",
     page: "timeouts",
-    purpose: "Idle timeouts of flows, as set by `ipvsadm --set`. Whole seconds.",
+    purpose: "Flow idle timeouts, as set by `ipvsadm --set`. Whole seconds.",
     example: "[timeouts]\ntcp = \"15m\"\n",
     keys: &[
         Key::new(

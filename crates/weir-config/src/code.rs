@@ -1,4 +1,4 @@
-//! The stable codes of diagnostics: `E` rejects the configuration, `W` is a warning, `N` is informational.
+//! The stable diagnostic codes: `E` rejects the configuration, `W` is a warning, `N` is informational.
 //!
 //! A code is never reused. The table below explains each code; the details are in the messages.
 
@@ -156,7 +156,7 @@ codes! {
         "Add an entry, or remove the key.";
     /// The file exceeds a limit of `[node]`.
     OverLimit = "E020",
-        "Kernel tables are allocated at start, with the sizes given by `max_services` and `max_servers`.",
+        "Kernel tables are allocated at startup, with the sizes given by `max_services` and `max_servers`.",
         "Raise the limit in `[node]` and restart the daemon.";
     /// The configuration file is missing or cannot be read.
     Unreadable = "E021",

@@ -12,7 +12,7 @@ use crate::tree::shift;
 
 /// A related position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Related {
+pub struct RelatedSpan {
     /// Byte range in the text.
     pub span: Range<usize>,
     /// Line and column of the start of the span.
@@ -34,8 +34,8 @@ pub struct Diagnostic {
     pub at: Source,
     /// Label of the span; may be empty.
     pub label: String,
-    /// Related positions.
-    pub related: Vec<Related>,
+    /// RelatedSpan positions.
+    pub related: Vec<RelatedSpan>,
     /// The reason, if the message does not contain it.
     pub cause: Option<String>,
     /// How to fix the problem.
@@ -93,7 +93,7 @@ impl Diagnostic {
     }
 
     pub(crate) fn also(mut self, span: &Range<usize>, label: impl Into<String>) -> Self {
-        self.related.push(Related {
+        self.related.push(RelatedSpan {
             span: span.clone(),
             at: Source::default(),
             label: label.into(),
@@ -278,12 +278,12 @@ impl<'t> Lines<'t> {
     /// Returns the number of characters that start before the offset.
     fn characters_before(&self, offset: usize) -> usize {
         let counted = self.characters.get(offset / Self::STEP).copied();
-        let rest = self.text.as_bytes().get(Self::uncounted(offset));
+        let rest = self.text.as_bytes().get(Self::uncounted_bytes(offset));
         counted.unwrap_or(0) + rest.map_or(0, characters)
     }
 
     /// Returns the range of the bytes before an offset that no stored number covers.
-    const fn uncounted(offset: usize) -> Range<usize> {
+    const fn uncounted_bytes(offset: usize) -> Range<usize> {
         offset - offset % Self::STEP..offset
     }
 
@@ -344,7 +344,7 @@ mod tests {
                 source_at(line, column),
                 "offset {offset}"
             );
-            assert!(Lines::uncounted(offset).len() < Lines::STEP);
+            assert!(Lines::uncounted_bytes(offset).len() < Lines::STEP);
         }
         let whole = "y".repeat(2 * Lines::STEP);
         assert_eq!(Lines::new(&whole).source(whole.len()), source_at(1, 513));

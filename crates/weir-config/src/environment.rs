@@ -1,5 +1,5 @@
 //! Environment variables in addresses: `listen = ["0.0.0.0:${PORT}"]`, for containers whose ports and servers are set
-//! from outside, in environment variables. Only `listen` of services and addresses of servers are expanded; `$` has no
+//! through environment variables. Only `listen` of services and addresses of servers are expanded; `$` has no
 //! meaning elsewhere.
 
 use std::borrow::Cow;

@@ -118,8 +118,8 @@ impl Section {
     }
 
     /// Returns the implemented keys.
-    pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
-        self.keys.iter().filter(|key| key.is_built())
+    pub(crate) fn implemented_keys(&self) -> impl Iterator<Item = &'static Key> {
+        self.keys.iter().filter(|key| key.is_implemented())
     }
 
     /// Returns the path in brackets, such as `[pool.NAME]`; "the file" for the root.
@@ -174,7 +174,7 @@ impl Key {
             .trim_end_matches('.')
     }
 
-    pub(crate) const fn is_built(&self) -> bool {
+    pub(crate) const fn is_implemented(&self) -> bool {
         !matches!(self.kind, Kind::Planned)
     }
 }
@@ -232,7 +232,7 @@ impl Kind {
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
             Self::PoolServer => "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned(),
             Self::Listener => {
-                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \
+                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` instead of `:PORT`; \"fwmark/N\", \
                  \"fwmark6/N\""
                     .to_owned()
             }
@@ -257,7 +257,7 @@ impl Kind {
             Self::OneOf(choices) => quoted_list(&choices().values),
             Self::List(item) => format!("a list, each {}", item.syntax()),
             Self::Table(section) => {
-                let keys: Vec<&str> = section.built().map(|key| key.name).collect();
+                let keys: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
                 format!("a table {{ {} }}", keys.join(", "))
             }
             Self::Named(section) => format!("tables `{}`", section.heading()),

@@ -48,14 +48,14 @@ mod when;
 pub use canonical::canonical;
 pub use card::{cards, codes};
 pub use code::{Code, Explanation, Severity};
-pub use diagnostic::{Diagnostic, Occurrence, Related};
+pub use diagnostic::{Diagnostic, Occurrence, RelatedSpan};
 pub use duration::parse as duration;
 pub use file::{FileError, MAX_FILE_BYTES, load};
 pub use include::{Bundle, Files, bundle, files};
 pub use members::{
     MEMBER_KEYS, Member, MemberError, MemberReason, MigratedMembers, members, migrate_members,
 };
-pub use parse::{Parsed, parse, parse_json};
+pub use parse::{ParsedConfig, parse, parse_json};
 pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
 pub use published::{
     group_of, is_publishable, published_findings, published_part, with_published, without_published,

@@ -1,4 +1,4 @@
-//! Masks secrets in quoted source, because diagnostics are shown in logs and on other users' terminals.
+//! Masks secrets in quoted source, because diagnostics are shown in logs and on terminals of other users.
 //!
 //! The functions work on any text, because quoted text is often invalid: a secret is recognized by its key. Similar
 //! keys are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
@@ -18,7 +18,7 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 });
 
 /// Replaces each character of a secret with a character of the same length in bytes, so that spans stay valid.
-pub(crate) fn masked(text: &str) -> Cow<'_, str> {
+pub(crate) fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
     let mut offset = 0;
     while let Some((key, value)) = next_pair(text, offset) {
@@ -218,14 +218,14 @@ mod tests {
             ("cookie = \"secret\"", "cookie = \"secret\""),
             ("\"secret\" = \"abc\"", "\"secret\" = \"***\""),
         ] {
-            assert_eq!(masked(text), expected);
+            assert_eq!(mask_secrets(text), expected);
         }
     }
 
     proptest! {
         #[test]
         fn masking_preserves_offsets(text in "(secret|[a-zé]|[ =:\"'\\[\\]{},\n\\\\])*") {
-            let masked = masked(&text);
+            let masked = mask_secrets(&text);
             prop_assert_eq!(masked.len(), text.len());
             for (offset, c) in text.char_indices() {
                 prop_assert!(masked.is_char_boundary(offset));

@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Lines};
 use crate::environment;
 use crate::include;
 use crate::json;
-use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
+use crate::lower::{LoweredConfig, LoweredProxy, LoweredRoute, lower};
 use crate::published;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
@@ -21,7 +21,7 @@ use crate::view::Sink;
 
 /// A valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedConfig {
     /// The desired state.
     pub desired: Desired,
     /// Warnings and notes, in text order.
@@ -32,7 +32,7 @@ pub struct Parsed {
 ///
 /// # Errors
 /// Returns all diagnostics in text order, including warnings and notes, if at least one of them is an error.
-pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
+pub fn parse(text: &str, host: &dyn Machine) -> Result<ParsedConfig, Vec<Diagnostic>> {
     if bundle_file::is_bundle(text) {
         return parse_bundle(text, false, host);
     }
@@ -53,7 +53,7 @@ fn parse_bundle(
     text: &str,
     main_is_json: bool,
     host: &dyn Machine,
-) -> Result<Parsed, Vec<Diagnostic>> {
+) -> Result<ParsedConfig, Vec<Diagnostic>> {
     let (mut root, mut syntax) = (Table::default(), Syntax::new(Vec::new()));
     let lines = Lines::new(text);
     for (index, part) in bundle_file::files_of_bundle(text).into_iter().enumerate() {
@@ -148,7 +148,7 @@ fn blank_unparsable_lines(
 ///
 /// # Errors
 /// Returns the same errors as [`parse`]; the text after a syntax error is not checked.
-pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
+pub fn parse_json(text: &str, host: &dyn Machine) -> Result<ParsedConfig, Vec<Diagnostic>> {
     if bundle_file::is_bundle(text) {
         return parse_bundle(text, true, host);
     }
@@ -164,7 +164,7 @@ struct Syntax {
 }
 
 impl Syntax {
-    /// Creates a value from errors that do not make any line unreadable.
+    /// Creates a `Syntax` from errors that do not make any line unreadable.
     fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
@@ -178,7 +178,7 @@ fn lower_and_verify(
     root: &Table<'_>,
     syntax: Syntax,
     host: &dyn Machine,
-) -> Result<Parsed, Vec<Diagnostic>> {
+) -> Result<ParsedConfig, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
     sink.machine = Some(host);
     let Syntax {
@@ -230,14 +230,14 @@ fn lower_and_verify(
     {
         return Err(found);
     }
-    Ok(Parsed {
+    Ok(ParsedConfig {
         desired: desired(text, lowered),
         findings: found,
     })
 }
 
 /// Returns the model of a configuration without errors.
-fn desired(text: &str, lowered: Lowered) -> Desired {
+fn desired(text: &str, lowered: LoweredConfig) -> Desired {
     Desired {
         files: match bundle_file::is_bundle(text) {
             true => include::files(text),

@@ -12,7 +12,7 @@ use crate::bundle_file::{FILE_MARKER, files_of_bundle, is_bundle};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
-use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::lower::{LoweredConfig, LoweredPool, LoweredService};
 use crate::privilege;
 use crate::tree::Value;
 use crate::view::Sink;
@@ -79,7 +79,7 @@ fn marker_line(group: &str) -> String {
 }
 
 /// Rejects values of the published part that `[cluster.publish]` does not permit.
-pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
+pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, text: &str) {
     let Some(cluster) = &lowered.cluster else {
         return;
     };
@@ -96,7 +96,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
     }
 }
 
-/// The published part of a bundle, whose values are checked.
+/// Verifies the values in the published part of a bundle.
 struct PublishedPart<'s, 't> {
     sink: &'s mut Sink<'t>,
     /// Offset of the part in the bundle.
@@ -104,7 +104,7 @@ struct PublishedPart<'s, 't> {
 }
 
 impl PublishedPart<'_, '_> {
-    fn reject_layer_4(&mut self, lowered: &Lowered) {
+    fn reject_layer_4(&mut self, lowered: &LoweredConfig) {
         let services = lowered.services.iter().map(|it| &it.name);
         for span in services.filter(|span| span.start >= self.start) {
             let message = "a layer 4 service cannot be published without [cluster.publish]";
@@ -121,7 +121,7 @@ impl PublishedPart<'_, '_> {
     }
 
     /// Rejects addresses of published proxy services if `vip_interface` would add them to this director.
-    fn reject_added_addresses(&mut self, lowered: &Lowered) {
+    fn reject_added_addresses(&mut self, lowered: &LoweredConfig) {
         let listeners = lowered
             .proxies
             .iter()
@@ -142,7 +142,7 @@ impl PublishedPart<'_, '_> {
         }
     }
 
-    fn reject_settings(&mut self, lowered: &Lowered) {
+    fn reject_settings(&mut self, lowered: &LoweredConfig) {
         for span in lowered
             .settings
             .iter()
@@ -158,7 +158,7 @@ impl PublishedPart<'_, '_> {
         }
     }
 
-    fn verify(&mut self, lowered: &Lowered, publish: &Publish) {
+    fn verify(&mut self, lowered: &LoweredConfig, publish: &Publish) {
         for service in &lowered.services {
             self.verify_service(service, publish);
         }
@@ -534,7 +534,9 @@ mod tests {
         let is_unshareable = |own: &str, pool: &str, address: &str| {
             let parsed = crate::parse(&format!("{own}{proxy}"), &crate::Host::default());
             let desired = parsed.expect("valid").desired;
-            desired.unshareable(pool, address.parse().ok()).is_some()
+            desired
+                .unshareable_reason(pool, address.parse().ok())
+                .is_some()
         };
         for pool in ["own", "w"] {
             assert!(!is_unshareable(LIMITS, pool, "10.0.0.8"), "{pool}");

@@ -11,7 +11,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Render
 use crate::code::Severity;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::FileError;
-use crate::mask::masked;
+use crate::mask::mask_secrets;
 
 /// Maximum length of a source line to show, in bytes.
 const MAX_LINE_BYTES: usize = 2000;
@@ -23,7 +23,7 @@ pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bo
         return String::new();
     };
     let renderer = renderer(color);
-    let text = &*masked(text);
+    let text = &*mask_secrets(text);
     let lines = Lines::new(text);
     let mut out = String::new();
     for diagnostic in diagnostics {
@@ -122,7 +122,7 @@ struct Mark<'a> {
 }
 
 impl<'a> Mark<'a> {
-    /// Returns an annotation relative to its line; a span over several lines is cut at the end of the first line.
+    /// Returns an annotation relative to its line; a span over several lines is truncated at the end of the first line.
     fn annotation(&self, line: &Range<usize>) -> Annotation<'a> {
         let start = self.span.start.clamp(line.start, line.end) - line.start;
         let end = self.span.end.clamp(line.start, line.end) - line.start;

@@ -23,7 +23,7 @@ pub fn schema() -> Value {
 
 fn section(section: &Section) -> Value {
     let properties: Map<String, Value> = section
-        .built()
+        .implemented_keys()
         .map(|key| (key.name.to_owned(), property(key)))
         .collect();
     // No key of `[defaults]` is required.
@@ -32,7 +32,7 @@ fn section(section: &Section) -> Value {
         false => properties,
     };
     let required: Vec<&str> = section
-        .built()
+        .implemented_keys()
         .filter(|key| matches!(key.presence, Presence::Required))
         .map(|key| key.name)
         .collect();

@@ -27,7 +27,7 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the word in lower case, with `_` in place of `-`.
+/// Returns the word in lower case, with `_` instead of `-`.
 fn fold_case(word: &str) -> String {
     word.chars()
         .map(|c| {

@@ -1,4 +1,4 @@
-//! Checks that involve several settings: overlapping listeners, references to missing objects, address families, and
+//! Verifies combinations of settings: overlapping listeners, references to missing objects, address families, and
 //! suspicious combinations.
 //!
 //! Everything that could be lowered is checked, so that one run reports all problems. Each diagnostic shows the
@@ -24,7 +24,7 @@ use weir_model::{Family, FlowSync, Protocol, SecretSource};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::lower::{LoweredConfig, LoweredPool, LoweredService};
 use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
@@ -82,7 +82,7 @@ pub struct SecretValue {
     pub exposed: Option<u32>,
 }
 
-/// Does not show the value.
+/// Omits the value.
 impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretValue").finish_non_exhaustive()
@@ -112,7 +112,7 @@ impl Machine for Host {
 }
 
 /// Verifies the whole configuration.
-pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Machine) {
     let pools: HashMap<&str, &LoweredPool> = lowered
         .pools
         .iter()
@@ -163,7 +163,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
 }
 
 /// Reports a user group that does not exist.
-fn report_missing_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+fn report_missing_group(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Machine) {
     let (Some(group), Some(location)) = (&lowered.node.socket_group, &lowered.socket_group) else {
         return;
     };
@@ -182,7 +182,7 @@ fn report_missing_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machi
 }
 
 /// Reports interfaces that do not exist.
-fn report_missing_interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+fn report_missing_interfaces(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Machine) {
     for (name, location) in &lowered.interfaces {
         if host.has_interface(name) == Some(false) {
             let message = format!("interface `{}` does not exist", name.escape_debug());
@@ -197,7 +197,7 @@ fn report_missing_interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn 
 }
 
 /// Reports services in `[announce]` that do not exist.
-fn report_missing_services(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_missing_services(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxies = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let names: Vec<&str> = layer_4.chain(proxies).collect();
@@ -216,7 +216,7 @@ fn report_missing_services(sink: &mut Sink<'_>, lowered: &Lowered) {
 
 fn report_missing_pool(
     sink: &mut Sink<'_>,
-    lowered: &Lowered,
+    lowered: &LoweredConfig,
     pools: &HashMap<&str, &LoweredPool>,
     name: &str,
     location: &Range<usize>,
@@ -237,7 +237,7 @@ fn report_missing_pool(
     });
 }
 
-fn verify_limits(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let index_of_excess = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
     let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
     let services = lowered.services.iter().map(|service| &service.name);
@@ -396,7 +396,7 @@ fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     }
 }
 
-fn report_unused_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_unused_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let used: HashSet<&str> = lowered
         .services
         .iter()
@@ -434,7 +434,7 @@ fn report_unused_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn report_quiesced_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_quiesced_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     for pool in &lowered.pools {
         let servers = &pool.pool.servers;
         if pool.complete && !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {

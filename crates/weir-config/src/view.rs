@@ -133,7 +133,7 @@ impl<'a, 't> View<'a, 't> {
             }
             match section.key(&entry.key) {
                 None => sink.push(unknown_key(section, entry)),
-                Some(key) if !key.is_built() => sink.push(
+                Some(key) if !key.is_implemented() => sink.push(
                     Diagnostic::new(
                         Code::NotBuilt,
                         &entry.key_span,
@@ -146,7 +146,7 @@ impl<'a, 't> View<'a, 't> {
             }
         }
         for key in section
-            .built()
+            .implemented_keys()
             .filter(|key| matches!(key.presence, Presence::Required))
         {
             let is_key = |entry: &Entry<'_>| entry.key == key.name;
@@ -462,7 +462,7 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
         }
         Some((home, name)) => diagnostic.fix(format!("`{key}` is `{name}` in {}", home.heading())),
         None => {
-            let known: Vec<&str> = section.built().map(|key| key.name).collect();
+            let known: Vec<&str> = section.implemented_keys().map(|key| key.name).collect();
             diagnostic.fix(format!("valid keys are {}", known.join(", ")))
         }
     }
@@ -478,7 +478,11 @@ fn section_with_key(
     let is_service = section.path == catalog::SERVICE.path;
     let near = is_service.then_some(&catalog::ROUTE).into_iter();
     let near: Vec<_> = near
-        .chain(section.built().filter_map(|known| known.kind.table()))
+        .chain(
+            section
+                .implemented_keys()
+                .filter_map(|known| known.kind.table()),
+        )
         .collect();
     let has_key = |section: &&'static Section| {
         let found = section.key(key)?;
@@ -486,7 +490,7 @@ fn section_with_key(
     };
     let has_equivalent = |section: &&'static Section| {
         let found = section
-            .built()
+            .implemented_keys()
             .find(|known| known.known_as.contains(&key))?;
         Some((*section, found.name))
     };

@@ -79,7 +79,7 @@ fn extend(whole: &mut toml::Table, part: toml::Table) {
     }
 }
 
-fn errors(result: Result<weir_config::Parsed, Vec<Diagnostic>>) -> Vec<Diagnostic> {
+fn errors(result: Result<weir_config::ParsedConfig, Vec<Diagnostic>>) -> Vec<Diagnostic> {
     let mut found = result.err().unwrap_or_default();
     found.retain(|it| it.severity() == Severity::Error);
     found

@@ -265,7 +265,7 @@ fn merged_mistakes_are_reported_at_first_occurrence() {
 
 /// Columns must not be counted from the start of the line for each server: with this file, that takes minutes.
 #[test]
-fn servers_on_one_line_have_their_columns() {
+fn servers_on_one_line_have_correct_columns() {
     let list: Vec<String> = (0..20_000)
         .map(|n| format!("{{ address = \"10.9.{}.{}:80\" }}", n / 250, n % 250))
         .collect();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_health::{SavedState, Suspended};
 use weir_model::{Check, Desired, Pool};
 use weir_netlink::Event;
-use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
+use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
 use crate::explain::{Answer, Packet};
@@ -122,7 +122,7 @@ pub trait Plane {
     }
 
     /// Returns the servers that are ejected by passive checks.
-    fn ejected(&self) -> BTreeSet<Ejected> {
+    fn ejected(&self) -> BTreeSet<EjectedServer> {
         BTreeSet::new()
     }
 
@@ -130,7 +130,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// The plane's.
-    fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
+    fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Self::Error> {
         let _ = kept;
         Ok(())
     }

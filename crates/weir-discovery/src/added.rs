@@ -78,7 +78,7 @@ impl Membership {
                 pool.name
             ));
         }
-        for (source, list) in self.lists.of_pool(&pool.name) {
+        for (source, list) in self.lists.for_pool(&pool.name) {
             let mut servers = list.members.iter().map(|member| &member.server);
             if source != ListSource::Api && servers.any(is_same) {
                 return Err(format!(
@@ -94,7 +94,7 @@ impl Membership {
     fn entries(&self, pool: &str) -> Vec<Value> {
         let list = self
             .lists
-            .of_pool(pool)
+            .for_pool(pool)
             .find(|(source, _)| *source == ListSource::Api);
         let entries = list.map(|(_, list)| serde_json::from_str(&list.text));
         entries.and_then(Result::ok).unwrap_or_default()

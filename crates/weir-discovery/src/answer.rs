@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub(crate) name: String,
 }
 
-/// An error of a query.
+/// A query error.
 #[derive(Debug, PartialEq)]
 pub(crate) enum QueryError {
     /// Another resolver would return the same error.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_in_names_of_targets_are_escaped() {
+    fn control_characters_in_target_names_are_escaped() {
         let target = Name::new_unchecked("\u{1b}]0;x\u{7}\u{9b}\r\nok.example");
         let message = reply(|packet| {
             let data = SRV {

@@ -1,4 +1,4 @@
-//! Resolves names of servers. For each name, a task repeats the query when the time to live expires.
+//! Resolves server names. For each name, a task repeats the query when the time to live expires.
 //!
 //! A task provides the servers of its name as a list in the format of `servers_file`. The list is sorted, because the
 //! order of records changes between responses. The caller validates the list.

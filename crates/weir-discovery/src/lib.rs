@@ -1,4 +1,4 @@
-//! Obtains servers of pools from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
+//! Obtains pool servers from sources other than the configuration: `servers_file`, `servers_dns`, and the API.
 //!
 //! The active configuration is the configuration file plus these servers. A list is rejected if it is missing or
 //! invalid, or has lost more than half of its servers at once. The last good list is then kept, even across restarts,
@@ -107,7 +107,7 @@ impl Lists {
     }
 
     /// Returns the lists of a pool, in order of precedence.
-    fn of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (ListSource, &'a List)> {
+    fn for_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = (ListSource, &'a List)> {
         let sources = [ListSource::File, ListSource::Dns, ListSource::Api].into_iter();
         sources.filter_map(|source| Some((source, self.by_source.get(&(pool.to_owned(), source))?)))
     }
@@ -119,7 +119,7 @@ impl Lists {
         for pool in &mut desired.pools {
             let key = |server: &Server| (server.address, server.port);
             let mut listed: BTreeSet<_> = pool.servers.iter().map(key).collect();
-            for (_, list) in self.of_pool(&pool.name) {
+            for (_, list) in self.for_pool(&pool.name) {
                 let added = list.members.iter();
                 let added = added.filter(|member| listed.insert(key(&member.server)));
                 let added = added.map(|member| with_checks(configured, member));
@@ -241,7 +241,7 @@ fn find_incompatibility(configured: &Desired, pool: &Pool, member: &Member) -> O
     {
         return Some("`check` does not name a [check.NAME] of the configuration".to_owned());
     }
-    if let Some(reason) = configured.unpublishable(pool, server.address) {
+    if let Some(reason) = configured.unpublishable_reason(pool, server.address) {
         return Some(reason);
     }
     let mut services = configured.services.iter().filter(|s| s.pool == pool.name);
@@ -390,7 +390,7 @@ impl Membership {
                 problem: list.problem.clone(),
             };
             self.lists
-                .of_pool(&pool.name)
+                .for_pool(&pool.name)
                 .map(source)
                 .collect::<Vec<_>>()
         };

@@ -11,7 +11,7 @@ pub enum ListSource {
     File,
     /// DNS records.
     Dns,
-    /// Requests to the API.
+    /// API requests.
     Api,
 }
 

@@ -108,7 +108,7 @@ pub async fn contested_vips(
 /// Returns the VIPs of all services.
 pub(crate) fn all_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let mut vips = layer_4_vips(desired);
-    vips.extend(desired.proxied_addresses());
+    vips.extend(desired.proxy_addresses());
     vips
 }
 

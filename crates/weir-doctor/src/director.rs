@@ -183,7 +183,7 @@ fn missing_vips(
     let device = device.map_or("INTERFACE", |link| link.name.as_str());
     let device = vip_interface.unwrap_or(device);
     let layer_4 = claimant::layer_4_vips(desired);
-    let proxied: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+    let proxied: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
     let is_routed = |vip: &IpAddr| routed.contains(vip) && !proxied.contains(vip);
     let consequence = |vip: &IpAddr| match (vip_interface, layer_4.contains(vip)) {

@@ -201,7 +201,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
     (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {
-        let mut added: Vec<_> = desired.proxied_addresses().collect();
+        let mut added: Vec<_> = desired.proxy_addresses().collect();
         added.sort_unstable();
         added.hash(hasher);
     }
@@ -264,7 +264,8 @@ impl Accepted {
             else {
                 return Err(format!("pool {} not found", server.pool));
             };
-            if let Some(reason) = desired.unpublishable(&desired.pools[pool_index], server.address)
+            if let Some(reason) =
+                desired.unpublishable_reason(&desired.pools[pool_index], server.address)
             {
                 return Err(format!("pool {}: {reason}", server.pool));
             }

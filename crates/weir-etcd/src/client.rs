@@ -1,6 +1,6 @@
 //! Requests to etcd.
 //!
-//! One connection is kept for transactions and one for requests about leases, each for one request at a time; every
+//! One connection is kept for transactions and one for lease requests, each for one request at a time; every
 //! other request opens its own connection. A large configuration that is being written or read therefore never delays
 //! the renewal of the lease. The time limit of a request grows with its size and with the size of its response.
 
@@ -97,7 +97,7 @@ type Connection = Option<(usize, Sender)>;
 enum Purpose {
     /// Transactions.
     Keys,
-    /// Requests about leases, which must not wait for a large write.
+    /// Lease requests, which must not wait for a large write.
     Leases,
 }
 

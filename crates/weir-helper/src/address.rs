@@ -262,7 +262,9 @@ impl Addresses {
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
         let is_wanted = |added: &AddedAddress| {
             let other = router.other_interface(added.address);
-            router.managed().any(|it| it.address == added.address)
+            router
+                .managed_addresses()
+                .any(|it| it.address == added.address)
                 && other.unwrap_or(&link.name) == added.interface
         };
         let is_outdated = |added: &AddedAddress| added.router == router.name && !is_wanted(added);

@@ -155,7 +155,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
     });
     let filter = InputFilter {
         table,
-        addresses: router.managed().map(|it| it.address).collect(),
+        addresses: router.managed_addresses().map(|it| it.address).collect(),
         passed: passed.collect(),
     };
     // Replaced even if it exists: services may have changed, and another program may have removed it.

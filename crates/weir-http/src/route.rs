@@ -311,7 +311,12 @@ fn matches_hosts(conditions: &Conditions, host: &[u8]) -> bool {
         let set = conditions.host_set.as_deref()?;
         let lower = host.to_ascii_lowercase();
         let text = std::str::from_utf8(&lower).ok()?;
-        Some(set.contains(text) || set.others().any(|pattern| host_matches(pattern, host)))
+        Some(
+            set.contains(text)
+                || set
+                    .other_patterns()
+                    .any(|pattern| host_matches(pattern, host)),
+        )
     };
     conditions
         .hosts

@@ -263,7 +263,7 @@ pub(crate) const NO_SCHEDULER: &str = "none";
 /// Returns the IPVS scheduler with this name, if this build includes it.
 pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
     let kind: SchedulerKind = name.parse().ok()?;
-    (kind.is_ipvs() && kind.is_built()).then_some(kind)
+    (kind.is_ipvs() && kind.works_at_layer4()).then_some(kind)
 }
 
 fn check_service(service: &Service) -> Result<(), Errno> {

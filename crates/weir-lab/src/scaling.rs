@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::json;
 use weir_scaling::{
-    Costs, Design, Group, Load, Need, Outcome, Router, Scenario, Simulation, capacity,
+    Costs, Design, Group, Load, Outcome, Requirements, Router, Scenario, Simulation, capacity,
 };
 
 use crate::error::{LabError, Result};
@@ -80,7 +80,7 @@ struct Row {
 /// Runs the simulation and returns its output.
 pub(crate) fn run(arguments: &ScalingArguments) -> Result<String> {
     let group = arguments.group();
-    let need = capacity::need(&arguments.load(), &Costs::default());
+    let need = capacity::requirements(&arguments.load(), &Costs::default());
     let simulations = Design::ALL
         .into_iter()
         .map(|design| Simulation::new(group, design))
@@ -146,7 +146,7 @@ fn table(router: Router, rows: &[Row]) -> String {
     text
 }
 
-fn need_table(arguments: &ScalingArguments, need: &Need) -> String {
+fn need_table(arguments: &ScalingArguments, need: &Requirements) -> String {
     let gib = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
     let rows = [
         (
@@ -176,7 +176,7 @@ fn need_table(arguments: &ScalingArguments, need: &Need) -> String {
     text
 }
 
-fn as_json(group: &Group, need: &Need, tables: &[(Router, Vec<Row>)]) -> serde_json::Value {
+fn as_json(group: &Group, need: &Requirements, tables: &[(Router, Vec<Row>)]) -> serde_json::Value {
     let rows = tables.iter().flat_map(|(router, rows)| {
         rows.iter().flat_map(move |row| {
             let outcomes = Design::ALL.into_iter().zip(&row.outcomes);

@@ -62,7 +62,7 @@ impl LogFormat {
         if let Some(field) = name.strip_prefix("response.") {
             return !field.is_empty();
         }
-        // Groups and the rest of a path have values only in texts of a route.
+        // Capture groups and the rest of a path have values only in the texts of a route.
         Variable::from_name(name)
             .is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
     }
@@ -96,7 +96,7 @@ pub struct AccessLog {
     pub path: String,
     /// Format of a log line.
     pub format: LogFormat,
-    /// One of this many exchanges is logged, in addition to all failures. 1 = all exchanges.
+    /// One in this many exchanges is logged, in addition to all failures. 1 = all exchanges.
     pub sample: u32,
     /// Format of the messages to syslog.
     pub syslog: SyslogFormat,

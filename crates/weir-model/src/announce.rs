@@ -26,7 +26,7 @@ pub struct Announce {
 }
 
 impl Announce {
-    /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer every other route.
+    /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer any other route.
     pub const GRACEFUL_SHUTDOWN: Community = Community(65535, 0);
 
     /// Returns whether the VIPs of a service are announced.

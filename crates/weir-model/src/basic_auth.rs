@@ -39,10 +39,10 @@ impl PasswordHash {
     }
 }
 
-/// Users that may send requests.
+/// Users who may send requests.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BasicAuth {
-    /// Text that browsers show to users.
+    /// Realm that browsers show in the login prompt.
     pub realm: String,
     /// File from which users were read.
     pub file: Option<String>,

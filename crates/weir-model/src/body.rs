@@ -40,7 +40,7 @@ impl Pattern {
     }
 
     /// Returns whether the pattern matches anywhere in `bytes`.
-    pub fn is_in(&self, bytes: &[u8]) -> bool {
+    pub fn matches(&self, bytes: &[u8]) -> bool {
         self.0.is_match(bytes)
     }
 }
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn patterns_compare_by_source_text() {
         let pattern = Pattern::new("^(Up|OK)\\s").unwrap();
-        assert!(pattern.is_in(b"OK now"));
-        assert!(!pattern.is_in(b"not OK now"));
+        assert!(pattern.matches(b"OK now"));
+        assert!(!pattern.matches(b"not OK now"));
         assert!(
             Pattern::new("\\xff")
-                .is_ok_and(|it| !it.is_in(b"\xff") && it.is_in("\u{ff}".as_bytes()))
+                .is_ok_and(|it| !it.matches(b"\xff") && it.matches("\u{ff}".as_bytes()))
         );
         assert_eq!(pattern, Pattern::new("^(Up|OK)\\s").unwrap());
         assert_ne!(pattern, Pattern::new("Up").unwrap());

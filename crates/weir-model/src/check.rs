@@ -77,7 +77,7 @@ pub struct ProbeTarget {
 pub struct CheckTls {
     /// Whether the certificate is verified.
     pub verify: bool,
-    /// PEM file with CA certificates; `None` = the system's.
+    /// PEM file with CA certificates; `None` = the system's CA certificates.
     pub ca: Option<String>,
     /// Name sent as SNI and verified in the certificate; `None` = the address is verified, without SNI.
     pub server_name: Option<String>,
@@ -109,7 +109,7 @@ named_enum! {
 
 impl Via {
     /// Returns whether probes use a service's forwarding path.
-    pub const fn through_path(self) -> bool {
+    pub const fn uses_forwarding_path(self) -> bool {
         matches!(self, Self::Path | Self::Both)
     }
 }
@@ -190,7 +190,11 @@ impl Desired {
 
     /// Returns whether any check uses a service's forwarding path.
     pub fn probes_paths(&self) -> bool {
-        let through = |checks: &[Check]| checks.iter().any(|check| check.target.via.through_path());
+        let through = |checks: &[Check]| {
+            checks
+                .iter()
+                .any(|check| check.target.via.uses_forwarding_path())
+        };
         self.pools.iter().any(|pool| {
             let servers = pool.servers.iter().chain(&pool.sorry);
             let server_checks = servers.filter_map(|it| it.checks.as_deref());

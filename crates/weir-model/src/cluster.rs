@@ -13,7 +13,7 @@ pub struct Cluster {
     pub name: String,
     /// Name of this director in the group; `None` = the host name.
     pub member: Option<String>,
-    /// File with the CA certificates for verifying etcd; `None` = the system's.
+    /// File with the CA certificates for verifying etcd; `None` = the system's CA certificates.
     pub ca: Option<String>,
     /// File with this director's certificate.
     pub certificate: Option<String>,
@@ -38,7 +38,7 @@ pub struct Cluster {
 impl Cluster {
     /// Default of [`Self::lease`].
     pub const LEASE: Duration = Duration::from_secs(10);
-    /// Beginning of the name of a published configuration's file; the name of the group follows.
+    /// Prefix of the name of a published configuration's file; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
     /// Minimum length of the group key, in bytes.
     pub const KEY_BYTES_MIN: usize = 16;

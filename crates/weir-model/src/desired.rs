@@ -27,7 +27,7 @@ pub struct Source {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// Index of the file: 0 = the main file, others are included ones.
+    /// Index of the file: 0 = the main file, others are included files.
     pub file: u32,
 }
 
@@ -39,7 +39,7 @@ impl Hash for Source {
 /// A complete configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Desired {
-    /// Names of the files by [`Source::file`]; the main file's is empty. Empty without `include`.
+    /// Names of the files by [`Source::file`]; the main file's name is empty. No names without `include`.
     pub files: Vec<String>,
     /// The director itself.
     pub node: Node,
@@ -90,7 +90,7 @@ impl Desired {
 
     /// Returns why a server that is not in the configuration cannot be added to a pool that the group published; `None`
     /// if the server can be added, if the pool is the director's own, or without `[cluster.publish]`.
-    pub fn unpublishable(&self, pool: &Pool, server: IpAddr) -> Option<String> {
+    pub fn unpublishable_reason(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))
             .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
@@ -100,7 +100,7 @@ impl Desired {
     /// `None` = it may be added. `address` is the server's address, if it has one. `[cluster.publish]` limits what the
     /// group adds to any pool, including the director's own pools. Without it the group can only add servers to pools
     /// of proxy services.
-    pub fn unshareable(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
+    pub fn unshareable_reason(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
         let is_permitted = match publish {
             Some(publish) => address.is_some_and(|address| publish.permits_server(address)),
@@ -145,7 +145,7 @@ impl Desired {
 
     /// Returns whether a virtual router manages the address; if so, only the virtual router adds it.
     pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
-        let managed = self.vrrp.iter().flat_map(VirtualRouter::managed);
+        let managed = self.vrrp.iter().flat_map(VirtualRouter::managed_addresses);
         managed
             .into_iter()
             .any(|network| network.address == address)
@@ -164,7 +164,7 @@ impl Desired {
     }
 
     /// Returns the addresses that proxy services listen on, except unspecified, loopback and multicast addresses.
-    pub fn proxied_addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub fn proxy_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let listeners = self.proxies.iter().flat_map(|proxy| &proxy.listen);
         listeners
             .map(SocketAddr::ip)
@@ -192,7 +192,7 @@ pub struct Node {
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
     pub admin: Option<Admin>,
-    /// Group of the runtime directory and of the control socket; `None` = that of the process.
+    /// Group of the runtime directory and of the control socket; `None` = the group of the process.
     pub socket_group: Option<String>,
     /// Mode of the control socket.
     pub socket_mode: SocketMode,
@@ -288,7 +288,7 @@ impl Default for Node {
     }
 }
 
-/// `[timeouts]`: idle timeouts of flows, ipvsadm's `--set`; whole seconds.
+/// `[timeouts]`: flow idle timeouts, ipvsadm's `--set`; whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// Established TCP.
@@ -407,8 +407,8 @@ impl Pool {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
     }
 
-    /// Whether the text of `host` itself may contain a byte: also one that servers may refuse, but none that ends the
-    /// host in a URL.
+    /// Returns whether the text of `host` itself may contain a byte. Bytes that servers may refuse are allowed, but not
+    /// those that end the host in a URL.
     pub const fn may_be_in_host_text(byte: u8) -> bool {
         byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#' | b'@' | b'{' | b'}')
     }

@@ -214,10 +214,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         |router| &router.name,
         |matched| {
             let (router, sign) = match matched {
-                Matched::Removed(router) => (router, '-'),
-                Matched::Kept { old, new, .. } if old == new => return,
-                Matched::Kept { new, .. } => (new, '~'),
-                Matched::Added(router) => (router, '+'),
+                NameMatch::Removed(router) => (router, '-'),
+                NameMatch::Kept { old, new, .. } if old == new => return,
+                NameMatch::Kept { new, .. } => (new, '~'),
+                NameMatch::Added(router) => (router, '+'),
             };
             let router = router.name.clone();
             changes.push(Change::VirtualRouter { router, sign });
@@ -233,10 +233,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         |notifier| &notifier.name,
         |matched| {
             let (notifier, sign) = match matched {
-                Matched::Removed(notifier) => (notifier, '-'),
-                Matched::Kept { old, new, .. } if old == new => return,
-                Matched::Kept { new, .. } => (new, '~'),
-                Matched::Added(notifier) => (notifier, '+'),
+                NameMatch::Removed(notifier) => (notifier, '-'),
+                NameMatch::Kept { old, new, .. } if old == new => return,
+                NameMatch::Kept { new, .. } => (new, '~'),
+                NameMatch::Added(notifier) => (notifier, '+'),
             };
             let notifier = notifier.name.clone();
             changes.push(Change::Notifier { notifier, sign });
@@ -252,7 +252,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
 }
 
 /// The result for an object when two lists are matched by name.
-enum Matched<'a, T> {
+enum NameMatch<'a, T> {
     Removed(&'a T),
     Kept {
         old: &'a T,
@@ -268,14 +268,14 @@ fn match_by_name<'a, T>(
     old: &'a [T],
     new: &'a [T],
     name: impl Fn(&T) -> &str,
-    mut each: impl FnMut(Matched<'a, T>),
+    mut each: impl FnMut(NameMatch<'a, T>),
 ) {
     // Fast path: the same names in the same order.
     let same_names =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
     if same_names {
         for (index, (old, new)) in old.iter().zip(new).enumerate() {
-            each(Matched::Kept { old, new, index });
+            each(NameMatch::Kept { old, new, index });
         }
         return;
     }
@@ -283,8 +283,8 @@ fn match_by_name<'a, T>(
     let old_names: HashSet<&str> = old.iter().map(&name).collect();
     for object in old {
         each(match new_indexes.get(name(object)) {
-            None => Matched::Removed(object),
-            Some(&index) => Matched::Kept {
+            None => NameMatch::Removed(object),
+            Some(&index) => NameMatch::Kept {
                 old: object,
                 new: &new[index],
                 index,
@@ -295,7 +295,7 @@ fn match_by_name<'a, T>(
         .iter()
         .filter(|object| !old_names.contains(name(object)))
     {
-        each(Matched::Added(object));
+        each(NameMatch::Added(object));
     }
 }
 
@@ -309,11 +309,11 @@ fn diff_services<T>(
     changes: &mut Vec<Change>,
 ) {
     match_by_name(old, new, &name, |matched| match matched {
-        Matched::Removed(service) => changes.push(Change::ServiceRemoved {
+        NameMatch::Removed(service) => changes.push(Change::ServiceRemoved {
             service: name(service).to_owned(),
             summary: summary(service),
         }),
-        Matched::Kept { old, new, .. } => {
+        NameMatch::Kept { old, new, .. } => {
             let edits = edits(old, new);
             if !edits.is_empty() {
                 changes.push(Change::ServiceChanged {
@@ -322,7 +322,7 @@ fn diff_services<T>(
                 });
             }
         }
-        Matched::Added(service) => changes.push(Change::ServiceAdded {
+        NameMatch::Added(service) => changes.push(Change::ServiceAdded {
             service: name(service).to_owned(),
             summary: summary(service),
         }),

@@ -14,7 +14,7 @@ pub enum EndsAtFailover {
     Nat,
     /// Servers of persistent clients are stored in a table.
     Persistence,
-    /// `max_load` may have assigned connections to other servers than the hash.
+    /// `max_load` may have assigned connections to servers other than the one that the hash selects.
     Bound,
     /// The scheduler's choice depends on more than the packet and the servers.
     Scheduler(SchedulerKind),

@@ -65,7 +65,7 @@ named_enum! {
         /// IP in IP: protocol 4 or 41, RFC 2003, RFC 4213, RFC 2473.
         #[default]
         Ipip = "ipip",
-        /// Generic UDP encapsulation, as implemented by the kernel's fou with `gue`.
+        /// Generic UDP encapsulation, as implemented by the kernel's fou module with `gue`.
         Gue = "gue",
         /// Generic routing encapsulation, RFC 2784.
         Gre = "gre",
@@ -100,7 +100,7 @@ named_enum! {
         /// No checksum in the outer header.
         #[default]
         None = "none",
-        /// Checksum over the encapsulated packet: the outer UDP's for GUE, the header's for GRE.
+        /// Checksum over the encapsulated packet: the outer UDP checksum for GUE, the header checksum for GRE.
         Full = "full",
         /// GUE's remote checksum offload.
         Remote = "remote",

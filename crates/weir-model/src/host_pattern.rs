@@ -1,24 +1,25 @@
-//! Patterns for hosts in conditions of routes.
+//! Host patterns in route conditions.
 
 use std::fmt;
 
 use crate::TextRegex;
 
-/// Hosts that a route matches, compared without ASCII case and without the port.
+/// Hosts that a route matches, compared ASCII case-insensitively and without the port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// This host, in lower case.
     Exact(String),
     /// Written `*.example`: every host that ends with `.example`; stored as `.example`, in lower case.
     Suffix(String),
-    /// `*` matches any characters; in lower case.
+    /// `*` matches any sequence of characters; in lower case.
     Wildcard(String),
-    /// Written `~EXPRESSION`: hosts in which the expression matches; it ignores case.
+    /// Written `~EXPRESSION`: hosts that match the regular expression, ignoring case.
     Regex(TextRegex),
 }
 
 impl HostPattern {
-    /// Returns whether this pattern matches every host that `other` matches; false if the texts do not prove it.
+    /// Returns whether this pattern matches every host that `other` matches; false if this cannot be
+    /// determined from the patterns.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Suffix(suffix), Self::Exact(host)) => host.ends_with(suffix.as_str()),

@@ -48,7 +48,7 @@ impl HostSet {
     }
 
     /// Returns the patterns that [`contains`](Self::contains) does not compare.
-    pub fn others(&self) -> impl Iterator<Item = &HostPattern> {
+    pub fn other_patterns(&self) -> impl Iterator<Item = &HostPattern> {
         self.others
             .iter()
             .filter_map(|(file_index, host_index)| self.files.get(*file_index)?.1.get(*host_index))
@@ -103,7 +103,7 @@ mod tests {
         ] {
             assert_eq!(set.contains(host), is_in, "{host}");
         }
-        assert_eq!(set.others().count(), 1);
+        assert_eq!(set.other_patterns().count(), 1);
         assert_eq!(set.to_string(), "/f (3 hosts)");
     }
 }

@@ -9,7 +9,7 @@ pub struct HttpReceiver {
     pub authority: String,
     /// Path and query.
     pub path: String,
-    /// File with the CA certificates for verifying the server; `None` = the system's.
+    /// File with the CA certificates for verifying the server; `None` = the system's CA certificates.
     pub ca: Option<String>,
 }
 

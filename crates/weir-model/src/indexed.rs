@@ -72,9 +72,9 @@ impl From<Desired> for Indexed {
                 }
             }
         }
-        indexed.proxied = desired.proxied_addresses().collect();
+        indexed.proxied = desired.proxy_addresses().collect();
         let strict = desired.vrrp.iter().filter(|it| it.accept != Accept::All);
-        let addresses = strict.flat_map(|it| it.managed().map(|network| network.address));
+        let addresses = strict.flat_map(|it| it.managed_addresses().map(|network| network.address));
         indexed.unaccepted = addresses.collect();
         indexed.desired = desired;
         indexed.compute_hashes();
@@ -113,12 +113,18 @@ impl Indexed {
     }
 
     /// Returns the services that use a pool, in order.
-    pub fn users<'a>(&'a self, pool: &str) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
+    pub fn services_of_pool<'a>(
+        &'a self,
+        pool: &str,
+    ) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
         self.services_at(self.users.get(pool))
     }
 
     /// Returns the services that listen on an address, in order.
-    pub fn listening(&self, address: IpAddr) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
+    pub fn services_listening_on(
+        &self,
+        address: IpAddr,
+    ) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
         self.services_at(self.listening.get(&address))
     }
 
@@ -160,7 +166,7 @@ impl Indexed {
 
     /// Returns how many services share a pool.
     pub fn sharing(&self, pool: &str) -> Sharing {
-        let sharing = self.users(pool).filter(|user| !user.strict_ipvs);
+        let sharing = self.services_of_pool(pool).filter(|user| !user.strict_ipvs);
         match sharing.take(Sharing::FEW + 1).count() {
             0 | 1 => Sharing::None,
             2..=Sharing::FEW => Sharing::Few,
@@ -251,10 +257,13 @@ mod tests {
         assert_eq!(indexed.pool("b").map(|pool| pool.name.as_str()), Some("b"));
         assert_eq!(indexed.service("two").map(|it| it.pool.as_str()), Some("a"));
         assert!(indexed.pool("c").is_none() && indexed.service("c").is_none());
-        assert_eq!(names(&mut indexed.users("b")), ["one", "three"]);
-        assert_eq!(indexed.users("c").len(), 0);
+        assert_eq!(names(&mut indexed.services_of_pool("b")), ["one", "three"]);
+        assert_eq!(indexed.services_of_pool("c").len(), 0);
         let vip = "192.0.2.1".parse().unwrap();
-        assert_eq!(names(&mut indexed.listening(vip)), ["one", "two"]);
+        assert_eq!(
+            names(&mut indexed.services_listening_on(vip)),
+            ["one", "two"]
+        );
         assert_eq!(indexed.addresses().count(), 2);
     }
 

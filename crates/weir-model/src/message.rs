@@ -45,7 +45,7 @@ impl ClientField {
     }
 }
 
-/// `x_forwarded` of a proxy service: rules for single fields, in place of `forwarded`.
+/// `x_forwarded` of a proxy service: rules for single fields, instead of `forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClientFields([Option<FieldRule>; 5]);
 
@@ -75,7 +75,7 @@ impl ClientFields {
     }
 }
 
-/// `x_forwarded` of a route, in place of the service's.
+/// `x_forwarded` of a route, instead of the service's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteClientFields {
     /// The rules.

@@ -45,8 +45,8 @@ impl NetworkSet {
                 .into_iter()
                 .map(|(file, networks)| (file, networks.len()))
                 .collect(),
-            v4: merged(v4, |last| last.checked_add(1)),
-            v6: merged(v6, |last| last.checked_add(1)),
+            v4: merge_ranges(v4, |last| last.checked_add(1)),
+            v6: merge_ranges(v6, |last| last.checked_add(1)),
         }
     }
 
@@ -59,7 +59,10 @@ impl NetworkSet {
     }
 }
 
-fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, next: impl Fn(T) -> Option<T>) -> Vec<(T, T)> {
+fn merge_ranges<T: Copy + Ord>(
+    mut ranges: Vec<(T, T)>,
+    next: impl Fn(T) -> Option<T>,
+) -> Vec<(T, T)> {
     ranges.sort_unstable();
     let mut result: Vec<(T, T)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {

@@ -21,7 +21,7 @@ pub struct Notifier {
     pub user: String,
     /// Web server that receives the changes as JSON.
     pub webhook: Option<HttpReceiver>,
-    /// Mail server, sender and recipients of a mail.
+    /// Mail server, sender and recipients of emails.
     pub mail: Option<Mail>,
 }
 
@@ -39,7 +39,7 @@ impl Notifier {
     }
 }
 
-/// A mail by SMTP (RFC 5321), without TLS, for a mail server on this host or network.
+/// An email by SMTP (RFC 5321), without TLS, through a mail server on this host or network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mail {
     /// `ADDRESS:PORT` of the mail server.

@@ -1,4 +1,4 @@
-//! Regular expressions for texts of requests: paths, hosts, values of fields.
+//! Regular expressions for request texts: paths, hosts, field values.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -40,7 +40,7 @@ impl TextRegex {
     /// Compiles an expression that ignores ASCII case.
     ///
     /// # Errors
-    /// Returns an error as [`TextRegex::new`] does.
+    /// Returns the errors of [`TextRegex::new`].
     pub fn ignoring_case(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, true)
     }
@@ -48,7 +48,7 @@ impl TextRegex {
     fn compile(text: &str, ignore_case: bool) -> Result<Self, PatternError> {
         let mut builder = RegexBuilder::new(text);
         builder.case_insensitive(ignore_case);
-        // Texts of requests are bytes, mostly ASCII, so Unicode support is not needed.
+        // Request texts are bytes, mostly ASCII, so Unicode support is not needed.
         builder.unicode(false).size_limit(MAX_COMPILED_BYTES);
         let compiled = builder.dfa_size_limit(MAX_COMPILED_BYTES).build();
         compiled.map(Self).map_err(|error| {

@@ -89,7 +89,7 @@ pub struct ProxyLimits {
     pub body: u32,
     /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Maximum number of requests at once after an idle period; 0 = those of one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = the requests allowed in one second, at least one.
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
@@ -203,7 +203,7 @@ pub struct Proxy {
     pub trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
-    /// Field in which servers receive the identifier of a request, and in which trusted clients may send one.
+    /// Field in which servers receive the request identifier, and in which trusted clients may send one.
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,

@@ -9,7 +9,7 @@ use crate::{Forward, Network, Ports};
 pub struct Publish {
     /// Networks of VIPs, and of the source addresses of `snat`.
     pub vips: Vec<Network>,
-    /// Ranges of ports of listeners, as first and last port; empty = all ports.
+    /// Port ranges of listeners, as first and last port; empty = all ports.
     pub ports: Vec<(u16, u16)>,
     /// Firewall marks of listeners.
     pub marks: Vec<u32>,

@@ -110,7 +110,7 @@ impl fmt::Display for RouteAction {
     }
 }
 
-/// A header field that is written.
+/// A header field to write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HeaderEdit {
     /// Name as written.
@@ -162,7 +162,7 @@ pub struct RouteEdits {
     pub request: HeaderEdits,
     /// Changes to responses.
     pub response: HeaderEdits,
-    /// Status of responses from servers, in place of theirs: 200 to 599.
+    /// Status that replaces that of responses from servers: 200 to 599.
     pub status: Option<u16>,
 }
 
@@ -206,7 +206,7 @@ pub struct RouteOptions {
     pub compression: Option<Option<crate::Compression>>,
     /// Whether requests are logged, if the service has a log.
     pub access_log: Option<bool>,
-    /// Users that may send requests; the inner `None` = all clients.
+    /// Users who may send requests; the inner `None` = all clients.
     pub basic_auth: Option<Option<BasicAuth>>,
     /// When requests are retried on another server.
     pub retry_on: Option<RetryOn>,
@@ -260,7 +260,7 @@ impl ForwardAuth {
     }
 }
 
-/// Formats the settings without the values of header fields, which may be secrets.
+/// Formats the settings without header field values, which may be secrets.
 impl fmt::Display for ForwardAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -287,7 +287,7 @@ impl fmt::Display for ForwardAuth {
     }
 }
 
-/// `mirror` of a route: copies of its requests, whose responses are discarded.
+/// `mirror` of a route: copies of its requests; the responses to the copies are discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// The pool whose servers receive the copies.
@@ -350,7 +350,7 @@ impl fmt::Display for Mirror {
 pub struct RouteLimits {
     /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Maximum number of requests at once after an idle period; 0 = those of one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = the requests allowed in one second, at least one.
     pub burst: u32,
     /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
@@ -389,7 +389,7 @@ pub struct RouteTimeouts {
 }
 
 impl RouteTimeouts {
-    /// Returns the timeouts of a service, replaced by those that the route sets.
+    /// Returns the service's timeouts, overridden by those of the route.
     pub fn over(&self, service: &crate::ProxyTimeouts) -> crate::ProxyTimeouts {
         crate::ProxyTimeouts {
             client: self.client.unwrap_or(service.client),
@@ -521,8 +521,8 @@ impl Route {
     }
 
     /// Returns whether this route matches every request that `other` matches, so that `other` is never used; false if
-    /// the patterns do not prove it. A route that restarts the selection covers no other route, because the path
-    /// changes.
+    /// this cannot be determined from the patterns. A route that restarts the selection covers no other route, because
+    /// the path changes.
     pub fn covers(&self, other: &Self) -> bool {
         !self.restarts()
             && (self.not.is_none() || self.not == other.not)
@@ -531,7 +531,7 @@ impl Route {
 }
 
 /// Formats the route as in `weir plan`: conditions, then the action. The alternate form (`{:#}`), for the status and
-/// metrics, omits values of header fields and cookies that may be secrets.
+/// metrics, omits header field and cookie values that may be secrets.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.when, f)?;

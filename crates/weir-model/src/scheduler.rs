@@ -23,13 +23,13 @@ named_enum! {
         Fo = "fo",
         /// Weighted overflow.
         Ovf = "ovf",
-        /// Power of two choices as in the kernel, `twos`.
+        /// The kernel's power of two choices, `twos`.
         Twos = "twos",
         /// Destination hashing.
         Dh = "dh",
         /// Source hashing.
         Sh = "sh",
-        /// Maglev hashing as in the kernel.
+        /// The kernel's Maglev hashing.
         Mh = "mh",
         /// Locality-based least connection.
         Lblc = "lblc",
@@ -63,7 +63,7 @@ impl SchedulerKind {
     }
 
     /// Returns whether the data plane implements the scheduler.
-    pub const fn is_built(self) -> bool {
+    pub const fn works_at_layer4(self) -> bool {
         self.traits().layer4
     }
 
@@ -88,7 +88,7 @@ impl SchedulerKind {
     }
 
     /// Returns the schedulers to which `max_load` applies.
-    pub fn hashing() -> impl Iterator<Item = Self> {
+    pub fn hashing_schedulers() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 
@@ -158,7 +158,7 @@ impl FromStr for SchedulerKind {
     }
 }
 
-/// The name is not that of a scheduler.
+/// No scheduler has this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownScheduler;
 
@@ -252,7 +252,7 @@ mod tests {
         let ipvs = "rr wrr lc wlc sed nq fo ovf twos dh sh mh lblc lblcr";
         assert_eq!(named(SchedulerKind::is_ipvs), ipvs);
         assert_eq!(
-            named(SchedulerKind::is_built),
+            named(SchedulerKind::works_at_layer4),
             format!("{ipvs} maglev p2c least-time")
         );
         assert_eq!(

@@ -33,7 +33,7 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    /// Returns the attributes of cookies set by Weir, for clients with or without TLS. Configured attributes apply to
+    /// Returns the cookie attributes set by Weir, for clients with or without TLS. Configured attributes apply to
     /// both.
     pub fn attributes(&self, tls: bool) -> &str {
         match &self.attributes {

@@ -141,7 +141,7 @@ impl ValueMap {
         }
     }
 
-    /// Returns the value of a text: that of the matching entry, the default, or an empty string.
+    /// Returns the value for a text: the value of the matching entry, the default, or an empty string.
     pub fn value(&self, text: &[u8]) -> &str {
         let found = self.entries.find(text);
         let found = found.and_then(|index| self.entries.values().get(index));
@@ -209,7 +209,7 @@ impl Template {
     /// as in JSON.
     ///
     /// # Errors
-    /// Returns an error if a name is not that of a variable.
+    /// Returns an error if no variable has one of the names.
     pub fn parse(text: &str) -> Result<Self, UnknownVariable> {
         let mut parts = Vec::new();
         let mut literal = String::new();

@@ -82,7 +82,7 @@ impl ServiceTls {
 pub struct ServerTls {
     /// Whether the server's certificate is verified: trusted CA and matching name.
     pub verify: bool,
-    /// PEM file with CA certificates; `None` = the system's.
+    /// PEM file with CA certificates; `None` = the system's CA certificates.
     pub ca: Option<String>,
     /// Name sent as SNI and verified; `None` = the server's address.
     pub server_name: Option<String>,

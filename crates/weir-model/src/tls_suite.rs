@@ -79,7 +79,7 @@ named_enum! {
 }
 
 impl TlsGroup {
-    /// Other names of groups, including those of OpenSSL.
+    /// Other group names, including OpenSSL's.
     pub const ALIASES: [(&'static str, Self); 4] = [
         ("x25519", Self::X25519),
         ("P-256", Self::P256),

@@ -19,7 +19,7 @@ named_enum! {
 pub struct Tracing {
     /// URL of the collector, with the path for traces.
     pub endpoint: HttpReceiver,
-    /// One of this many new traces is recorded.
+    /// One in this many new traces is recorded.
     pub sample: u32,
     /// How the client's trace context is treated.
     pub parent: ParentTrace,

@@ -20,7 +20,7 @@ named_enum! {
         Suffix = "suffix",
         /// The key is a network that contains the address; the longest prefix wins.
         Network = "network",
-        /// The key is a regular expression that matches in the text; the first one wins.
+        /// The key is a regular expression that matches the text; the first one wins.
         Regex = "regex",
     }
 }
@@ -43,7 +43,7 @@ pub struct MapEntries {
     /// Distinct values.
     values: Vec<String>,
     by_key: HashMap<Box<[u8]>, u32>,
-    /// Distinct lengths of keys, the longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
+    /// Distinct key lengths, longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
     /// 64.
     lengths: Vec<u16>,
     regexes: Option<RegexSet>,
@@ -75,7 +75,7 @@ impl MapEntries {
             });
             match kind {
                 MapKind::Exact | MapKind::Prefix | MapKind::Suffix => {
-                    let bytes = folded(key.as_bytes(), ignore_case);
+                    let bytes = fold_case(key.as_bytes(), ignore_case);
                     lengths.push(u16::try_from(bytes.len()).map_err(|_| {
                         MapError::Key(entry_index, "it is longer than 65535 bytes".to_owned())
                     })?);
@@ -88,7 +88,7 @@ impl MapEntries {
                     let length = length_of(found.address, found.prefix);
                     lengths.push(length);
                     by_key
-                        .entry(masked(found.address, length).into())
+                        .entry(masked_key(found.address, length).into())
                         .or_insert(value_index);
                 }
                 MapKind::Regex => {
@@ -162,10 +162,10 @@ impl MapEntries {
     pub fn find(&self, text: &[u8]) -> Option<usize> {
         let get = |key: &[u8]| self.by_key.get(key).map(|index| *index as usize);
         match self.kind {
-            MapKind::Exact if self.ignore_case => get(&folded(text, true)),
+            MapKind::Exact if self.ignore_case => get(&fold_case(text, true)),
             MapKind::Exact => get(text),
             MapKind::Prefix | MapKind::Suffix => {
-                let text = folded(text, self.ignore_case);
+                let text = fold_case(text, self.ignore_case);
                 let mut lengths = self.lengths.iter().map(|length| usize::from(*length));
                 let is_prefix = self.kind == MapKind::Prefix;
                 lengths.find_map(|length| match is_prefix {
@@ -178,7 +178,7 @@ impl MapEntries {
                 let is_v6 = address.is_ipv6();
                 let lengths = self.lengths.iter();
                 let mut family_lengths = lengths.filter(|length| (**length >= V6_OFFSET) == is_v6);
-                family_lengths.find_map(|length| get(&masked(address, *length)))
+                family_lengths.find_map(|length| get(&masked_key(address, *length)))
             }
             MapKind::Regex => {
                 let set = self.regexes.as_ref()?;
@@ -197,7 +197,7 @@ fn length_of(address: IpAddr, prefix: u8) -> u16 {
 }
 
 /// Returns the lookup key of a network: its length, and its address without the host bits.
-fn masked(address: IpAddr, length: u16) -> Vec<u8> {
+fn masked_key(address: IpAddr, length: u16) -> Vec<u8> {
     let mut key = length.to_be_bytes().to_vec();
     match address {
         IpAddr::V4(address) => {
@@ -213,7 +213,7 @@ fn masked(address: IpAddr, length: u16) -> Vec<u8> {
     key
 }
 
-fn folded(text: &[u8], ignore_case: bool) -> Vec<u8> {
+fn fold_case(text: &[u8], ignore_case: bool) -> Vec<u8> {
     match ignore_case {
         true => text.to_ascii_lowercase(),
         false => text.to_vec(),

@@ -50,7 +50,7 @@ pub struct VirtualRouter {
     pub track: Vec<Track>,
     /// Programs that are called on state changes.
     pub notify: Notify,
-    /// Delay after the start before the director takes part.
+    /// Delay after startup before the director participates.
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
@@ -58,7 +58,7 @@ pub struct VirtualRouter {
     pub pseudo_header: bool,
     /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
-    /// Whether the router is in state fault while its interface is down or has no carrier.
+    /// Whether the router is in the fault state while its interface is down or has no carrier.
     pub track_interface: bool,
     /// Announcements of the addresses while the director is active.
     pub announcements: RouterAnnouncements,
@@ -212,12 +212,12 @@ impl VirtualRouter {
         &'a self,
         interface: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Network> {
-        self.managed()
+        self.managed_addresses()
             .filter(move |it| self.other_interface(it.address) == interface)
     }
 
     /// Returns all addresses that the router manages.
-    pub fn managed(&self) -> impl Iterator<Item = &Network> {
+    pub fn managed_addresses(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)
     }
 }
@@ -238,7 +238,7 @@ pub struct Track {
     pub object: TrackObject,
     /// Subtracted from the priority on failure.
     pub penalty: u8,
-    /// Added to the priority on success. Without both, a failure releases the addresses.
+    /// Added to the priority on success. If both are 0, a failure releases the addresses.
     pub bonus: u8,
 }
 
@@ -288,13 +288,13 @@ pub struct Notify {
     pub active: Vec<String>,
     /// Called when the director becomes backup.
     pub backup: Vec<String>,
-    /// Called when the virtual router enters state fault.
+    /// Called when the virtual router enters the fault state.
     pub fault: Vec<String>,
     /// Called when the virtual router stops.
     pub stop: Vec<String>,
     /// Called on every change of the group's state, once for the whole group.
     pub group: Vec<String>,
-    /// A FIFO that receives a line for every change, as from keepalived.
+    /// A FIFO that receives a line for every change, in keepalived's format.
     pub fifo: Option<String>,
     /// Account that the programs run as.
     pub user: String,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_model::*;
 
-/// A pool with an http check, a server with a tcp check of its own, a service, a proxy service and the admin address.
+/// A pool with an http check, a server with its own tcp check, a service, a proxy service and the admin address.
 fn base() -> Desired {
     let mut pool = Pool::new("p");
     pool.servers = vec![Server::new("10.0.0.5", [10, 0, 0, 5].into(), None)];
@@ -203,7 +203,7 @@ fn changed_keys_of_checks_are_edits() {
             ),
             (|it| http(it).minor_version = 0, "check.version 1.1 -> 1.0"),
             (|it| http(it).host = some("h"), "check.host none -> h"),
-            // Another kind of check is shown as a whole.
+            // A different kind of check is shown as a whole.
             (
                 |it| check_of(it).target.tls = None,
                 "check https every 2s -> http every 2s",

@@ -24,7 +24,7 @@ fn rewrite(regex: Option<&str>) -> Option<PathRewrite> {
 }
 
 #[test]
-fn rewrites_and_maps_of_logs_are_compared() {
+fn path_rewrites_and_log_maps_are_compared() {
     let map = || vec![Arc::new(ValueMap::empty())];
     for (after, expected) in [
         (

@@ -226,7 +226,7 @@ fn server_has_its_own_checks_or_those_of_the_pool() {
 }
 
 #[test]
-fn probes_paths_if_any_check_uses_path() {
+fn probes_paths_is_true_if_any_check_uses_path() {
     let probes = |change: &dyn Fn(&mut Pool, Check)| {
         let mut desired = desired();
         desired.pools[1].servers = vec![server("10.0.0.1", None)];
@@ -250,7 +250,7 @@ fn probes_paths_if_any_check_uses_path() {
         &|pool, check| pool.sorry.as_mut().unwrap().checks = Some(vec![check])
     ));
     for (via, uses_path) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
-        assert_eq!(via.through_path(), uses_path);
+        assert_eq!(via.uses_forwarding_path(), uses_path);
     }
 }
 
@@ -261,7 +261,7 @@ fn index_finds_addresses_and_shared_pools() {
         assert_eq!(indexed.has_address(ip(address)), is_used, "{address}");
     }
     let names: Vec<_> = indexed
-        .listening(ip(VIP))
+        .services_listening_on(ip(VIP))
         .map(|it| it.name.as_str())
         .collect();
     assert_eq!(names, ["a", "b"]);
@@ -401,7 +401,7 @@ fn routes_with_one_condition() -> Vec<Route> {
 }
 
 #[test]
-fn route_without_conditions_is_for_all_and_covers_all() {
+fn route_without_conditions_matches_all_requests_and_covers_all_routes() {
     assert!(route().is_for_all());
     assert!(route().covers(&route()));
     for conditional in routes_with_one_condition() {

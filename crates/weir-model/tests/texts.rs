@@ -138,7 +138,7 @@ fn health_settings_are_displayed_on_one_line() {
 }
 
 #[test]
-fn listeners_display_and_forwarding_properties() {
+fn listener_display_and_forwarding_properties_match_settings() {
     let listener = |protocol, address: &str, ports| Listener {
         protocol,
         address: address.parse().unwrap(),
@@ -186,7 +186,7 @@ fn listeners_display_and_forwarding_properties() {
 }
 
 #[test]
-fn family_of_a_service_is_that_of_its_first_listener_or_mark() {
+fn service_has_family_of_its_first_listener_or_mark() {
     let mut service = Service::new("s", Forward::Nat, "p");
     assert_eq!(service.family(), None);
     service.marks = vec![Mark {
@@ -278,7 +278,7 @@ fn schedulers_display_flags_and_bound() {
     }
     let unknown = "x".parse::<SchedulerKind>().unwrap_err();
     assert_eq!(unknown.to_string(), "unknown scheduler");
-    let hashing: Vec<_> = SchedulerKind::hashing().collect();
+    let hashing: Vec<_> = SchedulerKind::hashing_schedulers().collect();
     assert!(hashing.contains(&SchedulerKind::Sh) && !hashing.contains(&SchedulerKind::Rr));
     for (protocol, kind) in [
         (ProxyProtocol::Http, SchedulerKind::P2c),

@@ -28,7 +28,7 @@ pub struct Tables {
     scheduler: Number,
     flags: u32,
     start: Start,
-    /// Usable servers, the newest first; with the `first` scheduler, the oldest first.
+    /// Usable servers, newest first; with the `first` scheduler, oldest first.
     pub list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
@@ -36,7 +36,7 @@ pub struct Tables {
     former: Vec<u32>,
     gcd: u32,
     max_load: u32,
-    /// Whether rows of servers contain their position in the list, which the scheduler needs.
+    /// Whether server rows contain their position in the list, which the scheduler needs.
     has_positions: bool,
     /// Number of leaves of the tree; 0 = the scheduler searches the whole list.
     tree_width: u32,
@@ -57,7 +57,7 @@ pub struct Rule {
     pub crowded: bool,
     /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
     /// directors.
-    pub grouped: bool,
+    pub in_group: bool,
 }
 
 /// Returns what a service does if the hash selects a server that accepts no new flows.
@@ -75,7 +75,7 @@ pub fn mode(rule: &Rule) -> Mode {
 /// Builds the tables of a service.
 ///
 /// # Errors
-/// The service has more servers than its table has entries, or only proxies have its scheduler.
+/// The service has more servers than its table has entries, or only proxy services support its scheduler.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let mut usable = usable(slot);
     let number = scheduler::number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
@@ -146,7 +146,7 @@ fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir
     }
 }
 
-/// Returns the servers that accept new flows, the newest first.
+/// Returns the servers that accept new flows, newest first.
 pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -164,7 +164,7 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
 /// There are more servers than the table has entries.
 pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
-    if rule.grouped && kind == SchedulerKind::Maglev {
+    if rule.in_group && kind == SchedulerKind::Maglev {
         let agreed = slot.dests.iter().filter(|dest| dest.is_agreed());
         let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
         let mut table = build_table(agreed, kind)?;
@@ -225,8 +225,8 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// Returns the table before the last change, without skipping unusable servers. Entries of servers that have no row any
-/// more are 0.
+/// Returns the table before the last change, without skipping unusable servers. Entries of servers that no longer have
+/// a row are 0.
 ///
 /// # Errors
 /// There are more servers than the table has entries.
@@ -346,7 +346,7 @@ impl Tables {
     }
 
     /// Returns the server row and `Dest::place` of every server that has a position.
-    pub fn places(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn positions(&self) -> impl Iterator<Item = (u32, u32)> {
         let rows = if self.has_positions {
             &self.list[..]
         } else {
@@ -369,7 +369,7 @@ impl Tables {
     }
 
     /// Returns the nodes of the tree, with its rule in node 0; empty without a tree. `counts` and
-    /// `overloaded` are functions of the row of counts.
+    /// `overloaded` take the row of counts.
     #[must_use]
     pub fn tree(
         &self,

@@ -1,4 +1,4 @@
-//! Computes the flags of rows that depend on IPVS's switches, persistence and removal.
+//! Computes the row flags that depend on the IPVS settings, persistence and removal.
 //!
 //! The flags determine which clients may still use a server, what a SYN does on an existing flow, and what happens to
 //! packets of a removed server.
@@ -29,8 +29,8 @@ pub struct Template {
     pub scope: u8,
 }
 
-/// Returns the persistence of a service. Its scope is the port of the listener; the address for a listener on several
-/// ports (ip_vs_core.c, `ip_vs_sched_persist`); the service for several listeners or a mark.
+/// Returns the persistence of a service. Its scope is the listener's port, the address if the listener has several
+/// ports (ip_vs_core.c, `ip_vs_sched_persist`), or the service if it has several listeners or a mark.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
@@ -73,7 +73,7 @@ pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
 
 /// Flags of a removed server's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedFlags {
     /// `DEST_*`.
     pub flags: u8,
     /// `POLICY_*`.
@@ -82,7 +82,7 @@ pub struct Removed {
 
 /// Returns the flags of a removed server's row. The kernel drops packets of a removed server, or ends its flows with
 /// `expire_nodest_conn`. Weir keeps the flows unless `strict` requires the kernel's behaviour.
-pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
+pub fn removed_flags(removal: Removal, strict: bool, ipvs: &Ipvs) -> RemovedFlags {
     let (flags, policy) = match removal {
         Removal::Reset => (DEST_RESET, 0),
         Removal::Reschedule => (DEST_RESCHEDULE, 0),
@@ -90,14 +90,14 @@ pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
         Removal::Keep if strict => (DEST_RESET, POLICY_SILENT),
         Removal::Keep => (0, 0),
     };
-    Removed {
+    RemovedFlags {
         flags: DEST_LIVE | flags,
         policy,
     }
 }
 
 /// Returns the `SETTINGS_*` of `[ipvs]`.
-pub fn switches(ipvs: &Ipvs) -> u32 {
+pub fn ipvs_settings(ipvs: &Ipvs) -> u32 {
     let flag_if = |flag: u32, condition: bool| if condition { flag } else { 0 };
     flag_if(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
         | flag_if(SETTINGS_REUSE, ipvs.conn_reuse_mode != 0)
@@ -108,10 +108,10 @@ pub fn switches(ipvs: &Ipvs) -> u32 {
 }
 
 /// Returns whether `drop_entry` currently drops entries of the flow table (ip_vs_ctl.c, `update_defense_level`).
-pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_short: bool) -> bool {
+pub(crate) const fn drops_entries(ipvs: &Ipvs, memory_is_low: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
-        1 | 2 => memory_is_short,
+        1 | 2 => memory_is_low,
         _ => true,
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn on_remove_overrides_ipvs_switches() {
+    fn on_remove_overrides_ipvs_settings() {
         let expire = Ipvs {
             expire_nodest_conn: true,
             ..Ipvs::default()
@@ -190,9 +190,9 @@ mod tests {
             (Removal::Reschedule, true, expire, (reschedule, 0)),
         ];
         for (removal, strict, ipvs, (flags, policy)) in cases {
-            let expected = Removed { flags, policy };
+            let expected = RemovedFlags { flags, policy };
             assert_eq!(
-                removed(removal, strict, &ipvs),
+                removed_flags(removal, strict, &ipvs),
                 expected,
                 "{removal:?} {strict}"
             );
@@ -200,28 +200,30 @@ mod tests {
     }
 
     #[test]
-    fn drop_entry_applies_always_or_while_memory_is_short() {
+    fn drop_entry_applies_always_or_while_memory_is_low() {
         let mode = |drop_entry| Ipvs {
             drop_entry,
             ..Ipvs::default()
         };
-        let drops = |memory_is_short| {
-            [0, 1, 2, 3].map(|number| drops_entries(&mode(number), memory_is_short))
-        };
+        let drops =
+            |memory_is_low| [0, 1, 2, 3].map(|number| drops_entries(&mode(number), memory_is_low));
         assert_eq!(drops(false), [false, false, false, true]);
         assert_eq!(drops(true), [false, true, true, true]);
     }
 
     #[test]
-    fn each_switch_sets_its_flag() {
+    fn each_ipvs_setting_sets_its_flag() {
         let default = Ipvs::default();
-        assert_eq!(switches(&default), SETTINGS_REUSE);
+        assert_eq!(ipvs_settings(&default), SETTINGS_REUSE);
         let mode = |conn_reuse_mode| Ipvs {
             conn_reuse_mode,
             ..default
         };
-        assert_eq!(switches(&mode(0)), 0);
+        assert_eq!(ipvs_settings(&mode(0)), 0);
         let both = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
-        assert_eq!((switches(&mode(2)), switches(&mode(3))), (both, both));
+        assert_eq!(
+            (ipvs_settings(&mode(2)), ipvs_settings(&mode(3))),
+            (both, both)
+        );
     }
 }

@@ -15,9 +15,9 @@ use weir_model::Indexed;
 use crate::Result;
 use crate::allocation::Allocation;
 use crate::mark::Pair;
-use crate::policy::{self, Removed};
+use crate::policy::{self, RemovedFlags};
 use crate::rows::{
-    ListenerKey, ServiceRow, ServiceRows, Surroundings, VipRow, service_rows, settings,
+    ListenerKey, NetworkFacts, ServiceRow, ServiceRows, VipRow, service_rows, settings,
 };
 
 /// All rows of the data plane, except next hops.
@@ -30,7 +30,7 @@ pub struct RowSet {
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
     /// New flags of removed servers' rows; the other fields of these rows do not change.
-    pub removed: BTreeMap<u32, Removed>,
+    pub removed: BTreeMap<u32, RemovedFlags>,
     /// Service rows by exact listener.
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Rows of VIPs.
@@ -144,7 +144,7 @@ fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
 pub fn rows(
     desired: &Indexed,
     allocation: &Allocation,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
     dest_rows: u32,
 ) -> Result<(RowSet, Changes)> {
     let mut rows = RowSet::empty();
@@ -154,7 +154,7 @@ pub fn rows(
 }
 
 impl RowSet {
-    /// Returns the rows for no service.
+    /// Returns the rows of a configuration without services.
     pub fn empty() -> Self {
         Self {
             services: BTreeMap::new(),
@@ -183,7 +183,7 @@ impl RowSet {
         &mut self,
         desired: &Indexed,
         allocation: &Allocation,
-        surroundings: &Surroundings,
+        surroundings: &NetworkFacts,
         dest_rows: u32,
         touched: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {
@@ -231,11 +231,14 @@ impl RowSet {
         let flags = [
             (SETTINGS_LOCAL_NAT, self.local_nat > 0),
             (SETTINGS_LEARN_CLIENTS, surroundings.learn_clients),
-            (SETTINGS_UNFINISHED, surroundings.leaves_unfinished),
+            (
+                SETTINGS_UNFINISHED,
+                surroundings.xdp_receives_partial_checksums,
+            ),
             (SETTINGS_SYNC, synchronized),
             (
                 SETTINGS_DROP_ENTRY,
-                policy::drops_entries(&desired.ipvs, surroundings.memory_is_short),
+                policy::drops_entries(&desired.ipvs, surroundings.memory_is_low),
             ),
         ];
         for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
@@ -315,7 +318,7 @@ impl RowSet {
         inserted
     }
 
-    /// Returns the rows of counts that a service's servers share with other services.
+    /// Returns the count rows that a service's servers share with other services.
     fn shared_count_rows(&self, inserted: &InsertedKeys) -> Vec<u32> {
         let rows = inserted
             .dests

@@ -22,7 +22,7 @@ use crate::Result;
 use crate::allocation::{DestSlot, Removal, ServiceSlot, configured};
 use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
-use crate::policy::{self, Removed, Template};
+use crate::policy::{self, RemovedFlags, Template};
 
 /// Maximum number of ICMP errors that each CPU sends per second; the kernel's limit is 1000 per second too
 /// (`icmp_msgs_per_sec`).
@@ -30,7 +30,7 @@ const REJECTS_PER_SECOND: u32 = 1_000;
 
 /// Facts about the network that rows depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct NetworkFacts {
     /// Addresses of the director itself.
     pub local: BTreeSet<IpAddr>,
     /// The source address of the director's own packets to each server.
@@ -38,11 +38,11 @@ pub struct Surroundings {
     /// Whether an interface does not forward, so that the kernel returns no routes for its packets.
     pub learn_clients: bool,
     /// Whether XDP runs on an interface that receives packets with partial checksums.
-    pub leaves_unfinished: bool,
+    pub xdp_receives_partial_checksums: bool,
     /// The devices of marked packets.
     pub marks: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
-    pub memory_is_short: bool,
+    pub memory_is_low: bool,
 }
 
 /// A service's row, without the positions of its tables.
@@ -147,14 +147,14 @@ pub struct ServiceRows {
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
     /// New flags of its removed servers' rows.
-    pub removed: BTreeMap<u32, Removed>,
+    pub removed: BTreeMap<u32, RemovedFlags>,
     /// Its exact listeners.
     pub listeners: BTreeMap<ListenerKey, u32>,
     /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// Addresses to which clients send packets.
     pub destinations: BTreeSet<IpAddr>,
-    /// Addresses of servers whose replies pass the director.
+    /// Addresses of servers whose replies pass through the director.
     pub sources: BTreeSet<IpAddr>,
     /// Whether a nat server of the service has an address of the director.
     pub local_nat: bool,
@@ -168,7 +168,7 @@ pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
     dest_rows: u32,
 ) -> Result<ServiceRows> {
     let mut service_rows = ServiceRows::default();
@@ -182,9 +182,9 @@ pub fn service_rows(
         .is_some_and(|service| service.strict_ipvs);
     for dest in &slot.dests {
         if let Some(removal) = dest.removed {
-            let removed = policy::removed(removal, strict, &desired.ipvs);
+            let removed = policy::removed_flags(removal, strict, &desired.ipvs);
             service_rows.removed.insert(dest.id, removed);
-            // Replies of its remaining flows still pass the director.
+            // Replies of its remaining flows still pass through the director.
             service_rows.sources.insert(dest.address);
             service_rows.local_nat |= surroundings.local.contains(&dest.address);
         }
@@ -210,7 +210,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &Surroundings,
+        surroundings: &NetworkFacts,
         rows: u32,
     ) {
         for dest in slot.dests.iter().filter(|dest| dest.removed.is_none()) {
@@ -237,7 +237,7 @@ impl ServiceRows {
         desired: &Indexed,
         service: &Service,
         slot: &ServiceSlot,
-        surroundings: &Surroundings,
+        surroundings: &NetworkFacts,
         dest_rows: u32,
     ) -> Result<()> {
         let pool = desired.pool(&service.pool);
@@ -261,7 +261,7 @@ impl ServiceRows {
         }
         let rule = rule(desired, service, dest_rows);
         let tables = tables(&service.name, slot, &rule)?;
-        for (dest, place) in tables.places() {
+        for (dest, place) in tables.positions() {
             if let Some(row) = self.dests.get_mut(&dest) {
                 row.place = place;
             }
@@ -339,7 +339,7 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
         port,
         dests: dest_rows,
         crowded: desired.sharing(&service.pool) == Sharing::Many,
-        grouped: desired.cluster.is_some(),
+        in_group: desired.cluster.is_some(),
     }
 }
 
@@ -359,7 +359,8 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
 }
 
 /// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: each
-/// receives the ports of the others' flows only after some time, and may insert a flow from a peer at any time.
+/// receives the ports of the other directors' flows only after some time, and may insert a flow from a peer at any
+/// time.
 fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
         // A range that cannot be divided is a configuration error. Flows are then dropped with `drop_no_place`.
@@ -369,12 +370,12 @@ fn snat_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
 }
 
 /// Returns the addresses of the service's family: the configured addresses, or, without configured addresses, the
-/// director's source addresses towards the servers.
+/// director's source addresses for the servers.
 fn snat_sources(
     configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
     let is_of_family =
@@ -399,7 +400,7 @@ fn dest_row(
     service_row: u32,
     dest: &DestSlot,
     server: &Server,
-    surroundings: &Surroundings,
+    surroundings: &NetworkFacts,
     dest_rows: u32,
 ) -> Dest {
     let (forward, tunnel) = (server.forward_in(service), server.tunnel_in(service));
@@ -447,7 +448,7 @@ pub fn settings(desired: &Indexed) -> Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
         syn_budget: desired.node.syn_budget,
         reject_budget: REJECTS_PER_SECOND,
-        flags: policy::switches(&desired.ipvs) | policy::probes(desired),
+        flags: policy::ipvs_settings(&desired.ipvs) | policy::probes(desired),
         untracked_ticks: ticks_from(tcp),
         lblc_expiration: ticks_from(ipvs.lblc_expiration),
         lblcr_expiration: ticks_from(ipvs.lblcr_expiration),

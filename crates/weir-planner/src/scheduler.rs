@@ -11,7 +11,7 @@ use weir_model::SchedulerKind;
 use weir_sched::load::Rule;
 use weir_sched::tournament::Tree;
 
-/// Returns the data plane's number of a scheduler; `None` = only proxies have it.
+/// Returns the data plane's number of a scheduler; `None` = only proxy services support it.
 pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     Some(match kind {
         SchedulerKind::Rr => Scheduler::Rr,

@@ -13,10 +13,10 @@ use weir_model::{
 use weir_sched::Cursor;
 
 use crate::Totals;
-use crate::allocation::{Allocation, Facts, PoolWeights, Released};
-use crate::policy::Removed;
+use crate::allocation::{Allocation, Facts, FreedRows, PoolWeights};
+use crate::policy::RemovedFlags;
 use crate::row_set::{RowSet, rows};
-use crate::rows::Surroundings;
+use crate::rows::NetworkFacts;
 
 mod change;
 mod group;
@@ -77,7 +77,7 @@ fn reconcile(allocation: &mut Allocation, desired: &Desired, cursor: Cursor) {
     allocation.reconcile(&desired, names, &facts).unwrap();
 }
 
-fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &Surroundings) -> RowSet {
+fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &NetworkFacts) -> RowSet {
     let desired = Indexed::from(desired.clone());
     rows(&desired, allocation, surroundings, DEST_ROWS)
         .unwrap()
@@ -87,7 +87,7 @@ fn rows_of(desired: &Desired, allocation: &Allocation, surroundings: &Surroundin
 fn planned(desired: &Desired) -> (Allocation, RowSet) {
     let mut allocation = Allocation::default();
     reconcile(&mut allocation, desired, Cursor::default());
-    let rows = rows_of(desired, &allocation, &Surroundings::default());
+    let rows = rows_of(desired, &allocation, &NetworkFacts::default());
     (allocation, rows)
 }
 
@@ -129,7 +129,7 @@ fn rows_stay_with_their_servers() {
     );
 
     let before = allocation.clone();
-    assert_eq!(allocation.release(&|_| None), Released::default());
+    assert_eq!(allocation.release(&|_| None), FreedRows::default());
     assert_eq!(allocation, before);
     let totals = Totals {
         connections: 7,
@@ -293,7 +293,7 @@ fn hashing_skips_quiesced_owner_unless_strict() {
 }
 
 #[test]
-fn first_is_fo_with_oldest_server_first() {
+fn first_scheduler_is_fo_with_oldest_server_first() {
     let mut wanted = desired(SchedulerKind::Fo, &[("10.0.0.1", 1), ("10.0.0.2", 1)]);
     let list = |wanted: &Desired| {
         let (_, rows) = planned(wanted);
@@ -330,7 +330,7 @@ fn sorry_server_is_listed_when_no_other_is_usable() {
         allocation
             .reconcile(&Indexed::from(wanted.clone()), ["one"], &facts)
             .unwrap();
-        let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+        let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
         rows.services[&1]
             .tables
             .list
@@ -400,14 +400,14 @@ fn listeners_become_exact_entries_ranges_or_vip_defaults() {
 }
 
 #[test]
-fn snat_without_addresses_uses_the_source_towards_the_servers() {
+fn snat_without_addresses_uses_source_of_route_to_servers() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.services[0].snat = Some(Snat::default());
     let (allocation, _) = planned(&wanted);
-    let surroundings = Surroundings {
+    let surroundings = NetworkFacts {
         sources: [(ip("10.0.0.1"), ip("10.0.0.254"))].into(),
         local: [ip("10.0.0.1")].into(),
-        ..Surroundings::default()
+        ..NetworkFacts::default()
     };
     let rows = rows_of(&wanted, &allocation, &surroundings);
     assert_eq!(rows.services[&1].snat, [ip("10.0.0.254").into()]);
@@ -418,8 +418,8 @@ fn snat_without_addresses_uses_the_source_towards_the_servers() {
     );
 }
 
-const fn removed(flags: u8) -> Removed {
-    Removed { flags, policy: 0 }
+const fn removed(flags: u8) -> RemovedFlags {
+    RemovedFlags { flags, policy: 0 }
 }
 
 #[test]
@@ -429,12 +429,12 @@ fn removed_server_is_flagged_by_on_remove() {
     wanted.pools[0].servers.remove(0);
     wanted.pools[0].on_remove = OnRemove::Reset;
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE | DEST_RESET))].into());
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_source(ip("10.0.0.1").into()),
-        "the server's last replies still pass the director"
+        "the server's last replies still pass through the director"
     );
 }
 
@@ -444,7 +444,7 @@ fn removed_service_keeps_filter_bits_while_flows_remain() {
     let (mut allocation, _) = planned(&wanted);
     wanted.services.clear();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &Surroundings::default());
+    let plan = |allocation: &Allocation| rows_of(&wanted, allocation, &NetworkFacts::default());
     let rows = plan(&allocation);
     assert!(rows.services.is_empty() && rows.listeners.is_empty() && rows.vips.is_empty());
     assert_eq!(rows.removed, [(1, removed(DEST_LIVE))].into());
@@ -493,7 +493,7 @@ fn rows_that_share_counts_form_a_ring() {
 
     wanted.services.pop();
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let surroundings = Surroundings::default();
+    let surroundings = NetworkFacts::default();
     let indexed = Indexed::from(wanted.clone());
     let touched = ["three"];
     let changes = rows
@@ -538,7 +538,7 @@ fn many_services_of_one_pool_use_lists_instead_of_trees() {
         let names = allocation.service_names(&wanted);
         let names = names.iter().map(String::as_str);
         allocation.reconcile(&wanted, names, &facts).unwrap();
-        let (rows, _) = rows(&wanted, &allocation, &Surroundings::default(), 2048).unwrap();
+        let (rows, _) = rows(&wanted, &allocation, &NetworkFacts::default(), 2048).unwrap();
         let row = allocation.services["one"].row;
         rows.services[&row].tables.header(1).0.tree_width
     };

@@ -22,7 +22,7 @@ use weir_model::{
     NoServer, NormalizePath, ProxyHeader, ProxyProtocol, ProxyTimeouts, RouteClientFields,
     Scheduler, ServerTls, Sticky, Template, ValueMap,
 };
-use weir_select::limit::Concurrent;
+use weir_select::limit::ConcurrencyLimit;
 use weir_select::route::{Limits, Routes};
 use weir_select::{Fault, Load, RetryPolicy, Server};
 
@@ -344,7 +344,7 @@ pub(crate) struct RouteOptions {
     /// Limits for each client.
     pub(crate) limits: Option<Limits>,
     /// Counts the requests in progress of all clients together.
-    pub(crate) all_clients: Option<Arc<Concurrent>>,
+    pub(crate) all_clients: Option<Arc<ConcurrencyLimit>>,
     /// Rules for single header fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
     /// Mirrors that receive copies of its requests.
@@ -376,7 +376,7 @@ pub(crate) struct Mirror {
     /// Path of the copies, instead of the request's.
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
-    pub(crate) concurrent: Arc<Concurrent>,
+    pub(crate) concurrent: Arc<ConcurrencyLimit>,
     /// Whether the copies are authorization requests, whose responses decide about other requests.
     pub(crate) is_auth_request: bool,
     /// Copies are not retried.

@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use weir_model::{ClientAuth, Desired, HashKey, OnRemove, Pool, RouteLimits, Secret};
 use weir_select::Load;
-use weir_select::limit::{Concurrent, Rate};
+use weir_select::limit::{ConcurrencyLimit, RateLimit};
 
 use crate::descriptor::{self, Descriptors, TABLE};
 use crate::h2::ResetLimit;
@@ -59,16 +59,16 @@ struct Known {
     /// By service, route and limits.
     route_limits: HashMap<(String, String, RouteLimits), RouteTables>,
     /// By service, route and limit.
-    all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
+    all_clients: HashMap<(String, String, u32), Arc<ConcurrencyLimit>>,
     /// Counters of copies in progress, by service, route and limit.
-    mirrors: HashMap<(String, String, u32), Arc<Concurrent>>,
+    mirrors: HashMap<(String, String, u32), Arc<ConcurrencyLimit>>,
     /// The key that signs the cookies of pools without a configured secret.
     cookie_key: Option<Secret>,
     next_target: u32,
 }
 
 /// Tables for the rate and for the concurrent requests of a route's clients.
-type RouteTables = (Option<Arc<Rate>>, Option<Arc<Concurrent>>);
+type RouteTables = (Option<Arc<RateLimit>>, Option<Arc<ConcurrencyLimit>>);
 
 /// Ticket keys, and the client authentication under which tickets were issued.
 #[derive(Debug, Clone)]
@@ -82,8 +82,8 @@ struct Tickets {
 #[derive(Debug, Default, Clone)]
 struct Tables {
     kind: (u32, u32, u32, HashKey),
-    rate: Option<Arc<Rate>>,
-    concurrent: Option<Arc<Concurrent>>,
+    rate: Option<Arc<RateLimit>>,
+    concurrent: Option<Arc<ConcurrencyLimit>>,
     /// The limit of HTTP/2 stream resets, with its rate.
     resets: Option<(u32, Arc<ResetLimit>)>,
 }

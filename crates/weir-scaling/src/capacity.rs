@@ -7,9 +7,9 @@ use serde::Serialize;
 pub struct Load {
     /// Number of directors; at least 1.
     pub directors: u32,
-    /// Rate of each director's link in bits per second, fully used in the clients' direction.
+    /// Rate of each director's link in bits per second, fully used toward the clients.
     pub link: f64,
-    /// Mean length of the clients' packets in bytes, with Ethernet header.
+    /// Mean length of client packets in bytes, with Ethernet header.
     pub packet: f64,
     /// Concurrent flows.
     pub flows: f64,
@@ -31,7 +31,7 @@ pub struct Costs {
     /// Bytes of a flow in a datagram of `[sync]`.
     pub sync_bytes: f64,
     /// Bytes of a slot of the flow table.
-    pub place: f64,
+    pub slot: f64,
 }
 
 impl Default for Costs {
@@ -42,14 +42,14 @@ impl Default for Costs {
             sync_send: 1_500.0,
             sync_receive: 1_500.0,
             sync_bytes: 48.0,
-            place: 82.0,
+            slot: 82.0,
         }
     }
 }
 
 /// The resources that one director needs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Need {
+pub struct Requirements {
     /// Packets per second.
     pub packets: f64,
     /// CPUs for packets of established flows.
@@ -68,15 +68,15 @@ pub struct Need {
 
 /// Calculates the resources that one director needs.
 #[must_use]
-pub fn need(load: &Load, costs: &Costs) -> Need {
+pub fn requirements(load: &Load, costs: &Costs) -> Requirements {
     let directors = f64::from(load.directors.max(1));
     let packets = load.link / 8.0 / load.packet;
     let own_flows = load.new_flows / directors;
-    // Each flow is sent to each other director, so a director sends as many as it receives.
+    // Each flow is sent to each other director, so a director sends as many flows as it receives.
     let other_flows = load.new_flows - own_flows;
-    let table = |flows: f64| flows * 2.0 * costs.place;
+    let table = |flows: f64| flows * 2.0 * costs.slot;
     let seconds = |nanoseconds: f64| nanoseconds / 1e9;
-    Need {
+    Requirements {
         packets,
         cpus_packets: packets * seconds(costs.packet),
         cpus_new_flows: own_flows * seconds(costs.new_flow),
@@ -100,7 +100,7 @@ mod tests {
             flows: 64e6,
             new_flows: 640e3,
         };
-        let need = need(&load, &Costs::default());
+        let need = requirements(&load, &Costs::default());
         assert!((need.packets - 25e6).abs() < 1.0);
         assert!((need.cpus_packets - 6.35).abs() < 1e-9);
         assert!((need.cpus_new_flows - 0.005).abs() < 1e-9);
@@ -120,6 +120,6 @@ mod tests {
             flows: 1e3,
             new_flows: 1e3,
         };
-        assert_eq!(need(&load, &Costs::default()).sync_bits, 0.0);
+        assert_eq!(requirements(&load, &Costs::default()).sync_bits, 0.0);
     }
 }

@@ -15,9 +15,9 @@ pub enum Design {
     /// GLB: a table with two servers per row; directors are stateless. A server forwards packets of unknown flows to
     /// the second server of the row.
     Glb,
-    /// As `FlowTable`, and directors share their flows: Weir with `[sync]`.
+    /// Like `FlowTable`, and directors share their flows: Weir with `[sync]`.
     Sync,
-    /// As `FlowTable`, and a server forwards packets of unknown flows to the server that the previous version of the
+    /// Like `FlowTable`, and a server forwards packets of unknown flows to the server that the previous version of the
     /// table selects: Weir with `tunnel` and `second_hop`.
     SecondHop,
 }

@@ -1,7 +1,7 @@
 //! Simulates a group of directors behind an ECMP router, and counts connections that changes break.
 //!
 //! [`router`] models how a router selects a director, [`design`] how a director selects a server. [`simulation`]
-//! changes servers and directors, and counts the connections of a sample that reach another server than before.
+//! changes servers and directors, and counts the sampled connections that reach a different server than before.
 //! [`capacity`] calculates packets, CPUs and memory of one director from measured costs. No I/O; the same seed gives
 //! the same result. `weir lab scaling` prints the results of both, and docs/scaling.md explains them.
 
@@ -10,7 +10,7 @@ pub mod design;
 pub mod router;
 pub mod simulation;
 
-pub use capacity::{Costs, Load, Need};
+pub use capacity::{Costs, Load, Requirements};
 pub use design::Design;
 pub use router::Router;
 pub use simulation::{Error, Group, Outcome, Scenario, Simulation};

@@ -131,7 +131,7 @@ impl NextHops {
 mod tests {
     use super::*;
 
-    /// Returns the share of hashes that have another director after `change`.
+    /// Returns the share of hashes whose director differs after `change`.
     fn moved(router: Router, change: impl Fn(&mut NextHops)) -> f64 {
         let before = NextHops::new(router, 8);
         let mut after = before.clone();

@@ -1,8 +1,8 @@
-//! Changes servers and directors, and counts the connections of a sample that reach another server than before.
+//! Changes servers and directors, and counts the sampled connections that reach a different server than before.
 //!
 //! All connections exist before the first change. After each change, every connection sends a packet. A connection is
-//! broken when one of its packets reaches a server that has no such connection and cannot forward the packet to the
-//! right server. Connections of a server that died are lost in every design; they are counted separately.
+//! broken when one of its packets reaches a server that does not have the connection and cannot forward the packet to
+//! the right server. Connections of a server that died are lost in every design; they are counted separately.
 
 mod servers;
 
@@ -129,13 +129,13 @@ impl Group {
 /// The results for a sample, as shares of all its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Connections of which a packet reached a server that has no such connection.
+    /// Connections with a packet that reached a server without this connection.
     pub broken: f64,
     /// Connections of servers that died.
     pub lost: f64,
-    /// Connections that have another director than at the beginning.
+    /// Connections whose director differs from the initial one.
     pub moved: f64,
-    /// Connections for which the table selects another server than at the beginning.
+    /// Connections for which the table selects a server other than the initial one.
     pub changed: f64,
 }
 

@@ -69,7 +69,10 @@ mod tests {
             inactive: 1000,
         });
         let bound = Bound::new(125, &members, &|slot| counts[slot as usize]);
-        assert!(!bound.is_busy(1, 3), "a fourth is within 3.4 rounded up");
+        assert!(
+            !bound.is_busy(1, 3),
+            "a fourth flow is within 3.4 rounded up"
+        );
         assert!(bound.is_busy(1, 4));
         assert!(!bound.is_busy(2, 6));
         assert!(bound.is_busy(2, 7));

@@ -2,7 +2,7 @@
 //!
 //! The table of owners depends only on the list, and is rebuilt when the list changes. If the owner is unavailable, the
 //! [`Mode`] determines what happens; the kernel's probe order depends only on the first bucket. The kernel's `dh` has
-//! no fallback; here it uses that of `sh`.
+//! no fallback; here it uses the fallback of `sh`.
 
 use crate::Member;
 use crate::availability::{Availability, Mode};

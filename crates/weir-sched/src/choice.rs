@@ -32,7 +32,7 @@ pub struct Service<'a> {
     pub flags: Flags,
     /// Whether only the first three bytes of an IPv4 source are used.
     pub networks: bool,
-    /// The servers, the newest first.
+    /// The servers, newest first.
     pub members: &'a [Member],
     /// The servers for `mh`; otherwise ignored.
     pub entries: &'a [mh::Entry],

@@ -48,7 +48,7 @@ pub use weir_model::SchedulerKind as Kind;
 
 /// A server of a service, as the schedulers use it.
 ///
-/// A list of members is in the kernel's order: the newest first, with strictly descending `seq`. Servers that accept no
+/// A list of members is in the kernel's order: newest first, with strictly descending `seq`. Servers that accept no
 /// new flows remain in the list, because several schedulers assign positions to them anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {

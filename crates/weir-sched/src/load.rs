@@ -37,7 +37,7 @@ pub enum Rule {
     Wlc,
     /// Least `(active + 1)` per weight.
     Sed,
-    /// The first server without active connections; if there is none, as [`Rule::Sed`].
+    /// The first server without active connections; if there is none, like [`Rule::Sed`].
     Nq,
     /// Greatest weight.
     Fo,

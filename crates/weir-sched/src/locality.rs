@@ -149,7 +149,7 @@ fn position(members: &[Member], dest: u32) -> Option<usize> {
         .position(|member| member.dest == dest && member.weight > 0)
 }
 
-/// Returns whether a server has more active flows than its weight while another has less than half of its weight.
+/// Returns whether a server has more active flows than its weight while another has fewer than half of its weight.
 fn is_full(index: usize, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> bool {
     let active = |member: &Member| u64::from(counts(member.slot).active);
     active(&members[index]) > u64::from(members[index].weight)

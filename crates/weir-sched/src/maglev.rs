@@ -1,12 +1,12 @@
 //! Weir's Maglev table, indexed by the 5-tuple hash: for `maglev` services, and for flows without an entry in the flow
 //! table.
 //!
-//! The algorithm is that of the paper (Eisenbud and others, NSDI 2016, section 3.4), with two differences. First,
+//! The algorithm is from the paper (Eisenbud and others, NSDI 2016, section 3.4), with two differences. First,
 //! servers take turns according to a credit in proportion to their weight, so shares are correct for all weights, not
 //! only for small ones. Second, servers are identified by a number derived from their address, which also determines
 //! their order, so neither file order nor history affects the table: directors with the same servers build the same
 //! tables. The table is not secret. Lookups for `maglev` services use an unkeyed hash, which is the same on every
-//! director; those for flows without an entry use the keyed hash.
+//! director; lookups for flows without an entry use the keyed hash.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
@@ -158,7 +158,7 @@ impl Filler {
 /// Returns the server for a flow's hash: the owner of its entry, or of the next entry whose owner accepts the flow.
 ///
 /// The index is the upper half of `hash`, scaled to the size of the table, which needs no division. If the owner is
-/// overloaded, the flow is rejected unless `mode` allows fallback, as for `mh`. Unavailable servers have no entry.
+/// overloaded, the flow is rejected unless `mode` allows fallback, like for `mh`. Unavailable servers have no entry.
 pub fn lookup(
     table: &[u32],
     hash: u64,

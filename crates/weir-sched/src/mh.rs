@@ -1,4 +1,4 @@
-//! `mh`: Maglev hashing as in the kernel (net/netfilter/ipvs/ip_vs_mh.c).
+//! `mh`: the kernel's Maglev hashing (net/netfilter/ipvs/ip_vs_mh.c).
 //!
 //! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
 //! and its clients are rejected or probe further. Unlike with `sh`, probing hashes the client's key again with an
@@ -17,7 +17,7 @@ const TURN_BITS: u32 = 6;
 const KEY_OFFSET: u64 = 2_654_435_761;
 const KEY_SKIP: u64 = 2_654_446_892;
 
-/// A server of an `mh` service. A list of entries is in the kernel's order, the newest first.
+/// A server of an `mh` service. A list of entries is in the kernel's order, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// [`Member::dest`](crate::Member::dest), never 0.
@@ -91,8 +91,8 @@ fn fillers(entries: &[Entry]) -> Vec<Filler> {
         .collect()
 }
 
-/// Returns the index in the table for a client. `fold` is that of its address; `port` is its source port with
-/// `mh-port`, and 0 without; `offset` is 0 for the first attempt.
+/// Returns the index in the table for a client. `fold` is the folded address of the client; `port` is its source port
+/// with `mh-port`, and 0 without; `offset` is 0 for the first attempt.
 #[must_use]
 pub const fn index(fold: u32, port: u16, offset: u32) -> u32 {
     hash(fold, port, offset, KEY_OFFSET) % SIZE

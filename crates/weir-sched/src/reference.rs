@@ -1,4 +1,4 @@
-//! `rr` and `wrr` as in the kernel: with a circular linked list, a pointer into it, and step-by-step loops.
+//! The kernel's `rr` and `wrr`: a circular linked list, a pointer into it, and step-by-step loops.
 //!
 //! This is an executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c. It has their structure and is not
 //! optimized, so that it can be compared with them line by line. [`table`](mod@crate::table) is used in production;

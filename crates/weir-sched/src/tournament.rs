@@ -106,7 +106,7 @@ fn leaf_value(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u3
     }
 }
 
-/// Returns the first position, starting at `first`, whose server has at least `weight`, in a tree by [`Rule::Fo`]: for
+/// Returns the first position, starting at `first`, whose server has at least `weight`, in a tree for [`Rule::Fo`]: for
 /// `rr` and `wrr`.
 #[must_use]
 pub fn seek(nodes: &[u32], members: &[Member], first: usize, weight: u32) -> Option<usize> {

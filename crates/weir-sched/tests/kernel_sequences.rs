@@ -52,11 +52,11 @@ struct Options {
     port: bool,
 }
 
-/// A service as in the kernel, with its scheduler's state.
+/// A service with the kernel's list of servers and its scheduler's state.
 struct Service {
     scheduler: &'static str,
     options: Options,
-    /// The servers, the newest first.
+    /// The servers, newest first.
     list: Vec<Server>,
     /// `rr` and `wrr`: the number of the last chosen server; `None` = the head of the list.
     cursor: Option<u32>,
@@ -398,7 +398,7 @@ impl Service {
         Choice::NoServer
     }
 
-    /// Returns whether the server has more flows than its weight and another has less than half of its weight.
+    /// Returns whether the server has more flows than its weight and another one has fewer than half of its weight.
     fn is_overloaded_while_another_is_idle(&self, server: &Server) -> bool {
         let idle = |other: &Server| other.active * 2 < other.weight;
         server.active > server.weight && self.list.iter().any(idle)
@@ -604,7 +604,7 @@ fn run_script(scheduler: &'static str, script: &str) -> Option<String> {
 }
 
 #[test]
-fn scripts_match_the_rules_of_the_kernel() {
+fn scripts_match_kernel_rules() {
     let scripts = scripts!(
         "rr" "wrr" "lc" "wlc" "sed" "nq" "fo" "ovf" "twos" "dh" "sh" "mh" "lblc" "lblcr"
     );

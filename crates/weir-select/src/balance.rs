@@ -16,14 +16,14 @@ use weir_sched::table::{Cursor, Start, rr, wrr};
 use weir_sched::{Availability, Counts, HashTable, Member, Mode, bucket, hash, mh, p2c};
 
 use self::draw::{Drawable, Tier};
-use crate::{Load, Pool, Server, Tried};
+use crate::{Load, Pool, Server, TriedServers};
 
 /// One worker's state for one pool.
 #[derive(Debug)]
 pub struct Balancer {
     /// [`Pool::version`] for which the other fields were built; `None` = they must be rebuilt.
     version: Option<u32>,
-    /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order, plus one.
+    /// The primary servers in weir-sched's order: newest first. `dest` is the index in file order, plus one.
     members: Vec<Member>,
     unusable_marks: UnusableMarks,
     /// The largest weight of the members.
@@ -67,7 +67,7 @@ pub struct Criteria {
     /// Index of the server that the client's cookie identifies.
     pub sticky_server: Option<usize>,
     /// Servers that are excluded because they already failed for this request.
-    pub tried: Tried,
+    pub tried: TriedServers,
     /// Current time, for the age of latencies.
     pub now_ms: u64,
 }
@@ -75,7 +75,7 @@ pub struct Criteria {
 impl Balancer {
     /// Returns the state for a changed list of servers: the cursor is kept, the tables are rebuilt.
     #[must_use]
-    pub fn invalidated(self) -> Self {
+    pub fn invalidate_tables(self) -> Self {
         Self {
             version: None,
             ..self
@@ -185,7 +185,7 @@ impl Balancer {
     }
 
     /// Updates [`Member::usable`] if a server has a limit or was tried.
-    fn update_usable<S: Server>(&mut self, servers: &[S], tried: Tried) {
+    fn update_usable<S: Server>(&mut self, servers: &[S], tried: TriedServers) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;
             limit.load(std::sync::atomic::Ordering::Relaxed) != 0
@@ -295,7 +295,7 @@ fn build_table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
 /// Selects a backup, or the sorry server if no backup is usable.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
-    tried: Tried,
+    tried: TriedServers,
     random: &mut SplitMix64,
 ) -> Option<usize> {
     let [backups, sorry] = pool.tiers;
@@ -304,7 +304,7 @@ fn pick_reserve<S: Server>(
         .find_map(|(start, end)| Tier::new(&pool.servers[start..end], start, tried).pick(random))
 }
 
-fn is_candidate<S: Server>(servers: &[S], index: usize, tried: Tried) -> bool {
+fn is_candidate<S: Server>(servers: &[S], index: usize, tried: TriedServers) -> bool {
     !tried.contains(index) && servers[index].load().is_usable()
 }
 

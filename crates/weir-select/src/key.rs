@@ -45,8 +45,8 @@ pub fn hash_of_request(
     )
 }
 
-/// Computes MurmurHash2 with 32 bits and seed 0, as nginx does (ngx_murmurhash.c), so that the same texts select the
-/// same shares.
+/// Computes MurmurHash2 with 32 bits and seed 0, as nginx does (ngx_murmurhash.c), so that the same text selects the
+/// same share.
 pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     #[expect(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn murmur_hash_equals_that_of_nginx() {
+    fn murmur_hash_matches_nginx() {
         // Values of ngx_murmur_hash2.
         for (text, expected) in [
             ("", 0),

@@ -33,9 +33,9 @@ mod test_server;
 pub use balance::{Balancer, Criteria};
 pub use budget::Budget;
 pub use load::Load;
-pub use pool::{Pool, Server, Tried};
+pub use pool::{Pool, Server, TriedServers};
 pub use retry::{Fault, RetryPolicy};
 pub use selection::{
-    ConnectError, Connections, Counted, Env, Failure, Next, Output, QueueExit, Reason, Replay,
-    Selection, Unwanted, Verdict,
+    AttemptKind, ConnectError, Connections, Env, Failure, Next, Output, QueueExit, Reason, Replay,
+    Selection, UnwantedResponse, Verdict,
 };

@@ -2,8 +2,9 @@
 //! size.
 //!
 //! A table is a 4-way set-associative array of atomic entries. An entry has a tag, which is a part of the hash of the
-//! client's key, and a value. If a new client's row is full, it replaces the client that was idle longest. If no entry
-//! of the row may be replaced, the client is not counted: a full table never rejects more requests, only fewer.
+//! client's key, and a value. If a new client's row is full, it replaces the client that has been idle the longest. If
+//! no entry of the row may be replaced, the client is not counted: a full table never rejects more requests, only
+//! fewer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,7 @@ pub const fn join(tag: u32, value: u32) -> u64 {
 /// Limits the request rate with the generic cell rate algorithm (ITU-T I.371). An entry's value is the theoretical
 /// arrival time of the client's next request.
 #[derive(Debug)]
-pub struct Rate {
+pub struct RateLimit {
     table: Table,
     /// Time between two requests, in time units (see [`UNITS_PER_SECOND`]).
     interval: u64,
@@ -58,7 +59,7 @@ pub struct Rate {
     burst: u64,
 }
 
-impl Rate {
+impl RateLimit {
     /// Limits each client to `per_second` requests per second, and to `burst` requests at once after a pause.
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self::with_interval(
@@ -69,8 +70,8 @@ impl Rate {
     }
 
     /// Limits each client like [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is
-    /// limited as in [`of_route`](Self::of_route).
-    pub fn of_service(per_minute: u32, burst: u32) -> Self {
+    /// limited like in [`for_route`](Self::for_route).
+    pub fn for_service(per_minute: u32, burst: u32) -> Self {
         Self::with_interval(
             60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
             burst,
@@ -81,7 +82,7 @@ impl Rate {
     /// Limits each client like [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller
     /// table. `burst` must not exceed the number of requests that the rate allows in nine hours, because arrival times
     /// wrap.
-    pub fn of_route(per_minute: u32, burst: u32) -> Self {
+    pub fn for_route(per_minute: u32, burst: u32) -> Self {
         let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
         Self::with_interval(interval, burst, ROUTE_ENTRIES)
     }
@@ -103,7 +104,7 @@ impl Rate {
             let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's entry, otherwise a free entry, otherwise the entry that was idle longest.
+            // The client's entry, otherwise a free entry, otherwise the entry that has been idle the longest.
             let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
                 (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
@@ -158,7 +159,7 @@ impl Rate {
 
 /// Limits the requests in progress.
 #[derive(Debug)]
-pub struct Concurrent {
+pub struct ConcurrencyLimit {
     table: Table,
     limit: u32,
 }
@@ -166,7 +167,7 @@ pub struct Concurrent {
 /// A request that is counted as in progress until this is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    limit: Arc<Concurrent>,
+    limit: Arc<ConcurrencyLimit>,
     key: u64,
 }
 
@@ -176,7 +177,7 @@ impl Drop for Slot {
     }
 }
 
-/// Result of [`Concurrent::admit`].
+/// Result of [`ConcurrencyLimit::admit`].
 #[derive(Debug)]
 pub enum Admission {
     /// The request is counted.
@@ -187,7 +188,7 @@ pub enum Admission {
     Rejected,
 }
 
-impl Concurrent {
+impl ConcurrencyLimit {
     /// Limits each client to `limit` requests in progress.
     pub fn new(limit: u32) -> Self {
         Self {
@@ -197,7 +198,7 @@ impl Concurrent {
     }
 
     /// Limits each client like [`new`](Self::new), with the smaller table of a route.
-    pub fn of_route(limit: u32) -> Self {
+    pub fn for_route(limit: u32) -> Self {
         Self {
             table: Table::new(ROUTE_ENTRIES),
             limit,
@@ -205,7 +206,7 @@ impl Concurrent {
     }
 
     /// Limits the total number of requests in progress, of all clients. They must use the same key.
-    pub fn one(limit: u32) -> Self {
+    pub fn total(limit: u32) -> Self {
         Self {
             table: Table::new(ROW_ENTRIES),
             limit,
@@ -266,7 +267,7 @@ impl Concurrent {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "threads of tests")]
+#[allow(clippy::disallowed_methods, reason = "test threads")]
 mod tests {
     use super::*;
 
@@ -274,7 +275,7 @@ mod tests {
 
     #[test]
     fn client_may_send_its_burst_and_then_at_its_rate() {
-        let rate = Rate::new(10, 5);
+        let rate = RateLimit::new(10, 5);
         let start = 7 * SECOND;
         let allowed = (0..20).filter(|_| rate.allows(1, start)).count();
         assert_eq!(allowed, 5);
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn request_after_the_wait_is_allowed() {
         for (per_minute, burst) in [(1, 1), (1, 3), (7, 2), (30, 1), (90, 1), (6_000, 10)] {
-            let rate = Rate::of_route(per_minute, burst);
+            let rate = RateLimit::for_route(per_minute, burst);
             let mut now = 5 * SECOND + 123_456_789;
             for _ in 0..20 {
                 while rate.allows(1, now) {
@@ -308,7 +309,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Rate::of_route(1, 1).wait_s(2, SECOND),
+            RateLimit::for_route(1, 1).wait_s(2, SECOND),
             1,
             "an unknown client"
         );
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn threads_share_one_rate() {
-        let rate = Rate::new(1, 1_000);
+        let rate = RateLimit::new(1, 1_000);
         let allowed = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn full_row_replaces_the_longest_idle_client() {
-        let rate = Rate::new(1, 1);
+        let rate = RateLimit::new(1, 1);
         for client in 0..500_000 {
             assert!(
                 rate.allows(client, client),
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    fn admit(limit: &Arc<Concurrent>, key: u64) -> Slot {
+    fn admit(limit: &Arc<ConcurrencyLimit>, key: u64) -> Slot {
         match limit.admit(key) {
             Admission::Counted(slot) => slot,
             other => panic!("{other:?}"),
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn dropped_slots_can_be_used_again() {
-        let limit = Arc::new(Concurrent::new(2));
+        let limit = Arc::new(ConcurrencyLimit::new(2));
         let first = admit(&limit, 1);
         let _second = admit(&limit, 1);
         assert!(matches!(limit.admit(1), Admission::Rejected));
@@ -361,7 +362,7 @@ mod tests {
 
     #[test]
     fn new_client_is_not_counted_if_all_clients_of_the_row_are_active() {
-        let limit = Arc::new(Concurrent {
+        let limit = Arc::new(ConcurrencyLimit {
             table: Table::new(ROW_ENTRIES),
             limit: 1,
         });

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Time in which the measured latency of an idle server is halved, so that a server that was slow is tried again.
+/// Time after which the measured latency of an idle server is halved, so that a server that was slow is tried again.
 const HALF_LIFE_MS: u64 = 5_000;
 
 /// The state of a server that schedulers use.
@@ -116,7 +116,7 @@ impl Load {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "threads of tests")]
+#[allow(clippy::disallowed_methods, reason = "test threads")]
 mod tests {
     use super::*;
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_rises_at_once_and_falls_gradually() {
+    fn latency_rises_immediately_and_falls_gradually() {
         let load = Load::default();
         assert_eq!(load.latency_us(7), 0);
         load.record_latency(800, 1_000);

@@ -63,7 +63,7 @@ impl<'a, S: Server> Pool<'a, S> {
     }
 
     /// Returns whether a server is usable that was not tried.
-    pub(crate) fn has_untried(&self, tried: Tried) -> bool {
+    pub(crate) fn has_untried(&self, tried: TriedServers) -> bool {
         let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
         untried.any(|index| self.servers[index].load().is_usable())
     }
@@ -84,9 +84,9 @@ impl<'a, S: Server> Pool<'a, S> {
 
 /// The servers that already failed for a request, by index. Servers with an index of 64 or more are never excluded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tried(pub(crate) u64);
+pub struct TriedServers(pub(crate) u64);
 
-impl Tried {
+impl TriedServers {
     /// Adds a server.
     pub const fn add(&mut self, index: usize) {
         if index < u64::BITS as usize {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn tried_servers_are_remembered_up_to_64() {
-        let mut tried = Tried::default();
+        let mut tried = TriedServers::default();
         assert!(tried.is_empty());
         for index in [0, 5, 63, 64, 1000] {
             assert!(!tried.contains(index));
@@ -153,7 +153,7 @@ mod tests {
                 queue_timeout_ms: 0,
                 no_server: NoServer::Reject,
             };
-            let mut first = Tried::default();
+            let mut first = TriedServers::default();
             first.add(0);
             let found = (
                 pool.has_usable(),

@@ -8,7 +8,7 @@ use weir_http::{Field, Framing, Refusal, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
 use crate::key::{hash_of_client, hash_of_request, murmur_hash};
-use crate::limit::{Admission, Concurrent, Rate, Slot};
+use crate::limit::{Admission, ConcurrencyLimit, RateLimit, Slot};
 
 /// A service's limits for one client.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub struct Limits {
     /// Maximum number of bytes of a request's body; 0 = no limit.
     pub body_bytes: u64,
     /// Limit of the request rate.
-    pub rate: Option<Arc<Rate>>,
+    pub rate: Option<Arc<RateLimit>>,
     /// Requests in progress.
-    pub concurrent: Option<Arc<Concurrent>>,
+    pub concurrent: Option<Arc<ConcurrencyLimit>>,
     /// Part of a request that identifies its client, for both limits.
     pub key: HashKey,
 }
@@ -169,8 +169,8 @@ impl Routes {
         self.table.choose(facts)
     }
 
-    /// Returns whether any route restarts route selection with another path: [`Self::restarted`] then determines the
-    /// path.
+    /// Returns whether any route restarts route selection with a different path: [`Self::restarted`] then determines
+    /// the path.
     pub const fn restarts(&self) -> bool {
         self.table.restarts()
     }
@@ -190,8 +190,8 @@ impl Routes {
 
     /// Returns the index of the pool that a route's split selects for a text.
     ///
-    /// The shares are those of nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
-    /// range of a 32-bit hash, in file order, and the last pool has the remainder.
+    /// The shares are the same as with nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part
+    /// of the range of a 32-bit hash, in file order, and the last pool has the remainder.
     pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
         let Some(pools) = self.pools.get(route) else {
             return 0;
@@ -225,13 +225,13 @@ impl Routes {
         }
     }
 
-    /// Returns the index of the pool for requests of a route with files for which there is no file.
+    /// Returns the index of the pool for requests for which a route with files has no file.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
     }
 
-    /// Returns whether routes of connections may depend on the TLS server name.
+    /// Returns whether connection routes may depend on the TLS server name.
     pub fn need_server_name(&self) -> bool {
         let may_depend_on_name = |route: &Route| {
             let mut not = route.not.iter();
@@ -303,7 +303,7 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Returns the properties with which routes are compared.
-    pub const fn of_request(&self) -> RequestFacts<'a> {
+    pub const fn request_facts(&self) -> RequestFacts<'a> {
         RequestFacts {
             client: self.client.ip(),
             target: self.target,
@@ -321,7 +321,7 @@ impl<'a> Facts<'a> {
 pub enum HostCheck {
     /// The connection may be used.
     Allowed,
-    /// The host has other TLS requirements than the connection (RFC 9110 section 15.5.20).
+    /// The TLS requirements of the host differ from those of the connection (RFC 9110 section 15.5.20).
     Misdirected,
 }
 
@@ -374,7 +374,7 @@ pub enum Decision {
         /// Index of the route.
         route: usize,
     },
-    /// A text of the request selects the pool: with the map of a route, or with a hash for its split.
+    /// A text of the request selects the pool, by the map or by the split of a route.
     Mapped {
         /// Index of the route.
         route: usize,
@@ -411,7 +411,7 @@ pub fn decide(
         Ok(slot) => slot,
         Err(rejection) => return (Decision::Reject(rejection), None),
     };
-    let found = routes.table.choose(&facts.of_request());
+    let found = routes.table.choose(&facts.request_facts());
     let Some(index) = found else {
         let (pool, route) = (0, None);
         return (Decision::Forward { pool, route }, slot);

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use weir_model::{NoServer, RetryCondition, SplitMix64};
 
-use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, Tried};
+use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, TriedServers};
 
 /// Maximum number of HTTP/2 connections that may decline a request before its server counts as unreachable.
 const DECLINED_MAX: u8 = 2;
@@ -25,7 +25,7 @@ pub struct Selection {
     sticky_server: Option<usize>,
     /// Index of the last selected server.
     server: Option<usize>,
-    tried: Tried,
+    tried: TriedServers,
     retries: u32,
     declined: u8,
     connections: Connections,
@@ -150,7 +150,7 @@ pub enum Failure {
 
 /// A response that the service may replace with another server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unwanted {
+pub enum UnwantedResponse {
     /// The response is malformed.
     Malformed,
     /// The response has this status.
@@ -172,7 +172,7 @@ pub enum Next {
     /// Release the server and call [`Selection::select`].
     Select {
         /// Whether the next attempt counts as a retry.
-        counted: Counted,
+        counted: AttemptKind,
     },
     /// Release the server and send this response.
     Answer {
@@ -185,7 +185,7 @@ pub enum Next {
 
 /// The kind of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum AttemptKind {
     /// The attempt counts as a retry.
     Retry,
     /// The attempt does not count: the server declined the request, or had probably closed the idle connection before
@@ -226,7 +226,7 @@ impl Selection {
             hash,
             sticky_server: None,
             server: None,
-            tried: Tried(0),
+            tried: TriedServers(0),
             retries: 0,
             declined: 0,
             connections: Connections::Any,
@@ -279,7 +279,7 @@ impl Selection {
     pub const fn handle_new_list(&mut self, server: Option<usize>) {
         self.server = server;
         self.sticky_server = None;
-        self.tried = Tried(0);
+        self.tried = TriedServers(0);
     }
 
     /// Selects a server.
@@ -367,12 +367,14 @@ impl Selection {
     /// ends the request if it is malformed.
     pub fn handle_unwanted<S: Server>(
         &mut self,
-        response: Unwanted,
+        response: UnwantedResponse,
         env: &mut Env<'_, S>,
     ) -> Option<Verdict> {
         let (is_listed, fault) = match response {
-            Unwanted::Malformed => (env.policy.on.has(RetryCondition::Malformed), Fault::Broken),
-            Unwanted::Status(status) => (env.policy.on.has_status(status), Fault::Status),
+            UnwantedResponse::Malformed => {
+                (env.policy.on.has(RetryCondition::Malformed), Fault::Broken)
+            }
+            UnwantedResponse::Status(status) => (env.policy.on.has_status(status), Fault::Status),
         };
         (is_listed && self.try_retry(env)).then(|| Verdict {
             fault: Some(fault),
@@ -495,14 +497,14 @@ impl Selection {
         self.retries += 1;
         self.stage = Stage::Unselected;
         Next::Select {
-            counted: Counted::Retry,
+            counted: AttemptKind::Retry,
         }
     }
 
     const fn repeat(&mut self) -> Next {
         self.stage = Stage::Unselected;
         Next::Select {
-            counted: Counted::Repetition,
+            counted: AttemptKind::Repetition,
         }
     }
 

@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_model::{
     NoServer, RetryCondition, RetryOn, Scheduler, SchedulerKind, SplitMix64, finalize_64,
 };
-use weir_select::limit::{Admission, Concurrent, Slot};
+use weir_select::limit::{Admission, ConcurrencyLimit, Slot};
 use weir_select::{
-    Balancer, Budget, ConnectError, Connections, Counted, Env, Failure, Load, Next, Output, Pool,
-    QueueExit, Replay, RetryPolicy, Selection, Server, Unwanted, Verdict,
+    AttemptKind, Balancer, Budget, ConnectError, Connections, Env, Failure, Load, Next, Output,
+    Pool, QueueExit, Replay, RetryPolicy, Selection, Server, UnwantedResponse, Verdict,
 };
 
 const KINDS: [SchedulerKind; 14] = [
@@ -104,7 +104,7 @@ struct Simulation {
     policy: RetryPolicy,
     balancer: Balancer,
     budget: Budget,
-    concurrent: Arc<Concurrent>,
+    concurrent: Arc<ConcurrencyLimit>,
     queue_timeout_ms: u64,
     no_server: NoServer,
     version: u32,
@@ -154,7 +154,7 @@ impl Simulation {
             policy: RetryPolicy::new(limit, on),
             balancer: Balancer::default(),
             budget: Budget::default(),
-            concurrent: Arc::new(Concurrent::new(CLIENT_LIMIT)),
+            concurrent: Arc::new(ConcurrencyLimit::new(CLIENT_LIMIT)),
             queue_timeout_ms,
             no_server,
             version: 0,
@@ -353,9 +353,9 @@ impl Simulation {
             5 => (true, Err(lost(true))),
             6 => (true, Err(Failure::ResponseTimeout)),
             7 => (true, Err(Failure::TotalTimeout)),
-            8 => (true, Ok(Some(Unwanted::Malformed))),
-            9 => (true, Ok(Some(Unwanted::Status(503)))),
-            10 => (true, Ok(Some(Unwanted::Status(404)))),
+            8 => (true, Ok(Some(UnwantedResponse::Malformed))),
+            9 => (true, Ok(Some(UnwantedResponse::Status(503)))),
+            10 => (true, Ok(Some(UnwantedResponse::Status(404)))),
             _ => (true, Ok(None)),
         };
         assert!(!must_not_send || !is_sent, "request {id} was sent twice");
@@ -383,7 +383,7 @@ impl Simulation {
         match verdict.next {
             Next::Answer { .. } => self.end(id),
             Next::Select { counted } => {
-                if counted == Counted::Retry {
+                if counted == AttemptKind::Retry {
                     request.retries += 1;
                     let server = request.selection.server().expect("a server was selected");
                     request.tried.insert(self.servers[server].number);
@@ -490,7 +490,7 @@ const fn is_retry(verdict: Verdict) -> bool {
     matches!(
         verdict.next,
         Next::Select {
-            counted: Counted::Retry
+            counted: AttemptKind::Retry
         }
     )
 }
@@ -500,7 +500,7 @@ fn below(random: &mut SplitMix64, limit: u32) -> u32 {
 }
 
 #[test]
-fn requests_end_once_at_servers_that_accept_them() {
+fn each_request_ends_once_on_server_that_accepts_it() {
     let seed = std::env::var("WEIR_SEED").ok();
     if let Some(seed) = seed.and_then(|seed| seed.parse().ok()) {
         return Simulation::new(seed).run();

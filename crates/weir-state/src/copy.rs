@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use weir_health::{Ejection, Regime, Standing};
 
-use crate::ejection::Ejected;
+use crate::ejection::EjectedServer;
 use crate::overrides::Overrides;
 use crate::record::StandingRecord;
 use crate::standing::HealthEvent;
@@ -20,7 +20,7 @@ pub struct StateCopy {
     pub(crate) overrides: Overrides,
     /// Pool, server and the combined result of its checks; `None` = the server no longer has a check.
     pub(crate) standings: Vec<(String, String, Option<Standing>)>,
-    pub(crate) ejections: Vec<(Ejected, Ejection)>,
+    pub(crate) ejections: Vec<(EjectedServer, Ejection)>,
     /// Percentages of weights, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     /// `Some` = this is the whole state, which replaces the previous state.
@@ -47,7 +47,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the changes, with these results of checks.
+    /// Returns the changes, with these check results.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
         let standings = events.into_iter();
         StateCopy {

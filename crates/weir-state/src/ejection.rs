@@ -1,4 +1,5 @@
-//! Ejects servers that fail for clients while other servers of their pool do not, by the passive checks of both planes.
+//! Ejects servers that fail for clients while other servers of their pool do not, based on passive checks of both
+//! planes.
 //!
 //! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services.
 //! [`Outliers`] evaluates both with the same rule, and also the responses that take longer than `max_latency`. Servers
@@ -10,7 +11,7 @@ use std::time::Duration;
 use weir_health::{Ejection, Outliers, Sample};
 use weir_model::Pool;
 
-/// What counted the samples.
+/// The source of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Handshakes with the servers of a layer 4 service.
@@ -23,7 +24,7 @@ pub enum Source {
 
 /// An ejected server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub struct Ejected {
+pub struct EjectedServer {
     /// The server's pool.
     pub pool: String,
     /// The layer 4 service from which it is ejected; `None` = ejected from all proxy services.
@@ -32,14 +33,14 @@ pub struct Ejected {
     pub server: String,
 }
 
-impl Ejected {
+impl EjectedServer {
     /// Returns the name of the group that is searched for outliers.
     fn group(&self) -> &str {
         self.service.as_ref().unwrap_or(&self.pool)
     }
 }
 
-/// A pool with the counters of its servers in one layer 4 service, or in all proxy services.
+/// A pool and its server counters in one layer 4 service, or in all proxy services.
 #[derive(Debug)]
 pub struct Watched<'a> {
     /// The pool.
@@ -54,12 +55,12 @@ pub struct Watched<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionEvent {
     /// The server.
-    pub server: Ejected,
+    pub server: EjectedServer,
     /// `None` = the ejection ended, and the server is on trial.
     pub ejection: Option<Ejection>,
 }
 
-/// Ejected servers, and the observations of all servers. Not persisted: a new process starts without ejections.
+/// EjectedServer servers, and the observations of all servers. Not persisted: a new process starts without ejections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ejections {
     handshakes: SourceEjections,
@@ -70,7 +71,7 @@ pub(crate) struct Ejections {
 /// The ejections of one source.
 #[derive(Clone, Debug, Default)]
 struct SourceEjections {
-    ejected: BTreeMap<Ejected, Ejection>,
+    ejected: BTreeMap<EjectedServer, Ejection>,
     outliers: Outliers,
 }
 
@@ -78,7 +79,7 @@ impl Ejections {
     pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
         // Usually there are no ejections: do not build a key.
         self.all().next()?;
-        let server = Ejected {
+        let server = EjectedServer {
             pool: pool.to_owned(),
             service: service.map(str::to_owned),
             server: server.to_owned(),
@@ -88,7 +89,7 @@ impl Ejections {
     }
 
     /// Creates a copy of the ejections of another process.
-    pub(crate) fn from_copy(ejected: Vec<(Ejected, Ejection)>) -> Self {
+    pub(crate) fn from_copy(ejected: Vec<(EjectedServer, Ejection)>) -> Self {
         let handshakes = SourceEjections {
             ejected: ejected.into_iter().collect(),
             ..SourceEjections::default()
@@ -99,7 +100,7 @@ impl Ejections {
         }
     }
 
-    pub(crate) fn all_with_reasons(&self) -> impl Iterator<Item = (Ejected, Ejection)> {
+    pub(crate) fn all_with_reasons(&self) -> impl Iterator<Item = (EjectedServer, Ejection)> {
         let ejected = self
             .sources()
             .into_iter()
@@ -107,7 +108,7 @@ impl Ejections {
         ejected.map(|(server, ejection)| (server.clone(), ejection.clone()))
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Ejected> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &EjectedServer> {
         let sources = self.sources().into_iter();
         sources.flat_map(|source| source.ejected.keys())
     }
@@ -147,7 +148,7 @@ impl Ejections {
                     explain(name, &change.server, ejection);
                 }
                 let event = EjectionEvent {
-                    server: Ejected {
+                    server: EjectedServer {
                         pool: name.to_owned(),
                         service: service.map(str::to_owned),
                         server: change.server,
@@ -174,7 +175,7 @@ impl Ejections {
     }
 
     /// Ends the ejections that are not in `kept`. Returns the pools.
-    pub(crate) fn end_all_but(&mut self, kept: &BTreeSet<Ejected>) -> BTreeSet<String> {
+    pub(crate) fn end_all_but(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         let mut pools = BTreeSet::new();
         for source_ejections in [
             &mut self.handshakes,

@@ -1,6 +1,6 @@
 //! Owns the run-time state of servers for both planes: overrides, health, ejection, slow start.
 //!
-//! [`ServerStates`] receives events (results of checks, overrides by operators, traffic samples, an applied
+//! [`ServerStates`] receives events (check results, operators' overrides, traffic samples, an applied
 //! configuration) and returns effective weights, the pools whose weights may have changed, and records to persist. The
 //! layer 4 plane and the proxy read weights here and keep no server state of their own. [`ServerStates::place_order`]
 //! changes an override: it is recorded first, then applied.
@@ -19,7 +19,7 @@ mod states;
 mod weight;
 
 pub use copy::StateCopy;
-pub use ejection::{Ejected, EjectionEvent, Source, Watched};
+pub use ejection::{EjectedServer, EjectionEvent, Source, Watched};
 pub use order::{Driver, OrderError};
 pub use overrides::{Override, Overrides, ServerOrder};
 pub use pool::{PoolChange, PoolState};

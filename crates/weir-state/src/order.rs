@@ -1,6 +1,6 @@
 //! Changes an override: records it in the owner file, applies it to both planes, then copies it.
 //!
-//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon has either applied the
+//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon applies the
 //! change in both planes or in neither; a change that cannot be recorded is not applied.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Stores operators' overrides of servers; an override stays active across reloads until `ready` removes it.
+//! Stores operators' server overrides; an override stays active across reloads until `ready` removes it.
 //!
 //! Overrides are stored by the names in the configuration file, so that a server that is removed from the file and
 //! added again is still drained.

@@ -33,7 +33,7 @@ impl PoolState {
         match self {
             Self::Up => "enough servers are up",
             Self::Panic => "too many servers are down: all are used",
-            Self::BelowQuorum => "too little weight is up for the quorum",
+            Self::BelowQuorum => "the usable weight is below the quorum",
             Self::Down => "no server is usable",
         }
     }
@@ -94,7 +94,7 @@ impl Pools {
         };
         let to = (state, has_sorry);
         let previous = self.states.insert(pool.to_owned(), to);
-        // The first state after a start is a change only if the regime differs from the persisted regime.
+        // The first state after startup is a change only if the regime differs from the persisted regime.
         let from = previous.or_else(|| (regime != before).then_some((PoolState::Up, has_sorry)));
         if let Some(from) = from.filter(|from| *from != to) {
             let serves = |(state, sorry): (PoolState, bool)| state.serves(sorry);
@@ -162,7 +162,7 @@ mod tests {
             (
                 PoolState::BelowQuorum,
                 "below quorum",
-                "too little weight is up for the quorum",
+                "the usable weight is below the quorum",
                 true,
             ),
             (PoolState::Down, "down", "no server is usable", false),
@@ -191,7 +191,7 @@ mod tests {
         );
         let sorry = (Regime::Normal, false, true);
         assert_eq!(changes(&[up, up]), []);
-        assert_eq!(changes(&[down]), [], "the first state after a start");
+        assert_eq!(changes(&[down]), [], "the first state after startup");
         assert_eq!(
             changes(&[up, down, down, up]),
             [(Up, Down, (true, false)), (Down, Up, (false, true))]
@@ -236,6 +236,6 @@ mod tests {
         pools.revert("q", &unknown);
         assert_eq!(pools.regime("q"), Regime::Normal);
         pools.set("q", Regime::Normal, false, false);
-        assert_eq!(pools.take_changes(), [], "the first state after a start");
+        assert_eq!(pools.take_changes(), [], "the first state after startup");
     }
 }

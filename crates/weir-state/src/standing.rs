@@ -1,4 +1,4 @@
-//! Stores results of checks, by pool and server as written in the configuration file.
+//! Stores check results, by pool and server as written in the configuration file.
 //!
 //! A server whose checks have no result yet is `starting`, so that a new server is not used before its first result.
 

@@ -8,14 +8,14 @@ use weir_health::{
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
-use crate::ejection::{Ejected, EjectionEvent, Ejections, Source, Watched};
+use crate::ejection::{EjectedServer, EjectionEvent, Ejections, Source, Watched};
 use crate::overrides::{Override, Overrides};
 use crate::pool::{self, PoolChange, PoolState, Pools};
 use crate::record::{SavedServers, SavedStanding, SavedStandings, StandingRecord};
 use crate::standing::{HealthEvent, Standings, initial, is_checked, state_before_first_result};
 use crate::weight::{PoolWeights, ServerWeight};
 
-/// The state of all servers: overrides, results of checks, ejections, and the pools' states that follow from them.
+/// The state of all servers: overrides, check results, ejections, and the pool states that follow from them.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStates {
     overrides: Overrides,
@@ -74,7 +74,7 @@ impl ServerStates {
         self.pools.regimes.extend(regimes);
     }
 
-    /// Returns the results of checks to persist.
+    /// Returns the check results to persist.
     pub fn saved_standings(&self) -> SavedStandings {
         let servers = self.standings.0.iter().map(|(pool, servers)| {
             let servers = servers.iter();
@@ -107,13 +107,13 @@ impl ServerStates {
 
 /// Events.
 impl ServerStates {
-    /// Applies changed results of checks. Returns the records to persist; the caller must call [`Self::update_pool`]
+    /// Applies changed check results. Returns the records to persist; the caller must call [`Self::update_pool`]
     /// for the pools of the events.
     pub fn handle_health(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
         self.standings.apply(events)
     }
 
-    /// Applies new samples of clients' traffic, for all pools of one source. `explain` may replace the reason of an
+    /// Applies new client traffic samples, for all pools of one source. `explain` may replace the reason of an
     /// ejection. Returns events to log, and the pools whose weights may have changed.
     pub fn handle_samples(
         &mut self,
@@ -141,7 +141,7 @@ impl ServerStates {
     }
 
     /// Ends the ejections that are not in `kept`. Returns the pools whose weights may have changed.
-    pub fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> BTreeSet<String> {
+    pub fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> BTreeSet<String> {
         self.ejections.end_all_but(kept)
     }
 
@@ -154,7 +154,7 @@ impl ServerStates {
     }
 
     /// Sets the servers that proxy services use, by pool and name.
-    pub fn handle_proxied<'a>(
+    pub fn handle_proxy_servers<'a>(
         &mut self,
         servers: impl Iterator<Item = (&'a str, &'a str)>,
         now: Duration,
@@ -191,7 +191,7 @@ impl ServerStates {
         })
     }
 
-    pub(crate) fn all_ejections(&self) -> impl Iterator<Item = (Ejected, Ejection)> {
+    pub(crate) fn all_ejections(&self) -> impl Iterator<Item = (EjectedServer, Ejection)> {
         self.ejections.all_with_reasons()
     }
 
@@ -210,7 +210,7 @@ impl ServerStates {
     pub(crate) fn replace(
         &mut self,
         overrides: Overrides,
-        ejections: Vec<(Ejected, Ejection)>,
+        ejections: Vec<(EjectedServer, Ejection)>,
         adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     ) {
         self.overrides = overrides;
@@ -288,7 +288,7 @@ impl ServerStates {
     }
 
     /// Returns all ejected servers.
-    pub fn ejected(&self) -> BTreeSet<Ejected> {
+    pub fn ejected(&self) -> BTreeSet<EjectedServer> {
         self.ejections.all().cloned().collect()
     }
 

@@ -22,7 +22,7 @@ mod session;
 
 pub use record::{Kind, Record, ServiceId};
 pub use seal::{Key, MAX_DATAGRAM, Seed};
-pub use session::{Counts, Ignored, PeerState, Session, Source, Status};
+pub use session::{Counts, IgnoreReason, PeerState, Session, Source, Status};
 
 /// Decodes the items of a decrypted datagram and returns the number of records. For fuzzing.
 pub fn decode_items(body: &[u8]) -> usize {

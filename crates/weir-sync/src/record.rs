@@ -3,7 +3,7 @@
 //! ```text
 //!  0 kind, protocol, client's address family (4 or 6), TCP state, flags, reserved
 //!  6 client's port, port of the VIP
-//! 10 milliseconds since the last packet, seconds since the start
+//! 10 milliseconds since the last packet, seconds since the flow started
 //! 18 client, VIP: 4 or 16 bytes each
 //!    server's address family, address, port (0 = the port of the VIP)
 //!    options: number, length, value
@@ -39,7 +39,7 @@ pub struct Record {
     pub kind: Kind,
     /// IP protocol number; in a template, 0 = all protocols.
     pub proto: u8,
-    /// TCP state as in IPVS; 11 = UDP.
+    /// IPVS's number of the TCP state; 11 = UDP.
     pub state: u8,
     /// Whether the flow counts as an active connection.
     pub active: bool,

@@ -191,7 +191,7 @@ mod tests {
             bad[index] ^= 0x40;
             let opened = Header::parse(&bad)
                 .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
-            // A receiver would select another key for a changed session; this test keeps the cipher.
+            // A receiver would select a different key for a changed session; this test keeps the cipher.
             assert_eq!(opened, None, "byte {index}");
         }
         for length in 0..sealed.len() {

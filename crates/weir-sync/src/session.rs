@@ -16,9 +16,9 @@ const JOIN_INTERVAL: Duration = Duration::from_millis(200);
 const RESPONSE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without a datagram after which a peer is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
-/// An unacknowledged datagram is lost after this time.
+/// Time after which an unacknowledged datagram is considered lost.
 const LOST_AFTER: Duration = Duration::from_millis(500);
-/// An unacknowledged datagram is lost if its number is this far below the highest acknowledged one.
+/// An unacknowledged datagram is considered lost if its number is this far below the highest acknowledged one.
 const LOST_BEHIND: u64 = 64;
 /// Maximum number of unacknowledged datagrams.
 const IN_FLIGHT_MAX: usize = 256;
@@ -49,7 +49,7 @@ pub trait Source {
 
 /// Why a datagram was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// The datagram does not have this format.
     Format,
     /// The datagram is forged or corrupted, the keys differ, or this director sent it.
@@ -60,7 +60,7 @@ pub enum Ignored {
     Stale,
 }
 
-impl Ignored {
+impl IgnoreReason {
     /// All reasons.
     pub const ALL: [Self; 4] = [Self::Format, Self::Forged, Self::Replayed, Self::Stale];
 
@@ -97,7 +97,7 @@ impl PeerState {
     }
 }
 
-/// Counters since the start.
+/// Counters since startup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records sent, including retransmissions.
@@ -111,7 +111,7 @@ pub struct Counts {
     /// Transfers of the whole table.
     pub transfers: u64,
     /// Datagrams ignored, by reason.
-    pub ignored: BTreeMap<Ignored, u64>,
+    pub ignored: BTreeMap<IgnoreReason, u64>,
 }
 
 /// Status of a session, for operators.
@@ -243,7 +243,7 @@ impl Session {
         datagram: &mut [u8],
         now: Duration,
         records: &mut Vec<Record>,
-    ) -> Result<(), Ignored> {
+    ) -> Result<(), IgnoreReason> {
         let handled = self.accept(datagram, now, records);
         if let Err(reason) = handled {
             *self.counts.ignored.entry(reason).or_default() += 1;
@@ -256,39 +256,42 @@ impl Session {
         datagram: &mut [u8],
         now: Duration,
         records: &mut Vec<Record>,
-    ) -> Result<(), Ignored> {
-        let header = Header::parse(datagram).ok_or(Ignored::Format)?;
+    ) -> Result<(), IgnoreReason> {
+        let header = Header::parse(datagram).ok_or(IgnoreReason::Format)?;
         // One of this director's own datagrams, reflected to it.
         if header.session == self.id {
-            return Err(Ignored::Forged);
+            return Err(IgnoreReason::Forged);
         }
         let is_known = self
             .remote
             .as_ref()
             .is_some_and(|it| it.id == header.session);
         if is_known {
-            let remote = self.remote.as_mut().ok_or(Ignored::Stale)?;
+            let remote = self.remote.as_mut().ok_or(IgnoreReason::Stale)?;
             let body = remote
                 .cipher
                 .open(&header, datagram)
-                .ok_or(Ignored::Forged)?;
+                .ok_or(IgnoreReason::Forged)?;
             if header.challenge != self.challenge {
                 return self.respond_to_hello(items(body));
             }
             if !remote.window.accept(header.sequence) {
-                return Err(Ignored::Replayed);
+                return Err(IgnoreReason::Replayed);
             }
             remote.received_at = now;
             self.handle_items(items(body), records);
             return Ok(());
         }
-        let cipher = self.key.cipher(&header.session).ok_or(Ignored::Forged)?;
-        let body = cipher.open(&header, datagram).ok_or(Ignored::Forged)?;
+        let cipher = self
+            .key
+            .cipher(&header.session)
+            .ok_or(IgnoreReason::Forged)?;
+        let body = cipher.open(&header, datagram).ok_or(IgnoreReason::Forged)?;
         if header.challenge != self.challenge {
             return self.respond_to_hello(items(body));
         }
         if self.retired.contains(&header.session) {
-            return Err(Ignored::Replayed);
+            return Err(IgnoreReason::Replayed);
         }
         let hello = items(body).find_map(|item| match item {
             Item::Hello { challenge } => Some(challenge),
@@ -300,7 +303,7 @@ impl Session {
             id: header.session,
             cipher,
             window,
-            challenge: hello.ok_or(Ignored::Stale)?,
+            challenge: hello.ok_or(IgnoreReason::Stale)?,
             received_at: now,
             complete: false,
         });
@@ -310,14 +313,14 @@ impl Session {
 
     /// Schedules a response to a hello without this director's challenge, which sends the challenge to the peer. The
     /// hello has no other effect.
-    fn respond_to_hello(&mut self, items: impl Iterator<Item = Item>) -> Result<(), Ignored> {
+    fn respond_to_hello(&mut self, items: impl Iterator<Item = Item>) -> Result<(), IgnoreReason> {
         for item in items {
             if let Item::Hello { challenge } = item {
                 self.pending_response = Some(challenge);
                 return Ok(());
             }
         }
-        Err(Ignored::Stale)
+        Err(IgnoreReason::Stale)
     }
 
     fn adopt(&mut self, remote: Remote) {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use weir_sync::{Ignored, Key, Kind, PeerState, Record, Session, Source};
+use weir_sync::{IgnoreReason, Key, Kind, PeerState, Record, Session, Source};
 
 /// A table of flows, each with a version.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Director {
         }
     }
 
-    fn receive(&mut self, mut datagram: Vec<u8>, now: Duration) -> Result<(), Ignored> {
+    fn receive(&mut self, mut datagram: Vec<u8>, now: Duration) -> Result<(), IgnoreReason> {
         let mut records = Vec::new();
         let handled = self.session.handle(&mut datagram, now, &mut records);
         for record in records {
@@ -125,10 +125,13 @@ fn replayed_and_reflected_datagrams_are_rejected() {
         assert_eq!(b.receive(datagram.clone(), now), Ok(()));
     }
     for datagram in &sent {
-        assert_eq!(b.receive(datagram.clone(), now), Err(Ignored::Replayed));
+        assert_eq!(
+            b.receive(datagram.clone(), now),
+            Err(IgnoreReason::Replayed)
+        );
     }
     // A director's own datagram, reflected to it.
-    assert_eq!(a.receive(sent[0].clone(), now), Err(Ignored::Forged));
+    assert_eq!(a.receive(sent[0].clone(), now), Err(IgnoreReason::Forged));
     // A new process rejects datagrams that were sent to the previous one.
     let mut restarted = Director::new(3, now);
     for datagram in sent {
@@ -154,15 +157,18 @@ fn restarted_peer_gets_whole_table_and_its_old_session_is_rejected() {
 }
 
 #[test]
-fn datagram_with_other_key_is_ignored_as_forged() {
+fn datagram_with_different_key_is_ignored_as_forged() {
     let now = Duration::from_secs(1);
     let mut a = Director::new(1, now);
     let mut other = Session::new(&Key::new(b"another key"), [2; 32], 0, now);
     let datagram = other
         .poll(now, &mut Table::default())
         .expect("poll returns a hello");
-    assert_eq!(a.receive(datagram, now), Err(Ignored::Forged));
-    assert_eq!(a.session.status(now).counts.ignored[&Ignored::Forged], 1);
+    assert_eq!(a.receive(datagram, now), Err(IgnoreReason::Forged));
+    assert_eq!(
+        a.session.status(now).counts.ignored[&IgnoreReason::Forged],
+        1
+    );
 }
 
 #[test]

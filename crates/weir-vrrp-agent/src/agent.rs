@@ -21,9 +21,9 @@ use weir_helper::{Answered, Client, NotifyState, Reply, Request, TrackedOutcome}
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
-use weir_vrrp::{Arrival, Output, Router, State};
+use weir_vrrp::{Output, ReceivedPacket, Router, State};
 
-use crate::control::{self, Observed, Pending};
+use crate::control::{self, ObservedState, PendingOrder};
 use crate::link::Network;
 use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
@@ -40,9 +40,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time to wait for the removal of addresses when the agent stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a pending request to the helper is for.
+/// The purpose of a pending request to the helper.
 #[derive(Debug)]
-enum Awaited {
+enum Purpose {
     Add(String),
     Remove(String),
     /// The removal of addresses that another program has added.
@@ -62,10 +62,10 @@ struct Agent {
     router: Router,
     ports: Vec<Port>,
     tracked: Vec<TrackedObject>,
-    awaited: HashMap<u64, Awaited>,
+    awaited: HashMap<u64, Purpose>,
     handover: Handover,
     /// The daemon's last report on tracked services, pools and the data plane.
-    observed: Option<Observed>,
+    observed: Option<ObservedState>,
 }
 
 /// Waits as a standby process until the running agent has exited (SIGUSR1). Returns false if the process must exit
@@ -135,7 +135,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         handover: Handover::open(),
         observed: None,
     };
-    agent.request(Request::Policy, Awaited::Policy)?;
+    agent.request(Request::Policy, Purpose::Policy)?;
     let mut retries = interval(RETRY_INTERVAL);
     let mut has_more = false;
     loop {
@@ -148,7 +148,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
             },
             event = watch.next() => agent.handle_event(event, &mut watch).await?,
             Some(order) = orders.recv() => agent.handle_order(order),
-            _ = hangup.recv() => agent.request(Request::Policy, Awaited::Policy)?,
+            _ = hangup.recv() => agent.request(Request::Policy, Purpose::Policy)?,
             _ = terminate.recv() => break,
             _ = retries.tick() => agent.attach(false),
             () = sleep(if has_more { Duration::ZERO } else { agent.time_until_due() }) => {}
@@ -174,7 +174,7 @@ fn now() -> Duration {
 }
 
 impl Agent {
-    fn request(&mut self, request: Request, awaited: Awaited) -> Result<(), Error> {
+    fn request(&mut self, request: Request, awaited: Purpose) -> Result<(), Error> {
         let number = self.client.request(request)?;
         self.awaited.insert(number, awaited);
         Ok(())
@@ -224,7 +224,7 @@ impl Agent {
                         break;
                     }
                 };
-                let arrival = Arrival {
+                let arrival = ReceivedPacket {
                     bytes: &packet.bytes,
                     source: packet.source,
                     destination: packet.destination,
@@ -274,14 +274,14 @@ impl Agent {
             .map(|(_, settings)| settings.name.clone())
             .collect();
         for router in inactive {
-            let is_pending = |it: &Awaited| matches!(it, Awaited::Vacate(name) if *name == router);
+            let is_pending = |it: &Purpose| matches!(it, Purpose::Vacate(name) if *name == router);
             if self.awaited.values().any(is_pending) {
                 continue;
             }
             let request = Request::Vacate {
                 router: router.clone(),
             };
-            self.request(request, Awaited::Vacate(router))?;
+            self.request(request, Purpose::Vacate(router))?;
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Agent {
                 continue;
             }
             let router = self.settings[router].name.clone();
-            self.request(Request::Track { router, object }, Awaited::Track(index))?;
+            self.request(Request::Track { router, object }, Purpose::Track(index))?;
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Agent {
             return Ok(());
         };
         match (awaited, answer.reply) {
-            (Awaited::Policy, Reply::Policy) => {
+            (Purpose::Policy, Reply::Policy) => {
                 let is_first = self.settings.is_empty() && self.handover.take_first();
                 self.apply(routers.unwrap_or_default())?;
                 if is_first {
@@ -368,7 +368,7 @@ impl Agent {
                 }
                 // The helper may have been restarted without replying.
                 self.awaited
-                    .retain(|_, awaited| !matches!(awaited, Awaited::Vacate(_)));
+                    .retain(|_, awaited| !matches!(awaited, Purpose::Vacate(_)));
                 self.read_network().await?;
                 if is_first {
                     self.remove_stale_addresses()?;
@@ -376,7 +376,7 @@ impl Agent {
                 self.record_all();
                 self.add_addresses_again()?;
             }
-            (Awaited::Policy, reply) => {
+            (Purpose::Policy, reply) => {
                 let reason = format!("{reply:?}");
                 if self.settings.is_empty() {
                     return Err(Error::Policy { reason });
@@ -386,19 +386,19 @@ impl Agent {
                     "failed to get the virtual routers; they are unchanged"
                 );
             }
-            (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
-            (Awaited::Track(index), reply) => self.handle_tracked(index, reply),
-            (Awaited::Remove(router) | Awaited::Vacate(router), Reply::Failed { reason }) => {
+            (Purpose::Add(name), reply) => self.handle_added(&name, &reply),
+            (Purpose::Track(index), reply) => self.handle_tracked(index, reply),
+            (Purpose::Remove(router) | Purpose::Vacate(router), Reply::Failed { reason }) => {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
-            (Awaited::Settle, Reply::Failed { reason }) => {
+            (Purpose::Settle, Reply::Failed { reason }) => {
                 tracing::error!(reason, "failed to remove a previous agent's addresses");
             }
-            (Awaited::Notify, Reply::Failed { reason }) => {
+            (Purpose::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Awaited::Remove(_) | Awaited::Settle, _) => self.vacate_inactive()?,
-            (Awaited::Vacate(_) | Awaited::Notify, _) => {}
+            (Purpose::Remove(_) | Purpose::Settle, _) => self.vacate_inactive()?,
+            (Purpose::Vacate(_) | Purpose::Notify, _) => {}
         }
         Ok(())
     }
@@ -437,7 +437,7 @@ impl Agent {
     /// Requests that the helper remove addresses that a previous agent added and that this one does not need.
     fn remove_stale_addresses(&mut self) -> Result<(), Error> {
         let active = self.active_routers();
-        self.request(Request::Settle { active }, Awaited::Settle)
+        self.request(Request::Settle { active }, Purpose::Settle)
     }
 
     /// Requests the addresses of active routers again: the helper may have been restarted, and requests may be lost.
@@ -446,7 +446,7 @@ impl Agent {
             let request = Request::Add {
                 router: router.clone(),
             };
-            self.request(request, Awaited::Add(router))?;
+            self.request(request, Purpose::Add(router))?;
         }
         Ok(())
     }
@@ -543,13 +543,13 @@ impl Agent {
             let request = Request::Add {
                 router: router.clone(),
             };
-            self.request(request, Awaited::Add(router.clone()))?;
+            self.request(request, Purpose::Add(router.clone()))?;
         }
         if from == State::Active {
             let request = Request::Remove {
                 router: router.clone(),
             };
-            self.request(request, Awaited::Remove(router.clone()))?;
+            self.request(request, Purpose::Remove(router.clone()))?;
         }
         let state = match to {
             State::Active => NotifyState::Master,
@@ -564,7 +564,7 @@ impl Agent {
                 state,
                 priority,
             },
-            Awaited::Notify,
+            Purpose::Notify,
         )
     }
 
@@ -588,7 +588,7 @@ impl Agent {
             return Ok(());
         }
         let router = settings.name.clone();
-        self.request(Request::NotifyGroup { router, state }, Awaited::Notify)
+        self.request(Request::NotifyGroup { router, state }, Purpose::Notify)
     }
 
     /// Announces the addresses of a virtual router if an announcement is pending and the addresses have been added.
@@ -614,7 +614,7 @@ impl Agent {
         }
     }
 
-    fn handle_order(&mut self, (order, reply): Pending) {
+    fn handle_order(&mut self, (order, reply): PendingOrder) {
         let _ = reply.send(self.execute(&order));
     }
 
@@ -638,10 +638,10 @@ impl Agent {
         self.stop_all();
         self.flush()?;
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let is_change = |awaited: &Awaited| {
+        let is_change = |awaited: &Purpose| {
             !matches!(
                 awaited,
-                Awaited::Track(_) | Awaited::Policy | Awaited::Vacate(_)
+                Purpose::Track(_) | Purpose::Policy | Purpose::Vacate(_)
             )
         };
         while self.awaited.values().any(is_change) {

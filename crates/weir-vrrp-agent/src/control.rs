@@ -44,7 +44,7 @@ pub enum Order {
         router: String,
     },
     /// The daemon's report on objects that virtual routers track.
-    Observed(Observed),
+    Observed(ObservedState),
     /// Revert `Release`.
     Resume {
         /// Name of the virtual router.
@@ -54,7 +54,7 @@ pub enum Order {
 
 /// The daemon's report on objects that virtual routers track.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct ObservedState {
     /// Whether each service can serve, by name.
     pub services: BTreeMap<String, bool>,
     /// Whether each pool fulfils its requirements, by name.
@@ -67,7 +67,7 @@ pub struct Observed {
 ///
 /// # Errors
 /// Returns an error if no agent responds, or if it rejects the report.
-pub fn observe(runtime_dir: &Path, observed: &Observed) -> Result<(), Error> {
+pub fn observe(runtime_dir: &Path, observed: &ObservedState) -> Result<(), Error> {
     exchange(
         runtime_dir,
         &Order::Observed(observed.clone()),
@@ -84,7 +84,7 @@ pub(crate) enum Response {
 }
 
 /// A request, and the channel for its response.
-pub(crate) type Pending = (Order, oneshot::Sender<Response>);
+pub(crate) type PendingOrder = (Order, oneshot::Sender<Response>);
 
 /// Creates the socket. Only its owner can connect: this user, or the daemon's account.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
@@ -104,7 +104,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
 }
 
 /// Accepts clients and forwards their requests to `orders`.
-pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>) {
+pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<PendingOrder>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         match listener.accept().await {
@@ -123,7 +123,7 @@ pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>
     }
 }
 
-async fn respond(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result<()> {
+async fn respond(stream: UnixStream, orders: mpsc::Sender<PendingOrder>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     tokio::io::BufReader::new(reader.take(REQUEST_MAX_BYTES))

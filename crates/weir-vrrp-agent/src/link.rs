@@ -49,7 +49,11 @@ impl Network {
     /// first address that is not virtual; for IPv6, the first link-local one (RFC 9568 section 5.1.2.1).
     fn source(&self, router: &VirtualRouter, ifindex: u32) -> Option<IpAddr> {
         let v4 = router.is_ipv4();
-        let is_virtual = |ip: IpAddr| router.managed().any(|network| network.address == ip);
+        let is_virtual = |ip: IpAddr| {
+            router
+                .managed_addresses()
+                .any(|network| network.address == ip)
+        };
         let is_owner = router.priority == 255;
         let mut candidates = self.addresses.iter().filter(|it| {
             it.ifindex == ifindex
@@ -79,7 +83,7 @@ impl Network {
             (None, None) => None,
         };
         let source = attachment.map(|it| it.source);
-        router.managed().any(|network| {
+        router.managed_addresses().any(|network| {
             let index = match router.other_interface(network.address) {
                 Some(name) => self.index_of(name),
                 None => own_index,

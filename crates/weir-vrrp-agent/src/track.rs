@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use weir_helper::TrackedOutcome;
 use weir_model::{Track, TrackObject, VirtualRouter};
-use weir_vrrp::{Effect, Tracked, TrackedState};
+use weir_vrrp::{Effect, TrackConfig, TrackedState};
 
-/// Interval between checks of processes and files, and before a failed check is retried.
+/// Interval between process and file checks, and before a failed check is retried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A tracked object of a virtual router.
@@ -35,7 +35,7 @@ pub(crate) const fn up_or_down(is_up: bool) -> TrackedState {
 }
 
 /// Returns the settings of a tracked object for the state machine.
-pub(crate) fn settings(track: &Track) -> Tracked {
+pub(crate) fn settings(track: &Track) -> TrackConfig {
     let name = match &track.object {
         TrackObject::Interface(name) => format!("interface {name}"),
         TrackObject::Process(name) => format!("process {name}"),
@@ -56,7 +56,7 @@ pub(crate) fn settings(track: &Track) -> Tracked {
         (0, 0) if !is_file => Effect::Fault,
         (bonus, penalty) => Effect::Weight { bonus, penalty },
     };
-    Tracked {
+    TrackConfig {
         name,
         identity,
         effect,
@@ -118,7 +118,7 @@ impl TrackedObject {
             return self.state;
         }
         self.contradictions += 1;
-        // The first result sets the state at once.
+        // The first result sets the state immediately.
         if self.state == TrackedState::Unknown || self.contradictions >= results_needed {
             self.state = new_state;
             self.contradictions = 0;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::packet::{Ignored, TRAILER_BYTES, Version};
+use crate::packet::{IgnoreReason, TRAILER_BYTES, Version};
 
 const HMAC_BYTES: usize = 16;
 /// Length of the trailer before the HMAC: type, key ID, reserved, sequence number.
@@ -158,17 +158,17 @@ impl Hmac {
         trailer: &[u8],
         pseudo_header: PseudoHeader,
         unix: Duration,
-    ) -> Result<(), Ignored> {
+    ) -> Result<(), IgnoreReason> {
         if trailer.is_empty() {
             return match self.config.mode {
-                HmacMode::Enforce => Err(Ignored::Authentication),
+                HmacMode::Enforce => Err(IgnoreReason::Authentication),
                 HmacMode::Permissive | HmacMode::ReceiveOnly => Ok(()),
             };
         }
         let (Some((prefix, hmac)), [TYPE_SHA256, id, 0, 0, ..]) =
             (trailer.split_at_checked(PREFIX_BYTES), trailer)
         else {
-            return Err(Ignored::Authentication);
+            return Err(IgnoreReason::Authentication);
         };
         let sequence = prefix[4..]
             .iter()
@@ -176,12 +176,12 @@ impl Hmac {
         let window = self.config.window.as_secs();
         // Checked before the HMAC is computed: replayed packets must not cost a hash computation each.
         if seconds_between(unix, sequence) > window {
-            return Err(Ignored::Replay);
+            return Err(IgnoreReason::Replay);
         }
         let key = self.config.keys.iter().find(|key| key.id == *id);
         let expected = key.map(|key| hmac_sha256(&key.bytes, message, prefix, pseudo_header));
         if !expected.is_some_and(|expected| is_equal(&expected, hmac)) {
-            return Err(Ignored::Authentication);
+            return Err(IgnoreReason::Authentication);
         }
         let index = self
             .last_received
@@ -192,7 +192,7 @@ impl Hmac {
             let is_in_window = seconds_between(unix, last) <= window;
             if is_in_window && !is_after(sequence, last) {
                 self.last_received.push((pseudo_header.source, last));
-                return Err(Ignored::Replay);
+                return Err(IgnoreReason::Replay);
             }
         } else if self.last_received.len() == SENDERS_MAX {
             self.last_received.remove(0);
@@ -284,11 +284,11 @@ mod tests {
         let mut verify =
             |trailer: &[u8], unix| receiver.verify(&MESSAGE, trailer, pseudo_header(), unix);
         assert_eq!(verify(&second, UNIX), Ok(()));
-        assert_eq!(verify(&second, UNIX), Err(Ignored::Replay));
-        assert_eq!(verify(&first, UNIX), Err(Ignored::Replay));
-        assert_eq!(verify(&[], UNIX), Err(Ignored::Authentication));
+        assert_eq!(verify(&second, UNIX), Err(IgnoreReason::Replay));
+        assert_eq!(verify(&first, UNIX), Err(IgnoreReason::Replay));
+        assert_eq!(verify(&[], UNIX), Err(IgnoreReason::Authentication));
         let late = UNIX + Duration::from_secs(6);
-        assert_eq!(verify(&second, late), Err(Ignored::Replay));
+        assert_eq!(verify(&second, late), Err(IgnoreReason::Replay));
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
             ..pseudo_header()
         };
         let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, other_source, UNIX);
-        assert_eq!(result, Err(Ignored::Authentication));
+        assert_eq!(result, Err(IgnoreReason::Authentication));
     }
 
     #[test]

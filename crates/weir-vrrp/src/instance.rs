@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::packet::{Advertisement, ChecksumForm, Ignored, Received, Version};
-use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, Tracked, TrackedState};
+use crate::packet::{Advertisement, ChecksumForm, DecodedPacket, IgnoreReason, Version};
+use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, TrackConfig, TrackedState};
 
 /// Priority of the address owner.
 const OWNER_PRIORITY: u8 = 255;
@@ -78,11 +78,11 @@ pub struct Instance {
     tracked: Vec<TrackedState>,
     /// Why an operator or the driver prevents the router from being active.
     blocked: Option<&'static str>,
-    /// Set if another member of the group is in fault: the reason.
+    /// The reason, if another member of the group is in fault.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
     group_weight: i32,
-    /// Set if the router waits for the other members of its group to become active: the reason.
+    /// The reason, if the router waits for the other members of its group to become active.
     wants_active: Option<String>,
     /// Whether a packet with a lower priority was received in state `Active`.
     asserted: bool,
@@ -183,7 +183,7 @@ impl Instance {
     }
 
     /// Returns the tracked objects and their last known states, in the order of the configuration.
-    pub fn tracked(&self) -> impl Iterator<Item = (&Tracked, TrackedState)> {
+    pub fn tracked(&self) -> impl Iterator<Item = (&TrackConfig, TrackedState)> {
         self.config.tracked.iter().zip(self.tracked.iter().copied())
     }
 
@@ -487,8 +487,8 @@ impl Instance {
         self.become_backup(reason, now);
     }
 
-    /// Leaves the current state. An active router sends a last advertisement, so that another router takes over at
-    /// once.
+    /// Leaves the current state. An active router sends a last advertisement, so that another router takes over
+    /// immediately.
     fn leave(&mut self, to: State, reason: String, now: Duration) {
         if self.state == State::Active && !self.is_stalled(now) {
             self.outputs.push_back(Output::Send { priority: 0 });
@@ -539,25 +539,25 @@ impl Instance {
     /// Returns the reason why the packet is ignored.
     pub fn handle_packet(
         &mut self,
-        received: &Received,
+        received: &DecodedPacket,
         sender: IpAddr,
         now: Duration,
-    ) -> Result<(), Ignored> {
+    ) -> Result<(), IgnoreReason> {
         let advertisement = &received.advertisement;
         if advertisement.version != self.config.version {
-            return Err(Ignored::Version);
+            return Err(IgnoreReason::Version);
         }
         if Some(sender) == self.source {
-            return Err(Ignored::Own);
+            return Err(IgnoreReason::Own);
         }
         if advertisement.password != self.config.password {
-            return Err(Ignored::Authentication);
+            return Err(IgnoreReason::Authentication);
         }
         if advertisement.version == Version::V2 && advertisement.interval != self.config.interval {
-            return Err(Ignored::Interval);
+            return Err(IgnoreReason::Interval);
         }
         if advertisement.addresses.is_empty() && !self.config.addresses.is_empty() {
-            return Err(Ignored::Addresses);
+            return Err(IgnoreReason::Addresses);
         }
         self.checksum = received.checksum;
         if !has_same_addresses(&advertisement.addresses, &self.config.addresses) {

@@ -13,8 +13,8 @@ mod settings;
 pub use hmac::{HMAC_KEY, HmacConfig, HmacKey, HmacMode};
 pub use instance::{Instance, Output, State};
 pub use packet::{
-    Advertisement, Arrival, ChecksumForm, GROUP_V4, GROUP_V6, HOP_LIMIT, Ignored, PROTOCOL,
-    Received, Version, decode, listed_max,
+    Advertisement, ChecksumForm, DecodedPacket, GROUP_V4, GROUP_V6, HOP_LIMIT, IgnoreReason,
+    PROTOCOL, ReceivedPacket, Version, decode, listed_max,
 };
 pub use router::{Counters, Router};
-pub use settings::{Announcements, Config, Effect, Tracked, TrackedState};
+pub use settings::{Announcements, Config, Effect, TrackConfig, TrackedState};

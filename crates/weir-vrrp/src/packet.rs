@@ -16,7 +16,7 @@ pub const HOP_LIMIT: u8 = 255;
 
 /// Length of keepalived's authentication trailer, in bytes.
 pub(crate) const TRAILER_BYTES: usize = 28;
-/// Maximum length of a packet including its Ethernet header, in bytes; as in keepalived.
+/// Maximum length of a packet including its Ethernet header, in bytes; the same as keepalived's.
 const FRAME_MAX_BYTES: usize = 1500;
 const HEADER_BYTES: usize = 8;
 /// Length of the authentication data in version 2, which are always present.
@@ -90,7 +90,7 @@ pub struct Advertisement {
 
 /// A received packet before decoding.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
+pub struct ReceivedPacket<'a> {
     /// The payload of the IP packet.
     pub bytes: &'a [u8],
     /// Source address.
@@ -103,7 +103,7 @@ pub struct Arrival<'a> {
 
 /// A decoded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct DecodedPacket {
     /// The packet's content.
     pub advertisement: Advertisement,
     /// Checksum form of the packet; only meaningful for version 3 over IPv4.
@@ -114,7 +114,7 @@ pub struct Received {
 
 /// Why a packet was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// The TTL or hop limit is not 255, or in unicast is lower than the configured minimum.
     HopLimit,
     /// The version differs from the configured one.
@@ -141,7 +141,7 @@ pub enum Ignored {
     Replay,
 }
 
-impl Ignored {
+impl IgnoreReason {
     /// All reasons, in order.
     pub const ALL: [Self; 12] = [
         Self::HopLimit,
@@ -261,22 +261,22 @@ pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
 ///
 /// # Errors
 /// Returns the reason why the packet must be ignored.
-pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
+pub fn decode(arrival: &ReceivedPacket<'_>) -> Result<DecodedPacket, IgnoreReason> {
     let bytes = arrival.bytes;
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
-        return Err(Ignored::Length);
+        return Err(IgnoreReason::Length);
     };
     let is_v4 = arrival.source.is_ipv4();
     if arrival.hop_limit != HOP_LIMIT && arrival.destination.is_multicast() {
-        return Err(Ignored::HopLimit);
+        return Err(IgnoreReason::HopLimit);
     }
     let version = match (first >> 4, is_v4) {
         (2, true) => Version::V2,
         (3, _) => Version::V3,
-        _ => return Err(Ignored::Version),
+        _ => return Err(IgnoreReason::Version),
     };
     if first & 0x0f != TYPE_ADVERTISEMENT {
-        return Err(Ignored::Type);
+        return Err(IgnoreReason::Type);
     }
     let size = if is_v4 { 4 } else { 16 };
     let trailer = if version == Version::V2 {
@@ -287,11 +287,11 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let addresses_end = HEADER_BYTES + size * usize::from(count);
     let length = addresses_end + trailer;
     if bytes.len() != length && bytes.len() != length + TRAILER_BYTES {
-        return Err(Ignored::Length);
+        return Err(IgnoreReason::Length);
     }
-    let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;
+    let checksum = checksum_form(arrival, length, version).ok_or(IgnoreReason::Checksum)?;
     if vrid == 0 {
-        return Err(Ignored::RouterId);
+        return Err(IgnoreReason::RouterId);
     }
     let interval = match version {
         Version::V2 => Duration::from_secs(u64::from(sixth)),
@@ -301,14 +301,14 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
         }
     };
     if interval.is_zero() {
-        return Err(Ignored::Interval);
+        return Err(IgnoreReason::Interval);
     }
     let password = match (version, fifth) {
         (Version::V3, _) | (Version::V2, 0) => None,
         (Version::V2, SIMPLE_TEXT) => bytes[..length]
             .last_chunk::<AUTHENTICATION_BYTES>()
             .copied(),
-        (Version::V2, _) => return Err(Ignored::Authentication),
+        (Version::V2, _) => return Err(IgnoreReason::Authentication),
     };
     let listed = bytes[HEADER_BYTES..addresses_end].chunks_exact(size);
     let advertisement = Advertisement {
@@ -319,7 +319,7 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
         addresses: listed.filter_map(address).collect(),
         password,
     };
-    Ok(Received {
+    Ok(DecodedPacket {
         advertisement,
         checksum,
         length,
@@ -336,7 +336,11 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 
 /// Returns the form of a valid checksum. The checksum excludes the trailer, except over IPv6, where the sender's kernel
 /// includes it.
-fn checksum_form(arrival: &Arrival<'_>, length: usize, version: Version) -> Option<ChecksumForm> {
+fn checksum_form(
+    arrival: &ReceivedPacket<'_>,
+    length: usize,
+    version: Version,
+) -> Option<ChecksumForm> {
     let (source, destination) = (arrival.source, arrival.destination);
     let message = &arrival.bytes[..length];
     let is_valid = |form| sum(message, source, destination, form).is_valid();
@@ -392,8 +396,8 @@ mod tests {
         }
     }
 
-    fn arrival(bytes: &[u8]) -> Arrival<'_> {
-        Arrival {
+    fn arrival(bytes: &[u8]) -> ReceivedPacket<'_> {
+        ReceivedPacket {
             bytes,
             source: SOURCE,
             destination: GROUP,
@@ -443,7 +447,7 @@ mod tests {
                 ..advertisement(Version::V3)
             };
             let bytes = sent.encode(source, destination, ChecksumForm::Plain);
-            decode(&Arrival {
+            decode(&ReceivedPacket {
                 bytes: &bytes,
                 source,
                 destination,
@@ -453,7 +457,7 @@ mod tests {
         };
         assert_eq!(decode_sent(unicast, 64), Ok(()));
         assert_eq!(decode_sent(multicast, HOP_LIMIT), Ok(()));
-        assert_eq!(decode_sent(multicast, 64), Err(Ignored::HopLimit));
+        assert_eq!(decode_sent(multicast, 64), Err(IgnoreReason::HopLimit));
     }
 
     #[test]
@@ -464,22 +468,25 @@ mod tests {
             bytes[offset] = value;
             decode(&arrival(&bytes)).unwrap_err()
         };
-        assert_eq!(error_with(0, 0x41), Ignored::Version);
-        assert_eq!(error_with(0, 0x32), Ignored::Type);
-        assert_eq!(error_with(3, 2), Ignored::Length);
-        assert_eq!(error_with(2, 7), Ignored::Checksum);
-        assert_eq!(decode(&arrival(&good[..5])), Err(Ignored::Length));
-        let forwarded = Arrival {
+        assert_eq!(error_with(0, 0x41), IgnoreReason::Version);
+        assert_eq!(error_with(0, 0x32), IgnoreReason::Type);
+        assert_eq!(error_with(3, 2), IgnoreReason::Length);
+        assert_eq!(error_with(2, 7), IgnoreReason::Checksum);
+        assert_eq!(decode(&arrival(&good[..5])), Err(IgnoreReason::Length));
+        let forwarded = ReceivedPacket {
             hop_limit: 254,
             ..arrival(&good)
         };
-        assert_eq!(decode(&forwarded), Err(Ignored::HopLimit));
+        assert_eq!(decode(&forwarded), Err(IgnoreReason::HopLimit));
         let mut zero_interval =
             advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
         zero_interval[4..8].fill(0);
         let sum = checksum::checksum(&zero_interval);
         zero_interval[6..8].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(decode(&arrival(&zero_interval)), Err(Ignored::Interval));
+        assert_eq!(
+            decode(&arrival(&zero_interval)),
+            Err(IgnoreReason::Interval)
+        );
         let mut empty = advertisement(Version::V2);
         empty.addresses.clear();
         let bytes = empty.encode(SOURCE, GROUP, ChecksumForm::Plain);
@@ -509,7 +516,7 @@ mod tests {
             bytes,
             sent.encode(SOURCE, GROUP, ChecksumForm::PseudoHeader)
         );
-        let received = decode(&Arrival {
+        let received = decode(&ReceivedPacket {
             destination: peer,
             ..arrival(&bytes)
         });
@@ -537,7 +544,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..64),
             (source, destination) in any::<bool>().prop_flat_map(|v4| (any_address(v4), any_address(v4))),
         ) {
-            let _ = decode(&Arrival { bytes: &bytes, source, destination, hop_limit: 255 });
+            let _ = decode(&ReceivedPacket { bytes: &bytes, source, destination, hop_limit: 255 });
         }
 
         #[test]
@@ -560,7 +567,7 @@ mod tests {
             };
             let form = if pseudo { ChecksumForm::PseudoHeader } else { ChecksumForm::Plain };
             let bytes = sent.encode(source, destination, form);
-            let arrival = Arrival { bytes: &bytes, source, destination, hop_limit: 255 };
+            let arrival = ReceivedPacket { bytes: &bytes, source, destination, hop_limit: 255 };
             prop_assert_eq!(decode(&arrival).unwrap().advertisement, sent);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::hmac::{Hmac, PseudoHeader};
 use crate::instance::{Instance, Output, State};
-use crate::packet::{Arrival, Ignored, append_trailer, decode};
+use crate::packet::{IgnoreReason, ReceivedPacket, append_trailer, decode};
 use crate::settings::{Config, TrackedState};
 
 /// Packet counters of a virtual router.
@@ -19,8 +19,8 @@ pub struct Counters {
     pub received: u64,
     /// Advertisements sent; one to several unicast peers counts once.
     pub sent: u64,
-    /// Ignored packets, by reason.
-    pub ignored: BTreeMap<Ignored, u64>,
+    /// IgnoreReason packets, by reason.
+    pub ignored: BTreeMap<IgnoreReason, u64>,
 }
 
 /// The virtual routers of a director; see the module documentation.
@@ -99,30 +99,30 @@ impl Router {
     /// Handles a packet for a virtual router. `unix` is the time since 1970.
     ///
     /// # Errors
-    /// Returns the reason why the packet is ignored. The counters include it, except [`Ignored::RouterId`].
+    /// Returns the reason why the packet is ignored. The counters include it, except [`IgnoreReason::RouterId`].
     pub fn handle_packet(
         &mut self,
         index: usize,
-        arrival: &Arrival<'_>,
+        arrival: &ReceivedPacket<'_>,
         peers: &[IpAddr],
         (now, unix): (Duration, Duration),
-    ) -> Result<(), Ignored> {
+    ) -> Result<(), IgnoreReason> {
         let Some((instance, counters)) = self.instances.get_mut(index) else {
-            return Err(Ignored::RouterId);
+            return Err(IgnoreReason::RouterId);
         };
         let hmac = self.hmacs.get_mut(index).and_then(Option::as_mut);
         let handled = decode(arrival).and_then(|received| {
             if received.advertisement.vrid != instance.config().vrid {
-                return Err(Ignored::RouterId);
+                return Err(IgnoreReason::RouterId);
             }
             let is_multicast = arrival.destination.is_multicast();
             if is_multicast != peers.is_empty()
                 || !(is_multicast || peers.contains(&arrival.source))
             {
-                return Err(Ignored::Peer);
+                return Err(IgnoreReason::Peer);
             }
             if !is_multicast && arrival.hop_limit < instance.config().unicast_min_ttl {
-                return Err(Ignored::HopLimit);
+                return Err(IgnoreReason::HopLimit);
             }
             let (message, trailer) = arrival.bytes.split_at(received.length);
             match hmac {
@@ -134,7 +134,7 @@ impl Router {
                     };
                     hmac.verify(message, trailer, pseudo_header, unix)?;
                 }
-                None if !trailer.is_empty() => return Err(Ignored::Length),
+                None if !trailer.is_empty() => return Err(IgnoreReason::Length),
                 None => {}
             }
             instance.handle_packet(&received, arrival.source, now)
@@ -142,7 +142,7 @@ impl Router {
         match handled {
             Ok(()) => counters.received += 1,
             // A packet from another virtual router on the same link is not an error.
-            Err(Ignored::RouterId) => {}
+            Err(IgnoreReason::RouterId) => {}
             Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
         }
         if instance.take_assertion() {

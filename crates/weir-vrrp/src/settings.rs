@@ -70,7 +70,7 @@ pub struct Config {
     /// Name of the group; its virtual routers change state together.
     pub group: Option<String>,
     /// Tracked objects.
-    pub tracked: Vec<Tracked>,
+    pub tracked: Vec<TrackConfig>,
 }
 
 /// Version 3 without addresses, with the defaults of the RFC and of keepalived.
@@ -100,7 +100,7 @@ impl Default for Config {
 
 /// A tracked object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tracked {
+pub struct TrackConfig {
     /// Displayed name, such as `interface eth1`.
     pub name: String,
     /// Identity including all arguments. If members of a group track the same object, its weight is counted once.

@@ -29,8 +29,8 @@ pub(super) fn gobgp_commands(change: &Change<'_>) -> Vec<Vec<String>> {
         let words = words.into_iter().map(str::to_owned);
         words.chain([prefix(vip)]).collect::<Vec<_>>()
     };
-    let removed = change.removed().map(|vip| arguments("del", *vip));
-    let added = change.added().map(|(vip, quality)| {
+    let removed = change.removed_vips().map(|vip| arguments("del", *vip));
+    let added = change.added_routes().map(|(vip, quality)| {
         let mut words = arguments("add", *vip);
         let next_hop = if vip.is_ipv4() { "0.0.0.0" } else { "::" };
         // The default origin is "incomplete". Routers use several paths only if their origins are equal.
@@ -73,8 +73,8 @@ pub(super) fn frr_arguments(asn: u32, change: &Change<'_>) -> Vec<String> {
         }
         lines.push("exit".to_owned());
     }
-    let removed: Vec<IpAddr> = change.removed().copied().collect();
-    let added: Vec<(IpAddr, Quality)> = change.added().map(|(vip, it)| (*vip, it)).collect();
+    let removed: Vec<IpAddr> = change.removed_vips().copied().collect();
+    let added: Vec<(IpAddr, Quality)> = change.added_routes().map(|(vip, it)| (*vip, it)).collect();
     let route_keyword = |vip: IpAddr| if vip.is_ipv4() { "ip" } else { "ipv6" };
     for (vip, _) in &added {
         lines.push(format!(

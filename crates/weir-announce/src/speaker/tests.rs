@@ -59,7 +59,7 @@ fn bird_file_lists_routes_of_both_families() {
 }
 
 #[test]
-fn outcome_is_in_line_of_bird_reply_with_space_after_code() {
+fn bird_outcome_is_parsed_from_line_with_space_after_code() {
     assert!(bird::parse_outcome("0002-Reading configuration from /etc/bird/bird.conf").is_none());
     assert!(bird::parse_outcome(" more").is_none());
     assert!(bird::parse_outcome("").is_none());
@@ -149,8 +149,8 @@ fn all_routes_are_sent_to_speaker_that_may_have_lost_them() {
             resends_all,
             routes: &current,
         };
-        assert_eq!(change.added().count(), count);
-        assert_eq!(change.removed().count(), 1);
+        assert_eq!(change.added_routes().count(), count);
+        assert_eq!(change.removed_vips().count(), 1);
     }
 }
 
@@ -169,7 +169,7 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
-    assert_eq!(driver.announced().count(), 2);
+    assert_eq!(driver.announced_vips().count(), 2);
     let settings = Announce {
         speaker: Speaker::Gobgp {
             command: vec!["true".to_owned()],
@@ -177,11 +177,11 @@ async fn routes_that_failed_command_may_have_announced_are_withdrawn() {
         ..settings
     };
     driver.apply(&settings, &Routes::new()).await.unwrap();
-    assert_eq!(driver.announced().count(), 0);
+    assert_eq!(driver.announced_vips().count(), 0);
 }
 
 #[test]
-fn pipe_in_place_of_bird_file_is_replaced() {
+fn pipe_at_bird_file_path_is_replaced() {
     let directory = std::env::temp_dir().join(format!("weir-bird-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let include = directory.join("weir.conf");

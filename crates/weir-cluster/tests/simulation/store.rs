@@ -9,7 +9,7 @@ use weir_cluster::{Compare, Entry, Event, Txn, TxnResult, Write};
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 /// A value with its revision and lease.
-pub(crate) struct Stored {
+pub(crate) struct StoredValue {
     pub(crate) value: Vec<u8>,
     pub(crate) revision: i64,
     pub(crate) lease: Option<i64>,
@@ -18,7 +18,7 @@ pub(crate) struct Stored {
 /// A linearizable store, like etcd with a majority.
 #[derive(Default)]
 pub(crate) struct Store {
-    pub(crate) keys: BTreeMap<String, Stored>,
+    pub(crate) keys: BTreeMap<String, StoredValue>,
     pub(crate) revision: i64,
     /// Events with their revisions, starting at `compacted`.
     pub(crate) history: Vec<(i64, Event)>,
@@ -70,7 +70,7 @@ impl Store {
         for write in &txn.writes {
             match write {
                 Write::Put(put) => {
-                    let stored = Stored {
+                    let stored = StoredValue {
                         value: put.value.clone(),
                         revision: self.revision,
                         lease: lease.filter(|_| put.leased),

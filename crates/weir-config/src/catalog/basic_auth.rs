@@ -7,7 +7,7 @@ use weir_model::BasicAuth;
 pub(crate) static BASIC_AUTH: Section = Section {
     path: "route.basic_auth",
     page: "basic-auth",
-    purpose: "Names and passwords of users (HTTP basic authentication, RFC 7617), of a route or of an `http` service. \
+    purpose: "User names and passwords for HTTP basic authentication (RFC 7617), for a route or an `http` service. \
               Requests without a valid name and password are answered with 401. Passwords are verified by separate \
               threads, and valid ones are cached.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
@@ -19,16 +19,16 @@ pub(crate) static BASIC_AUTH: Section = Section {
             "realm",
             Kind::Text,
             Default(BasicAuth::REALM),
-            "Text that browsers show when they ask for the password.",
+            "Realm that browsers show in the login prompt.",
             "realm = \"Staff\"",
         ),
         Key::new(
             "file",
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
-            "File with one `NAME:HASH` per line, as `htpasswd` writes it. Hashes are bcrypt (`$2y$`), SHA-256 and \
-             SHA-512 of crypt(5) (`$5$`, `$6$`), `$apr1$` or `{SHA}`. Changes to the file take effect within a few \
-             seconds; if it cannot be read, the previous users remain. If it cannot be read at start, the \
+            "File with one `NAME:HASH` per line, as `htpasswd` writes it. Supported hashes: bcrypt (`$2y$`), SHA-256 \
+             crypt (`$5$`), SHA-512 crypt (`$6$`), `$apr1$` and `{SHA}`. Changes to the file take effect within a few \
+             seconds; if it cannot be read, the previous users stay active. If it cannot be read at startup, the \
              configuration is rejected.",
             "file = \"/etc/weir/users\"",
         )
@@ -50,7 +50,7 @@ pub(super) const SERVICE_KEY: Key = Key::new(
     "basic_auth",
     KIND,
     Absent("all clients may send requests"),
-    "Users that may send requests to an `http` service, with their passwords. A route may specify other users, or \
+    "Users who may send requests to an `http` service, with their passwords. A route may specify other users, or \
      `false`.",
     "basic_auth = { realm = \"Staff\", file = \"/etc/weir/users\" }",
 )
@@ -59,8 +59,8 @@ pub(super) const SERVICE_KEY: Key = Key::new(
 pub(super) const ROUTE_KEY: Key = Key::new(
     "basic_auth",
     KIND,
-    Absent("the service's"),
-    "Users that may send the route's requests, with their passwords; they replace those of the service. `false`: no \
+    Absent("the service's users"),
+    "Users who may send requests to this route, with their passwords. They replace the service's users. `false`: no \
      authentication.",
     "basic_auth = { file = \"/etc/weir/users\" }",
 )

@@ -143,7 +143,7 @@ pub(crate) static CHECK: Section = Section {
         Key::new(
             "port",
             integer((1, 65_535)),
-            Absent("the server's, otherwise the first exact port that a service of the pool listens on"),
+            Absent("the server's port, otherwise the first exact port that a service of the pool listens on"),
             "Target port of probes.",
             "port = 8081",
         )

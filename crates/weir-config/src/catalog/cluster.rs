@@ -28,7 +28,7 @@ pub(crate) static CLUSTER: Section = Section {
             "etcd",
             Kind::List(&Kind::DescribedText("a URL like \"https://10.0.0.11:2379\"")),
             Required,
-            "Client URLs of the members of etcd, version 3.4 or later. One member is used at a time; if it fails, the \
+            "Client URLs of the etcd members, version 3.4 or later. One member is used at a time; if it fails, the \
              next one is used.",
             "etcd = [\"https://10.0.0.11:2379\"]",
         )
@@ -50,8 +50,8 @@ pub(crate) static CLUSTER: Section = Section {
         Key::new(
             "ca",
             PATH,
-            Absent("the system's authorities"),
-            "File with the CA certificates for verifying the members of etcd.",
+            Absent("the system's CA certificates"),
+            "File with the CA certificates for verifying the etcd members.",
             "ca = \"/etc/weir/etcd-ca.pem\"",
         ),
         Key::new(
@@ -99,7 +99,7 @@ pub(crate) static CLUSTER: Section = Section {
                 max: Duration::from_secs(300),
             },
             Default("10s"),
-            "How long a director that has failed remains a member. Whole seconds.",
+            "How long a failed director remains a member. Whole seconds.",
             "lease = \"5s\"",
         ),
         Key::new(
@@ -113,9 +113,10 @@ pub(crate) static CLUSTER: Section = Section {
         Key::new(
             "files",
             Kind::List(&PATH),
-            Absent("those that this file uses"),
+            Absent("the files that this configuration uses"),
             "Files and directories with certificates, keys and revocation lists that a published configuration may use \
-             in `tls` of services and pools and in `ca` of checks. Those that this file uses are always allowed.",
+             in `tls` of services and pools and in `ca` of checks. Files that this configuration uses are always \
+             allowed.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(
@@ -161,15 +162,15 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             "ports",
             Kind::List(&Kind::PortRange),
             Absent("all ports"),
-            "Ports of published services. A listener with a range of ports needs one entry that contains the range.",
+            "Ports of published services. A listener with a port range needs one entry that contains the range.",
             "ports = [\"80\", \"443\", \"8000-8999\"]",
         ),
         Key::new(
             "forwards",
             Kind::List(&Kind::OneOf(forwards)),
             Absent("all except `socket`"),
-            "Values of `forward` in published services and servers. `socket` redirects connections of programs on this \
-             machine.",
+            "Values of `forward` in published services and servers. `socket` redirects connections of programs on \
+             this machine.",
             "forwards = [\"direct\", \"proxy\"]",
         ),
         Key::new(

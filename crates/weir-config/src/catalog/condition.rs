@@ -51,7 +51,7 @@ pub(super) const HOST: Key = Key::new(
     Kind::Either(&HOSTS, &Kind::List(&HOSTS)),
     Absent("any host"),
     "Requested hosts, without port; one of them must match. `*.example` matches every host below `example`, `www.*` \
-     every host that begins with `www.`, `~^www[0-9]+\\.` every host in which the regular expression matches. In a \
+     every host that begins with `www.`, `~^www[0-9]+\\.` every host that matches the regular expression. In a \
      `tcp` service, the SNI of a TLS client, whether or not Weir terminates TLS. `{ file = PATH }` reads hosts from a \
      file.",
     "host = [\"static.example\", \"*.img.example\"]",
@@ -192,9 +192,9 @@ pub(crate) static ROUTE_NOT: Section = Section {
 pub(crate) static ADDRESS_FILE: Section = Section {
     path: "route.source",
     page: "address-file",
-    purpose: "A file with networks for `source`. It is read at start, at each `weir reload`, and within a few seconds \
-              after a change. If it cannot be read or a line is invalid, the configuration is rejected; a running \
-              daemon keeps the previous networks.",
+    purpose: "A file with networks for `source`. It is read at startup, at each `weir reload`, and within a few \
+              seconds after a change. If it cannot be read or a line is invalid, the configuration is rejected; a \
+              running daemon keeps the previous networks.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nsource = \
               { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
@@ -212,9 +212,9 @@ pub(crate) static ADDRESS_FILE: Section = Section {
 pub(crate) static HOST_FILE: Section = Section {
     path: "route.host",
     page: "host-file",
-    purpose: "A file with hosts for `host`. It is read at start, at each `weir reload`, and within a few seconds after \
-              a change. If it cannot be read or a line is invalid, the configuration is rejected; a running daemon \
-              keeps the previous hosts.",
+    purpose: "A file with hosts for `host`. It is read at startup, at each `weir reload`, and within a few seconds \
+              after a change. If it cannot be read or a line is invalid, the configuration is rejected; a running \
+              daemon keeps the previous hosts.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = { file = \
               \"/etc/weir/hosts.txt\" }\npool = \"web\"\n",

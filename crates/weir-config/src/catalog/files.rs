@@ -41,8 +41,8 @@ pub(crate) static FILES: Section = Section {
             Kind::List(&Kind::DescribedText("a path below `root`, in which `{path}` is the path of the request")),
             Default("[\"{path}\", \"{path}/\"]"),
             "Paths to try, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, if the \
-             request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the response \
-             has the route's `status`, or 404, and 403 for a directory without an index.",
+             request path does not end with `/`, a redirect to the path with `/` appended. If nothing is found, the \
+             response has the route's `status`, or 404, and 403 for a directory without an index.",
             "try = [\"{path}\", \"{path}.html\", \"/index.html\"]",
         )
         .known_as(&["try_files"]),

@@ -33,7 +33,7 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "pool",
             Kind::PoolName,
             Required,
-            "Pool of the authorizing servers. None of them may be a listener of a service that has `forward_auth` \
+            "Pool with the authorizing servers. None of them may be a listener of a service that has `forward_auth` \
              itself.",
             "pool = \"images\"",
         )

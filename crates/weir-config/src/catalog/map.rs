@@ -34,9 +34,9 @@ pub(crate) static MAP: Section = Section {
             "file",
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
-            "File with one entry per line: a key and its value, separated by white space. Empty lines and lines that \
+            "File with one entry per line: a key and its value, separated by whitespace. Empty lines and lines that \
              begin with `#` are ignored. Changes to the file take effect within a few seconds; if it is invalid, the \
-             previous entries remain. If it cannot be read at start, the configuration is rejected.",
+             previous entries stay active. If it cannot be read at startup, the configuration is rejected.",
             "file = \"/etc/weir/tenants.map\"",
         )
         .known_as(&["path"]),
@@ -60,7 +60,7 @@ pub(crate) static MAP: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Default(ValueMap::KEY),
-            "Text to look up, with variables of the request. `{host}` is in lower case here.",
+            "Text to look up; it may contain request variables. `{host}` is in lower case here.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(
@@ -84,7 +84,7 @@ pub(crate) static MAP: Section = Section {
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
-    purpose: "Selects the pool with a map whose values are names of pools.",
+    purpose: "Selects the pool with a map whose values are pool names.",
     example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
               servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
@@ -102,7 +102,7 @@ pub(crate) static ROUTE_POOL: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Absent("`key` of the map"),
-            "Text to look up, with variables of the request.",
+            "Text to look up; it may contain request variables.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(

@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: messages about changes of state.
+//! `[notify.NAME]`: messages about state changes.
 
 use std::time::Duration;
 
@@ -85,17 +85,17 @@ pub(crate) static NOTIFY: Section = Section {
         ),
         Key::new(
             "mail",
-            Kind::List(&Kind::DescribedText("a mail address")),
-            Absent("no mail"),
-            "Mail recipients.",
+            Kind::List(&Kind::DescribedText("an email address")),
+            Absent("no email"),
+            "Email recipients.",
             "mail = [\"ops@example.com\"]",
         )
         .known_as(&["notification_email", "email_to", "emailalert", "email-alert"]),
         Key::new(
             "mail_from",
-            Kind::DescribedText("a mail address"),
+            Kind::DescribedText("an email address"),
             Absent("`weir@` followed by the host name"),
-            "Sender address of the mail.",
+            "Sender address of the email.",
             "mail_from = \"weir@lb1.example.com\"",
         )
         .known_as(&["notification_email_from", "emailalertfrom"]),
@@ -103,7 +103,7 @@ pub(crate) static NOTIFY: Section = Section {
             "mail_server",
             Kind::DescribedText("`HOST:PORT`"),
             Default(Mail::SERVER),
-            "Mail server. Mail is sent by SMTP without TLS and without a login.",
+            "Mail server. Email is sent by SMTP without TLS and without a login.",
             "mail_server = \"192.0.2.25:25\"",
         )
         .known_as(&["smtp_server", "mailers"]),

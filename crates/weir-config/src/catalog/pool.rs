@@ -30,7 +30,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["server", "real", "real_server", "backends"]),
         Key::new(
             "adapt",
-            Kind::OneOf(adapts),
+            Kind::OneOf(adapt_measurements),
             Default("none"),
             "With `latency`, the weights that layer 4 services use follow the latency of the servers; they are \
              adjusted every second, in small steps. A slow server gets fewer new flows, with every scheduler that uses \
@@ -66,7 +66,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["server-template", "resolve", "resolvers"]),
         Key::new(
             "no_server",
-            Kind::OneOf(no_servers),
+            Kind::OneOf(no_server_actions),
             Default("reject"),
             "Response to new clients when no server is available. `reject`: an ICMP port unreachable at layer 4 \
              (rate-limited and counted), status 503 in `http` services. `drop`: no response.",
@@ -74,7 +74,7 @@ pub(crate) static POOL: Section = Section {
         ),
         Key::new(
             "on_remove",
-            Kind::OneOf(on_removes),
+            Kind::OneOf(on_remove_actions),
             Default("keep"),
             "What happens to the flows of a server that a reload removes: they continue (`keep`), are reset (`reset`), \
              or are assigned to another server (`reschedule`). `reset` answers each further packet from the client \
@@ -112,7 +112,7 @@ pub(crate) static POOL: Section = Section {
             "host",
             Kind::DescribedText("a host name, with or without a port; may contain variables"),
             Absent("the host that the client requested"),
-            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. Routes \
+            "`Host` of the requests that `http` services send to this pool's servers, instead of the client's. Routes \
              and `X-Forwarded-Host` still use the requested host. `\"{host}\"` removes the port that the client sent, \
              `\"{host}:8080\"` replaces it. If the values of the variables do not form a valid host, the server \
              receives the requested host.",
@@ -257,7 +257,7 @@ pub(crate) static SERVER: Section = Section {
         Key::new(
             "forward",
             Kind::OneOf(server_forwards),
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Forwarding method of this server, overriding the service's. `proxy` services ignore it.",
             "forward = \"tunnel\"",
         )
@@ -265,7 +265,7 @@ pub(crate) static SERVER: Section = Section {
         Key::new(
             "tunnel",
             Kind::Either(&Kind::OneOf(tunnels), &Kind::Table(&TUNNEL)),
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Encapsulation for this server, overriding the service's.",
             "tunnel = \"gue\"",
         ),
@@ -354,7 +354,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
         Key::new(
             "resolvers",
             Kind::List(&Kind::ServerAddress),
-            Absent("those of `/etc/resolv.conf`"),
+            Absent("the servers in `/etc/resolv.conf`"),
             "DNS servers, tried in order; the default port is 53.",
             "resolvers = [\"127.0.0.1:8600\", \"10.0.0.53\"]",
         )

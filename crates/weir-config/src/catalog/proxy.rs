@@ -198,7 +198,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
         Key::new(
             "burst",
             integer(ProxyLimits::RATE),
-            Absent("the requests of one second, at least one"),
+            Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 200",
         ),
@@ -291,7 +291,7 @@ pub(crate) static ACCESS_LOG: Section = Section {
                 max: 1_000_000,
             },
             Default("1"),
-            "Logs one of every N exchanges. Those with an error, or with a status of 500 or more, are always logged.",
+            "Logs one in every N exchanges. Those with an error, or with a status of 500 or more, are always logged.",
             "sample = 100",
         ),
         Key::new(

@@ -7,7 +7,7 @@ use weir_model::{Coding, FieldRule};
 pub(crate) static ERROR_PAGE: Section = Section {
     path: "service.NAME.error_pages",
     page: "error-pages",
-    purpose: "Response bodies for errors that Weir generates itself. Files are read at start and at each `weir \
+    purpose: "Response bodies for errors that Weir generates itself. Files are read at startup and at each `weir \
               reload`.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nerror_pages = [{ status = \"502-504\", file = \

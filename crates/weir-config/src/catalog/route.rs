@@ -1,4 +1,4 @@
-//! `[[route]]`: routing rules and modifications of requests and responses.
+//! `[[route]]`: routing rules, and changes to requests and responses.
 
 use weir_model::RestartAt;
 
@@ -206,30 +206,30 @@ pub(crate) static ROUTE: Section = Section {
             "response_status",
             integer((200, 599)),
             Absent("the server's status"),
-            "Status of responses from servers, in place of theirs: for a page that a server sends in place of an \
-             error, for example. Responses with 204 or 304 keep their status.",
+            "Status that replaces that of the servers' responses, for example for a page that a server sends instead \
+             of an error. Responses with 204 or 304 keep their status.",
             "response_status = 404",
         )
         .known_as(&["set-status"]),
         Key::new(
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),
-            Absent("those of the service"),
-            "Timeouts of the route's requests, in place of the service's.",
+            Absent("the service's timeouts"),
+            "Timeouts of the route's requests, instead of the service's.",
             "timeouts = { server = \"5m\" }",
         ),
         Key::new(
             "retries",
             integer(ProxyLimits::RETRIES),
             Absent("`limits.retries` of the service"),
-            "Number of other servers to try, in place of the service's.",
+            "Number of other servers to try, instead of the service's.",
             "retries = 1",
         ),
         Key::new(
             "max_body",
             size((0, u32::MAX)),
             Absent("`limits.body` of the service"),
-            "Maximum size of a request body in bytes, in place of the service's limit. Requests with a larger body are \
+            "Maximum size of a request body in bytes, instead of the service's limit. Requests with a larger body are \
              rejected with 413. 0 = no limit.",
             "max_body = \"10MiB\"",
         )
@@ -237,8 +237,8 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "compression",
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
-            Absent("the service's"),
-            "Compression of responses, in place of the service's.",
+            Absent("the service's setting"),
+            "Response compression, instead of the service's.",
             "compression = false",
         )
         .known_as(&["gzip"]),
@@ -253,7 +253,7 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "access_log",
             Kind::Flag,
-            Absent("the service's"),
+            Absent("the service's setting"),
             "Whether the route's requests are written to the service's access log.",
             "access_log = false",
         ),
@@ -261,7 +261,7 @@ pub(crate) static ROUTE: Section = Section {
             "retry_on",
             Kind::List(&RETRY_ON),
             Absent("`retry_on` of the service"),
-            "Failures after which a request is sent to another server, in place of the service's.",
+            "Failures after which a request is sent to another server, instead of the service's.",
             "retry_on = [\"connect\", \"503\"]",
         )
         .known_as(&["retry-on", "proxy_next_upstream"]),
@@ -269,9 +269,10 @@ pub(crate) static ROUTE: Section = Section {
             "mirror",
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
-            "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent after \
-             its request was received; it never delays the response to the client and never changes it. Requests for a \
-             protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
+            "Pool that receives copies of the route's requests; responses to the copies are discarded. A copy is sent \
+             after its request was received; it never delays the response to the client and never changes it. \
+             Requests for a protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a \
+             copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -280,8 +281,8 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "limits",
             Kind::Table(&ROUTE_LIMITS),
-            Absent("those of the service"),
-            "Limits of each client's requests to the route, in addition to those of the service.",
+            Absent("only the service's limits"),
+            "Limits on each client's requests to the route, in addition to those of the service.",
             "limits = { rate = \"30/m\", burst = 5 }",
         )
         .known_as(&["limit_req", "limit_conn", "limit"]),
@@ -435,7 +436,7 @@ const ROUTE_TIMEOUT: Kind = Kind::Duration {
 pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     path: "route.timeouts",
     page: "route-timeouts",
-    purpose: "Timeouts of a route's requests, in place of the service's. Keys that are not set keep the service's \
+    purpose: "Timeouts of a route's requests, instead of the service's. Keys that are not set keep the service's \
               value.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
@@ -490,7 +491,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
 pub(crate) static ROUTE_LIMITS: Section = Section {
     path: "route.limits",
     page: "route-limits",
-    purpose: "Limits of each client's requests to a route. They apply in addition to those of the service. Requests \
+    purpose: "Limits on each client's requests to a route. They apply in addition to those of the service. Requests \
               above them are answered with 429.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
@@ -507,7 +508,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
         Key::new(
             "burst",
             integer(ProxyLimits::RATE),
-            Absent("the requests of one second, at least one"),
+            Absent("the number of requests allowed in one second, at least one"),
             "Number of requests that a client may send at once after an idle period.",
             "burst = 5",
         ),
@@ -531,4 +532,4 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
     ],
 };
 
-const AS_SERVICE: Presence = Absent("the service's");
+const AS_SERVICE: Presence = Absent("the service's setting");

@@ -120,9 +120,9 @@ pub(crate) static SERVICE: Section = Section {
         .known_as(&["retry-on", "proxy_next_upstream"]),
         Key::new(
             "forwarded",
-            Kind::Either(&Kind::Flag, &Kind::OneOf(forwardeds)),
+            Kind::Either(&Kind::Flag, &Kind::OneOf(forwarded_formats)),
             Default("true"),
-            "Information about the client that the servers of an `http` service get. `true`: the address in \
+            "Client information that is sent to the servers of an `http` service. `true`: the address in \
              `X-Forwarded-For` and `http` or `https` in `X-Forwarded-Proto`. `rfc7239`: both, and the requested host, \
              in `Forwarded`. `both`: all of these. Such fields, other `X-Forwarded-…` fields and `X-Real-IP` in a \
              request are removed unless the client is `trusted`. `false`: nothing is added or removed.",
@@ -396,7 +396,7 @@ fn underscores() -> Choices {
     }
 }
 
-fn forwardeds() -> Choices {
+fn forwarded_formats() -> Choices {
     Choices {
         values: Forwarded::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()

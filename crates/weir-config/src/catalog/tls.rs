@@ -60,9 +60,9 @@ const FILE: Kind = Kind::DescribedText("the path of a file");
 pub(crate) static SERVICE_TLS: Section = Section {
     path: "service.NAME.tls",
     page: "service-tls",
-    purpose: "TLS for clients of a `proxy` service. Certificates are read at start and at each `weir reload`, without \
-              dropping connections; an invalid certificate makes the reload fail, and the active configuration is \
-              kept.",
+    purpose: "TLS for clients of a `proxy` service. Certificates are read at startup and at each `weir reload`, \
+              without dropping connections; an invalid certificate makes the reload fail, and the active \
+              configuration is kept.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:443\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\ntls = { certificates = \"/etc/weir/certs\", minimum = \
               \"1.3\" }\n",
@@ -107,7 +107,7 @@ pub(crate) static SERVICE_TLS: Section = Section {
             "groups",
             Kind::List(&Kind::OneOf(groups)),
             Absent("`X25519MLKEM768`, `X25519`, `secp256r1` and `secp384r1`"),
-            "Groups for the key exchange, in order of preference, with IANA or OpenSSL names.",
+            "Key exchange groups, in order of preference, with IANA or OpenSSL names.",
             "groups = [\"X25519\", \"secp256r1\"]",
         )
         .known_as(&["curves", "ecdhe", "ssl_ecdh_curve", "curve_preferences"]),

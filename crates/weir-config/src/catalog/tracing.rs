@@ -38,7 +38,7 @@ pub(crate) static TRACING: Section = Section {
             "sample",
             integer(Tracing::SAMPLE),
             Default("1"),
-            "Records one of every N new traces, selected by their identifiers. Traces that a client has started are \
+            "Records one in every N new traces, selected by their identifiers. Traces that a client has started are \
              recorded if the client records them.",
             "sample = 100",
         )

@@ -40,8 +40,8 @@ const COMMAND: Kind = Kind::List(&Kind::Text);
 pub(crate) static VRRP: Section = Section {
     path: "vrrp.NAME",
     page: "vrrp",
-    purpose: "A virtual router (RFC 9568): addresses that the active one of several directors has. It interoperates \
-              with other implementations, such as keepalived.",
+    purpose: "A virtual router (RFC 9568): addresses that only the active one of several directors holds. It \
+              interoperates with other implementations, such as keepalived.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\npriority = 150\naddresses = \
               [\"192.0.2.10/24\"]\n",
     keys: &[
@@ -230,7 +230,7 @@ pub(crate) static VRRP: Section = Section {
             "hmac",
             Kind::Table(&VRRP_HMAC),
             Absent("no authentication"),
-            "Authentication of advertisements by HMAC-SHA256, as in keepalived 2.4.2 and newer.",
+            "Authentication of advertisements by HMAC-SHA256, compatible with keepalived 2.4.2 and newer.",
             "hmac = { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }",
         )
         .known_as(&["auth_hmac"]),
@@ -302,8 +302,8 @@ pub(crate) static VRRP: Section = Section {
             "notify",
             COMMAND,
             Absent("no notification"),
-            "Program and arguments, called on every state change, with four additional arguments, as in keepalived: \
-             `INSTANCE`; the name; `MASTER`, `BACKUP`, `FAULT` or `STOP`; and the priority.",
+            "Program and arguments, called on every state change, with four additional arguments, the same as \
+             keepalived's: `INSTANCE`; the name; `MASTER`, `BACKUP`, `FAULT` or `STOP`; and the priority.",
             "notify = [\"/usr/local/bin/tell\"]",
         ),
         Key::new(
@@ -346,8 +346,8 @@ pub(crate) static VRRP: Section = Section {
             "notify_fifo",
             Kind::Text,
             Absent("no FIFO"),
-            "FIFO that receives a line for each state change, as in keepalived: `INSTANCE \"outside\" MASTER 150`. \
-             Lines are dropped while no process reads it.",
+            "FIFO that receives a line for each state change, in keepalived's format: `INSTANCE \"outside\" MASTER \
+             150`. Lines are dropped while no process reads it.",
             "notify_fifo = \"/run/vrrp.fifo\"",
         )
         .known_as(&["vrrp_notify_fifo"]),
@@ -608,14 +608,14 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "service",
             Kind::ServiceName,
             Absent("no service"),
-            "Service whose pool must have a usable server, or its quorum.",
+            "Service whose pool must have a usable server, or meet its quorum.",
             "service = \"images\"",
         ),
         Key::new(
             "pool",
             Kind::PoolName,
             Absent("no pool"),
-            "Pool that must have a usable server, or its quorum.",
+            "Pool that must have a usable server, or meet its quorum.",
             "pool = \"images\"",
         ),
         Key::new(

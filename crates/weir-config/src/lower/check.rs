@@ -208,7 +208,7 @@ fn target(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProbeTarget {
             .unwrap_or_default(),
         tls: None,
     };
-    if let (Some((address, _)), true) = (view.get("address"), target.via.through_path())
+    if let (Some((address, _)), true) = (view.get("address"), target.via.uses_forwarding_path())
         && let Some((via, _)) = view.get("via")
     {
         let message = "probes through the forwarding path go to the VIP, not to `address`";

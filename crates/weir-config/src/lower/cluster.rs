@@ -23,8 +23,8 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
         tls::path(sink, view, "key"),
     );
     let user = view.text(sink, "user").map(|(user, _)| user.to_owned());
-    let password = secret::of_key(sink, view, "password");
-    let group_key = secret::of_key(sink, view, "group_key");
+    let password = secret::from_key(sink, view, "password");
+    let group_key = secret::from_key(sink, view, "group_key");
     check_requirement(sink, view, "key", "certificate");
     let is_plain = |endpoints: &Vec<EtcdEndpoint>| endpoints.iter().all(|it| !it.tls);
     if etcd.as_ref().is_some_and(is_plain) {
@@ -220,7 +220,7 @@ fn endpoints(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<EtcdEndpoin
             .map_or(0..0, |(entry, _)| entry.item.span.clone());
         sink.push(
             Diagnostic::new(Code::EmptyList, &span, "`etcd` is empty")
-                .fix("add the client URL of a member of etcd, or remove [cluster]"),
+                .fix("add the client URL of an etcd member, or remove [cluster]"),
         );
         return None;
     }
@@ -230,7 +230,7 @@ fn endpoints(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<EtcdEndpoin
         match EtcdEndpoint::parse(url) {
             Ok(endpoint) => endpoints.push(endpoint),
             Err(_) => {
-                let message = format!("`{}` is not a URL of etcd", url.escape_debug());
+                let message = format!("`{}` is not an etcd URL", url.escape_debug());
                 sink.push(
                     Diagnostic::new(Code::BadAddress, span, message)
                         .fix("write \"https://HOST:PORT\", or \"http://HOST:PORT\" without TLS"),

@@ -1,4 +1,4 @@
-//! `servers_dns` of a pool.
+//! Lowers `servers_dns` of a pool.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -34,14 +34,14 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         let Value::Table(table) = &item.value else {
             return sink.push(wrong_type(item, kind));
         };
-        let Some(dns) = name(sink, table, location) else {
+        let Some(dns) = lower_entry(sink, table, location) else {
             return;
         };
         if found.contains(&dns) {
             let message = format!("`{}` is listed twice", dns.name);
             sink.push(
                 Diagnostic::new(Code::DuplicateEntry, location, message).fix(
-                    "remove one of them; for a larger share, increase the weight of the other",
+                    "remove one of them; for a larger share, increase the weight of the remaining entry",
                 ),
             );
         }
@@ -58,7 +58,11 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
     found
 }
 
-fn name(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Option<ServersDns> {
+fn lower_entry(
+    sink: &mut Sink<'_>,
+    table: &Table<'_>,
+    location: &Range<usize>,
+) -> Option<ServersDns> {
     let view = View::open(sink, &catalog::SERVERS_DNS, table, location);
     let record = view
         .choice(sink, "record", &ServersRecord::ALL, ServersRecord::as_str)

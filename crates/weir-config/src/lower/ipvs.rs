@@ -1,4 +1,4 @@
-//! `[ipvs]`: numbers, as in the kernel.
+//! `[ipvs]`: the same numbers as the kernel's sysctls.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Files with one entry per line: networks, hosts, users, entries of maps.
+//! Files with one entry per line: networks, hosts, users, map entries.
 
 use std::ops::Range;
 

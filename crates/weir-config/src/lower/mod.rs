@@ -57,7 +57,7 @@ use crate::view::{Sink, View, keyword, text, wrong_type};
 pub(in crate::lower) const SCRIPT_USER: &str = "nobody";
 
 /// The configuration with the positions needed by verification.
-pub(crate) struct Lowered {
+pub(crate) struct LoweredConfig {
     pub(crate) node: Node,
     pub(crate) timeouts: Timeouts,
     pub(crate) ipvs: Ipvs,
@@ -130,9 +130,9 @@ pub(crate) struct LoweredService {
 }
 
 /// Lowers the whole tree.
-pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
+pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> LoweredConfig {
     let view = View::open(sink, &catalog::ROOT, root, &(0..0));
-    let mut lowered = Lowered {
+    let mut lowered = LoweredConfig {
         node: Node::default(),
         timeouts: Timeouts::default(),
         ipvs: Ipvs::default(),
@@ -194,7 +194,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
 }
 
 /// Lowers `[timeouts]` and `[ipvs]`.
-fn lower_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+fn lower_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredConfig) {
     if let Some((table, location)) = single_table(sink, view, "timeouts") {
         let view = View::open(sink, &catalog::TIMEOUTS, table, location);
         lowered.timeouts = node::timeouts(sink, &view);
@@ -212,7 +212,7 @@ fn lower_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowere
 }
 
 /// Returns the listeners of all services.
-fn listeners(lowered: &Lowered) -> Vec<Listener> {
+fn listeners(lowered: &LoweredConfig) -> Vec<Listener> {
     let packets = lowered.services.iter().flat_map(|it| &it.service.listen);
     let streams = lowered.proxies.iter().flat_map(|it| &it.proxy.listen);
     let streams = streams.map(|it| Listener {
@@ -223,12 +223,12 @@ fn listeners(lowered: &Lowered) -> Vec<Listener> {
     packets.copied().chain(streams).collect()
 }
 
-/// Lowers the tables that refer to other machines: other directors, routers, receivers of notifications.
-fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+/// Lowers the tables that refer to other machines: other directors, routers, notification receivers.
+fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredConfig) {
     let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
-    let known = vrrp::Known {
+    let known = vrrp::KnownObjects {
         has_layer_4_services: lowered
             .services
             .iter()
@@ -250,7 +250,10 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
     if let Some((table, location)) = single_table(sink, view, "sync") {
         let view = View::open(sink, &catalog::SYNC, table, location);
         lowered.sync = sync::sync(sink, &view);
-        let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed);
+        let managed = lowered
+            .vrrp
+            .iter()
+            .flat_map(VirtualRouter::managed_addresses);
         let moving = managed.map(|network| network.address);
         sync::reject_moving_address(sink, &view, lowered.sync.as_ref(), moving);
         sync::report_absent_address(sink, &view, lowered.sync.as_ref());
@@ -276,7 +279,7 @@ fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut
 }
 
 /// Raises default limits to at least twice what the file needs, because a reload may replace all servers.
-fn raise_default_limits(lowered: &mut Lowered) {
+fn raise_default_limits(lowered: &mut LoweredConfig) {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools
         .map(|pool| (pool.pool.name.as_str(), pool.servers.len() + 1))
@@ -298,7 +301,7 @@ fn raise_default_limits(lowered: &mut Lowered) {
     }
 }
 
-/// Returns the table of a key, and the span of the key; reports a value of another type.
+/// Returns the table of a key, and the span of the key; reports a value of a different type.
 fn single_table<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,

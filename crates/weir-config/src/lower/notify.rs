@@ -116,7 +116,7 @@ fn mailbox_of(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<St
     if Mail::is_mailbox(text) {
         return Some(text.to_owned());
     }
-    let message = format!("`{}` is not a mail address", text.escape_debug());
+    let message = format!("`{}` is not an email address", text.escape_debug());
     sink.push(Diagnostic::new(Code::BadText, span, message).fix("write \"name@host.example\""));
     None
 }

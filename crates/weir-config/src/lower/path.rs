@@ -1,4 +1,4 @@
-//! `normalize_path` of a proxy service, and its effect on the paths of routes.
+//! `normalize_path` of a proxy service, and its effect on route paths.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes the paths of routes as their service does, and reports paths and expressions that cannot match a
+/// Normalizes route paths like their service does, and reports paths and expressions that cannot match a
 /// normalized path.
 pub(super) fn adapt_to_services(
     sink: &mut Sink<'_>,
@@ -97,7 +97,7 @@ fn check_regex(
     location: &Range<usize>,
     proxy: &LoweredProxy,
 ) {
-    let Some(reason) = excluded_by(regex, rules) else {
+    let Some(reason) = exclusion_reason(regex, rules) else {
         return;
     };
     let message = "this expression cannot match any normalized path";
@@ -156,7 +156,7 @@ fn adapt_path(
 }
 
 /// Returns why an expression cannot match any normalized path; `None` = no reason was found.
-fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
+fn exclusion_reason(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     if rules.merge_slashes && has(&["//"]) {

@@ -180,7 +180,7 @@ fn servers(
                 )
                 .label("duplicate")
                 .also(&lowered.servers[*index], "first here")
-                .fix("remove one of them; for a larger share, increase the weight of the other")
+                .fix("remove one of them; for a larger share, increase the weight of the remaining entry")
                 .class(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
@@ -269,7 +269,7 @@ fn server(
     }
 }
 
-/// Returns the upper and the lower threshold. As in the kernel, the lower one must not be above the upper one.
+/// Returns the upper and the lower threshold. Like in the kernel, the lower one must not be above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
     let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));
@@ -308,7 +308,7 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
             error.fix = suggest_servers_dns(text).or(error.fix);
             // Each message quotes a different server, so the class contains no quoted text.
             let fix = error.fix.as_deref().unwrap_or("");
-            let class = unquoted(&error.message) + &unquoted(fix);
+            let class = remove_quoted_parts(&error.message) + &remove_quoted_parts(fix);
             sink.push(error_diagnostic(span, error).class(class));
             None
         }
@@ -342,6 +342,6 @@ fn suggest_servers_dns(text: &str) -> Option<String> {
 }
 
 /// Removes the parts between backquotes.
-fn unquoted(text: &str) -> String {
+fn remove_quoted_parts(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }

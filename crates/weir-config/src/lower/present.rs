@@ -1,6 +1,6 @@
 //! Notes about interfaces and programs that do not exist on this machine.
 //!
-//! They may exist on another director, for which the file is meant, or be created later: a virtual router waits for its
+//! They may exist on the director that the file is for, or be created later: a virtual router waits for its
 //! interface.
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) fn check_interface<'a>(
         let message = format!("interface `{}` does not exist", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::InterfaceAbsent, span, message)
-                .cause("the virtual router is in state fault until the interface exists")
+                .cause("the virtual router is in the fault state until the interface exists")
                 .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
         );
     }

@@ -182,7 +182,7 @@ fn with_max_load(
     let scheduler = scheduler?;
     if !scheduler.kind.hashes() {
         if let Some((entry, _)) = view.get("max_load") {
-            let hashing: Vec<String> = SchedulerKind::hashing()
+            let hashing: Vec<String> = SchedulerKind::hashing_schedulers()
                 .map(|kind| format!("\"{kind}\""))
                 .collect();
             let names = hashing[..hashing.len() - 1].join(", ");

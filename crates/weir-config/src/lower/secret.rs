@@ -10,7 +10,7 @@ use crate::tree::{Item, Value};
 use crate::view::{Sink, View, wrong_type};
 
 /// Returns the secret of a key, read from its source.
-pub(super) fn of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
+pub(super) fn from_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
     let (entry, _) = view.get(name)?;
     secret(sink, &entry.item)
 }

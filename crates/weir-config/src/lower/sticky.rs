@@ -22,7 +22,7 @@ pub(super) fn sticky(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sticky>
     };
     let view = View::open(sink, &catalog::STICKY, table, &entry.key_span);
     let mode = view.choice(sink, "mode", &StickyMode::ALL, StickyMode::as_str);
-    let secret = secret::of_key(sink, &view, "secret");
+    let secret = secret::from_key(sink, &view, "secret");
     let attributes = view.text(sink, "attributes");
     if let Some((text, span)) = attributes
         && !text

@@ -16,7 +16,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
         .text(sink, "listen")
         .and_then(|(text, span)| Some((address(sink, "listen", text, span)?, span.clone())));
     let peers = peers(sink, view, listen.as_ref());
-    let key = secret::of_key(sink, view, "key");
+    let key = secret::from_key(sink, view, "key");
     if let (Some(key), Some((entry, _))) = (&key, view.get("key")) {
         check_key(sink, key, &entry.item.span);
     }

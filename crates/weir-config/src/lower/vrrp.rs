@@ -36,7 +36,7 @@ const MAIN_TABLE: u32 = 254;
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
 /// What virtual routers may refer to: the services and pools of the configuration.
-pub(super) struct Known<'a> {
+pub(super) struct KnownObjects<'a> {
     pub(super) has_layer_4_services: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
@@ -48,7 +48,7 @@ pub(super) struct Known<'a> {
 pub(super) fn routers(
     sink: &mut Sink<'_>,
     tables: &Entries<'_, '_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> Vec<VirtualRouter> {
     let mut routers = Vec::new();
     let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
@@ -59,7 +59,7 @@ pub(super) fn routers(
         if !is_enabled(sink, &view) {
             continue;
         }
-        for (network, span) in router.managed().zip(&spans) {
+        for (network, span) in router.managed_addresses().zip(&spans) {
             if let Some(first) = addresses.get(&network.address) {
                 let message = format!("{} belongs to two virtual routers", network.address);
                 sink.push(
@@ -104,7 +104,7 @@ fn router(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     entry: &Entry<'_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
@@ -184,7 +184,7 @@ fn accept(
     if view.flag(sink, "accept") != Some(false) {
         return Accept::All;
     }
-    let ports = router.managed().flat_map(|network| {
+    let ports = router.managed_addresses().flat_map(|network| {
         // A socket of [::] may receive IPv4 too.
         let matches = |listener: &&Listener| {
             listener.address == network.address
@@ -293,7 +293,7 @@ fn verify_addresses_and_peers(
             "{} addresses; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
-        let fix = "move the others to `excluded_addresses`";
+        let fix = "move the remaining addresses to `excluded_addresses`";
         sink.push(Diagnostic::new(Code::OutOfRange, &span("addresses"), message).fix(fix));
     }
     if router
@@ -342,7 +342,7 @@ fn report_keys_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: 
         (
             "preempt_delay",
             is_owner && router.preempt,
-            "`preempt_delay` has no effect: the address owner takes over at once",
+            "`preempt_delay` has no effect: the address owner takes over immediately",
         ),
         (
             "unicast_ttl",
@@ -527,7 +527,7 @@ fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncement
 }
 
 fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
-    let secret = secret::of_key(sink, view, "password")?;
+    let secret = secret::from_key(sink, view, "password")?;
     let length = secret.expose().len();
     if length > PASSWORD_BYTES_MAX {
         let (entry, _) = view.get("password")?;
@@ -573,7 +573,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
 
 fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<(u8, RouterKey)> {
     let id = view.integer(sink, "id")?;
-    let secret = secret::of_key(sink, view, "secret")?;
+    let secret = secret::from_key(sink, view, "secret")?;
     let bytes = match secret.expose().strip_prefix(b"hex:") {
         Some(digits) => parse_hex(digits),
         None => Some(secret.expose().to_vec()),
@@ -687,7 +687,7 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
     Some(rule)
 }
 
-fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
+fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &KnownObjects<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
     // A director that cannot forward must not have the addresses, unless an entry sets `data_plane`.
     let mut tracks_data_plane = known.has_layer_4_services;
@@ -714,7 +714,7 @@ fn track(
     sink: &mut Sink<'_>,
     item: &Item<'_>,
     table: &Table<'_>,
-    known: &Known<'_>,
+    known: &KnownObjects<'_>,
 ) -> Option<Track> {
     let view = View::open(sink, &VRRP_TRACK, table, &item.span);
     let interface = view

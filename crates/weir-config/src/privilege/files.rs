@@ -16,7 +16,7 @@ pub enum FileUse {
     Certificates,
     /// Data is appended to the file.
     Append,
-    /// The name is that of a credential of the service manager, not a path.
+    /// The name identifies a credential of the service manager; it is not a path.
     Credential,
 }
 

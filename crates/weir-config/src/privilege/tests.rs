@@ -403,7 +403,7 @@ fn changed_file_is_rejected_with_position() {
          with this key"
     );
     assert_eq!(found, [expected]);
-    // The same path with another key is rejected: a client would get the file.
+    // The same path with a different key is rejected: a client would get the file.
     let proposed = ACTIVE.replace(
         "pool = \"b\"\n",
         "pool = \"b\"\nerror_pages = [{ status = 404, file = \"/etc/weir/certs\" }]\n",

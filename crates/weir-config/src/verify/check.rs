@@ -1,4 +1,4 @@
-//! Checks that involve health checks, servers and listeners.
+//! Verifies health checks together with servers and listeners.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,11 +8,11 @@ use weir_model::{Check, Ports, Server, Service};
 use super::proxy::reachable_pools;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool};
+use crate::lower::{LoweredConfig, LoweredPool};
 use crate::spelling::header;
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let listening = exact_ports(lowered);
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
@@ -37,7 +37,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
 }
 
 /// Returns the exact ports that services listen on, by pool, without duplicates, in file order.
-fn exact_ports(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
+fn exact_ports(lowered: &LoweredConfig) -> HashMap<&str, Vec<u16>> {
     let mut listening: HashMap<&str, Vec<u16>> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
         let ports = listening.entry(service.pool.as_str()).or_default();
@@ -123,10 +123,10 @@ fn report_port(
 }
 
 /// Reports checks that would use a forwarding path that does not exist.
-fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
+fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &LoweredConfig, pool: &LoweredPool) {
     let server_checks = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
     let mut all = pool.pool.checks.iter().chain(server_checks);
-    if !all.any(|check| check.target.via.through_path()) {
+    if !all.any(|check| check.target.via.uses_forwarding_path()) {
         return;
     }
     let services = lowered.services.iter().map(|service| &service.service);
@@ -135,7 +135,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &Lowered
         .collect();
     let is_unreachable = |check: &Check, server: &Server| {
         let mut services = services.iter();
-        check.target.via.through_path()
+        check.target.via.uses_forwarding_path()
             && !services.any(|it| check.probe_path(it, server).is_some())
     };
     let mut report = |location: &Range<usize>, check: &Check, server: &Server| {
@@ -172,7 +172,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &Lowered
     }
 }
 
-/// Reports a pool that has no check, if one of its servers has no check of its own.
+/// Reports a pool that has no check, if one of its servers does not have its own check.
 fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
     let has_no_pool_check = pool.pool.checks.is_empty() && !pool.check_is_wrong;

@@ -10,10 +10,14 @@ use weir_model::{Forward, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool, LoweredService};
+use crate::lower::{LoweredConfig, LoweredPool, LoweredService};
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     if lowered.cluster.is_none() {
         return;
     }

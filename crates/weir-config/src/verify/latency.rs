@@ -6,10 +6,14 @@ use weir_model::{Adapt, SchedulerKind};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool};
+use crate::lower::{LoweredConfig, LoweredPool};
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     let mut used: Vec<&str> = lowered
         .services
         .iter()
@@ -38,7 +42,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
         }
         let scheduler = pool.scheduler.as_ref().filter(|_| is_least_time);
         let located = [
-            (scheduler, "scheduler \"least-time\" behaves as \"lc\""),
+            (scheduler, "scheduler \"least-time\" behaves like \"lc\""),
             (adapt, "`adapt` has no effect"),
         ];
         for (location, what) in located {

@@ -7,7 +7,7 @@ use crate::view::Sink;
 
 pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if let Some(scheduler) = pool.pool.scheduler
-        && !scheduler.kind.is_built()
+        && !scheduler.kind.works_at_layer4()
     {
         let message = format!("scheduler \"{scheduler}\" is not built yet at layer 4");
         sink.push(

@@ -4,12 +4,12 @@ use weir_model::{Listener, Protocol};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredService};
+use crate::lower::{LoweredConfig, LoweredService};
 use crate::view::Sink;
 
 /// Reports listeners with the same address, port and precedence. A more specific listener may overlap a less specific
 /// one.
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
         .services
         .iter()
@@ -82,7 +82,7 @@ fn report_collision(
 }
 
 /// Reports services that hide the API: the data plane processes packets before local sockets.
-pub(super) fn report_shadowed_admin(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn report_shadowed_admin(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let (Some(admin), Some(location)) = (&lowered.node.admin, &lowered.admin) else {
         return;
     };

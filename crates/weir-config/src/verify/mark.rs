@@ -8,10 +8,10 @@ use weir_model::{Family, Mark};
 use super::Machine;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredService};
+use crate::lower::{LoweredConfig, LoweredService};
 use crate::view::Sink;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Machine) {
     let mut claimed: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
     for service in &lowered.services {
         for (index, mark) in service.service.marks.iter().enumerate() {
@@ -69,7 +69,7 @@ fn report_costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machin
                     format!("{family} forwarding is disabled on this machine"),
                 )
                 .cause(
-                    "packets with a mark are routed to a device of Weir, which requires forwarding",
+                    "packets with a mark are routed to Weir's mark device, which requires forwarding",
                 )
                 .fix(format!("set {key} = 1")),
             );

@@ -1,4 +1,4 @@
-//! Checks that involve proxy services, pools, and the node.
+//! Verifies proxy services together with pools and the node.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -10,14 +10,18 @@ use weir_model::{
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
-use crate::lower::{Lowered, LoweredPool, LoweredProxy, LoweredRoute};
+use crate::lower::{LoweredConfig, LoweredPool, LoweredProxy, LoweredRoute};
 use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
 use super::report_missing_pool;
 
-pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+pub(super) fn verify(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     verify_listeners(sink, lowered);
     verify_routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
@@ -39,7 +43,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
 }
 
 /// Reports `tls` and `http2` of pools that only layer 4 services use.
-fn report_unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_unused_tls(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let used: BTreeSet<&str> = lowered
         .proxies
         .iter()
@@ -69,7 +73,7 @@ fn report_unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
 
 /// Returns the pools that requests to a service may use, without duplicates.
 pub(super) fn reachable_pools<'a>(
-    lowered: &'a Lowered,
+    lowered: &'a LoweredConfig,
     proxy: &'a LoweredProxy,
 ) -> BTreeSet<&'a str> {
     let routes = lowered.routes.iter();
@@ -105,7 +109,7 @@ fn report_unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &Lowe
 /// Reports a route whose service does not exist or is not a proxy service.
 fn report_missing_proxy(
     sink: &mut Sink<'_>,
-    lowered: &Lowered,
+    lowered: &LoweredConfig,
     name: &str,
     location: &Range<usize>,
 ) {
@@ -171,7 +175,11 @@ fn verify_preferred_server(
 }
 
 /// Verifies the service, the pools and the reachability of each route.
-fn verify_routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+fn verify_routes(
+    sink: &mut Sink<'_>,
+    lowered: &LoweredConfig,
+    pools: &HashMap<&str, &LoweredPool>,
+) {
     let proxies = || lowered.proxies.iter();
     let proxies_by_name: HashMap<&str, &LoweredProxy> = proxies()
         .map(|proxy| (proxy.proxy.name.as_str(), proxy))
@@ -280,7 +288,7 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
 /// could send authorization requests to each other endlessly.
 fn verify_forward_auth(
     sink: &mut Sink<'_>,
-    lowered: &Lowered,
+    lowered: &LoweredConfig,
     pools: &HashMap<&str, &LoweredPool>,
     route: &LoweredRoute,
 ) {
@@ -320,7 +328,7 @@ fn verify_forward_auth(
 }
 
 /// Reports duplicate listen addresses, among proxies, with layer 4 services, and with `admin`.
-fn verify_listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
     let mut first: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
         let entries = service.service.listen.iter().zip(&service.listen);
@@ -367,7 +375,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
 /// Reports a pool without servers. A service whose routes answer or redirect every request needs no servers.
 fn report_no_servers(
     sink: &mut Sink<'_>,
-    lowered: &Lowered,
+    lowered: &LoweredConfig,
     proxy: &LoweredProxy,
     pool: &LoweredPool,
 ) {

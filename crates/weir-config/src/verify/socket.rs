@@ -82,7 +82,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
         }
     }
     let scheduler = pool.pool.l4_scheduler();
-    if !is_socket || scheduler.kind.works_for_sockets() || !scheduler.kind.is_built() {
+    if !is_socket || scheduler.kind.works_for_sockets() || !scheduler.kind.works_at_layer4() {
         return;
     }
     let location = pool.scheduler.as_ref().unwrap_or(&pool.name);

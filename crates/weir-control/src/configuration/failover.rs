@@ -64,7 +64,10 @@ pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     // Files that this user cannot read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
     let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| keepalived_addresses(&text)).collect();
-    let managed = desired.vrrp.iter().flat_map(VirtualRouter::managed);
+    let managed = desired
+        .vrrp
+        .iter()
+        .flat_map(VirtualRouter::managed_addresses);
     moving.extend(managed.map(|network| network.address));
     moving.extend(pacemaker_addresses(
         &fs::read_to_string(PACEMAKER).unwrap_or_default(),

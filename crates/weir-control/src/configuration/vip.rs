@@ -102,7 +102,7 @@ fn absent(
         |address: IpAddr| added_to(address).is_some() && !desired.is_vrrp_address(address);
     seen.retain(|address| !is_removed(*address));
     let mut found = Vec::new();
-    let proxied_addresses: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+    let proxy_addresses: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
     // A routed VIP that Weir has added is still reported, because it will be removed.
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
     let is_routed = |address: IpAddr| routed.contains(&address) && added_to(address).is_none();
@@ -122,7 +122,7 @@ fn absent(
     }
     for proxy in &desired.proxies {
         let listeners = proxy.listen.iter().map(SocketAddr::ip);
-        for address in listeners.filter(|ip| proxied_addresses.contains(ip)) {
+        for address in listeners.filter(|ip| proxy_addresses.contains(ip)) {
             if seen.insert(address) {
                 found.push(AbsentVip {
                     address,

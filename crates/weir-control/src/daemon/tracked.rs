@@ -1,26 +1,26 @@
 //! Reports the objects that virtual routers can track to the VRRP agent.
 
 use weir_model::Desired;
-use weir_vrrp_agent::Observed;
+use weir_vrrp_agent::ObservedState;
 
 use crate::snapshot::Snapshot;
 use crate::status::Report;
 
 /// Returns only the state of the data plane. It must be attached if there are layer 4 services.
-pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> Observed {
+pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> ObservedState {
     let needs_data_plane = desired
         .services
         .iter()
         .any(|service| service.forward.handles_packets());
-    Observed {
+    ObservedState {
         data_plane: !needs_data_plane || is_attached,
-        ..Observed::default()
+        ..ObservedState::default()
     }
 }
 
 /// Returns the state of all objects that virtual routers can track: the data plane, and whether services and pools have
 /// a usable server and their quorum.
-pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
+pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
     let report = Report::from(snapshot);
     let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
@@ -46,10 +46,10 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
 }
 
 /// Returns the state if the data plane does not respond: nothing can serve.
-pub(crate) fn unobservable(desired: &Desired) -> Observed {
+pub(crate) fn unobservable(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
     let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());
-    Observed {
+    ObservedState {
         services: services.chain(proxied).map(|name| (name, false)).collect(),
         pools: desired
             .pools

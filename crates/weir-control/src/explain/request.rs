@@ -248,8 +248,8 @@ impl Request {
                         true => route.not.as_deref(),
                         false => Some(&route.when),
                     };
-                    let required =
-                        conditions.map(|conditions| conditions.listed(key, self.is_public));
+                    let required = conditions
+                        .map(|conditions| conditions.format_alternatives(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
                     let has = route::compared_value(key, conditions, facts);

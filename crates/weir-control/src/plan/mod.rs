@@ -69,7 +69,7 @@ pub fn plan(
 fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
-    let needed: BTreeSet<IpAddr> = listeners.chain(new.proxied_addresses()).collect();
+    let needed: BTreeSet<IpAddr> = listeners.chain(new.proxy_addresses()).collect();
     let new_interface = new.node.vip_interface.as_deref();
     let mut lost_vips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (interface, vip) in added {

@@ -329,7 +329,7 @@ impl Traffic {
             let servers = pool.servers.iter().chain(&pool.sorry);
             servers.map(|server| (pool.name.as_str(), server.name.as_str()))
         });
-        self.states.handle_proxied(servers, now());
+        self.states.handle_proxy_servers(servers, now());
         self.orders.count_revision(desired, self.states.overrides());
         for pool in proxied_pools(&self.desired) {
             self.states.update_pool(pool);

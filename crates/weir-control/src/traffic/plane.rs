@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_health::{SavedState, Suspended};
 use weir_model::{Desired, Pool};
 use weir_netlink::Event;
-use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
+use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
 use weir_sys::Channel;
 
 use super::handover::Handover;
@@ -96,11 +96,11 @@ impl Plane for Traffic {
         active.is_some_and(Override::hides_checks)
     }
 
-    fn ejected(&self) -> BTreeSet<Ejected> {
+    fn ejected(&self) -> BTreeSet<EjectedServer> {
         self.states.ejected()
     }
 
-    fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> Result<(), Error> {
+    fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Error> {
         let pools = self.states.end_ejections(kept);
         self.apply_weights(&pools)
     }

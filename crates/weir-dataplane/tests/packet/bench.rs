@@ -614,7 +614,7 @@ impl Bench {
         let schedule = &self.model.scheduler_mut().schedules[&service];
         let (hashed, treeless) = (schedule.kind == Kind::Maglev, schedule.treeless);
         let tables = self.planned.tables(&service.to_string(), &slot, treeless);
-        for (dest, place) in tables.places() {
+        for (dest, place) in tables.positions() {
             self.change_dest_row(dest, |row| row.place = place);
         }
         let spread = tables.spread().to_vec();

@@ -14,14 +14,14 @@ use weir_model::{Desired, Indexed};
 use weir_planner::allocation::{Allocation, Facts, PoolWeights, ServiceSlot};
 use weir_planner::extent::{self, Tables};
 use weir_planner::row_set::{self, RowSet};
-use weir_planner::rows::{self, Surroundings};
+use weir_planner::rows::{self, NetworkFacts};
 use weir_sched::{Counts, Cursor};
 
 /// A configuration, its allocated rows, and the published tables.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) desired: Desired,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) surroundings: NetworkFacts,
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
@@ -47,7 +47,7 @@ impl Planned {
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
-            surroundings: Surroundings::default(),
+            surroundings: NetworkFacts::default(),
             allocation: Allocation::default(),
             sizes,
             elements: ExtentAllocator::new(sizes.elements),

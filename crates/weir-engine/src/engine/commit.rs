@@ -38,11 +38,11 @@ impl Engine {
         if self.manage_neighbours_of_servers().await? {
             self.wait_for_neighbours().await?;
         }
-        let unfinished_before = self.network.leaves_unfinished();
+        let unfinished_before = self.network.xdp_receives_partial_checksums();
         let wanted = self.network.interfaces(&self.desired)?;
         self.network
             .expect_attached(&wanted, self.desired.node.attach);
-        if self.network.leaves_unfinished() != unfinished_before {
+        if self.network.xdp_receives_partial_checksums() != unfinished_before {
             self.replan(&[])?;
         }
         self.prepare_local_clients()?;

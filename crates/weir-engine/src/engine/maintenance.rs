@@ -113,10 +113,10 @@ impl Engine {
         let is_enabled = matches!(ipvs.drop_entry, 1 | 2);
         let is_short =
             is_enabled && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
-        if is_short == self.network.memory_is_short {
+        if is_short == self.network.memory_is_low {
             return Ok(());
         }
-        self.network.memory_is_short = is_short;
+        self.network.memory_is_low = is_short;
         self.rewrite(&[])
     }
 

@@ -25,7 +25,7 @@ impl Engine {
         let maps = self.plane.maps();
         let (mut active, mut inactive) = (0, 0);
         let mut rows: HashMap<u32, bool> = HashMap::new();
-        for service in self.desired.users(pool) {
+        for service in self.desired.services_of_pool(pool) {
             let Some(slot) = self.memory.allocation.services.get(&service.name) else {
                 continue;
             };

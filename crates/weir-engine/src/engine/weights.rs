@@ -17,7 +17,9 @@ impl Engine {
     /// # Errors
     /// A map or the state file cannot be written.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
-        let users = pools.iter().flat_map(|pool| self.desired.users(pool));
+        let users = pools
+            .iter()
+            .flat_map(|pool| self.desired.services_of_pool(pool));
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;

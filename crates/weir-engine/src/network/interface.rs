@@ -96,7 +96,8 @@ impl Network {
             .flat_map(|ip| resolve(ip, &self.state))
             .map(|route| route.ifindex);
         let mut found: BTreeSet<u32> = default_routes.chain(self.routes.ports()).collect();
-        let is_ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
+        let is_ours =
+            |ip: &IpAddr| desired.services_listening_on(*ip).len() > 0 || self.servers.contains(ip);
         let held = self.holders.iter().filter(|(ip, _)| is_ours(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));
         found.extend(

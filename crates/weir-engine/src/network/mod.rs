@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_dataplane::Mode;
 use weir_netlink::{Event, NetState, Netlink, RouteKind, Sysctl, XdpFeatures};
 use weir_planner::mark::Pair;
-use weir_planner::rows::Surroundings;
+use weir_planner::rows::NetworkFacts;
 
 use crate::error::Result;
 use crate::mark_routing::MarkRouting;
@@ -52,7 +52,7 @@ pub(crate) struct Network {
     /// The veth pair of marked packets.
     pub(crate) marks: Option<Pair>,
     /// Whether free memory is below `amemthresh`.
-    pub(crate) memory_is_short: bool,
+    pub(crate) memory_is_low: bool,
 }
 
 /// The result of adding servers.
@@ -82,7 +82,7 @@ impl Network {
             expected: BTreeSet::new(),
             expected_native: BTreeSet::new(),
             marks: None,
-            memory_is_short: false,
+            memory_is_low: false,
         })
     }
 
@@ -216,13 +216,13 @@ impl Network {
     }
 
     /// Returns the facts on which the rows of these servers depend.
-    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
-        let mut surroundings = Surroundings {
+    pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
+        let mut surroundings = NetworkFacts {
             learn_clients: self.learns_clients(),
-            leaves_unfinished: self.leaves_unfinished(),
+            xdp_receives_partial_checksums: self.xdp_receives_partial_checksums(),
             marks: self.marks,
-            memory_is_short: self.memory_is_short,
-            ..Surroundings::default()
+            memory_is_low: self.memory_is_low,
+            ..NetworkFacts::default()
         };
         for server in servers {
             let Some(found) = self.state.lookups.get(&server) else {

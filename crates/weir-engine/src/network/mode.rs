@@ -88,7 +88,7 @@ impl Network {
         let device = self.partial_checksum_reason(ifindex);
         match (attach, mode, device) {
             (Attach::Tc, Mode::Tc, _) => "attach = \"tc\"".to_owned(),
-            (Attach::Xdp, Mode::Native, Some(device)) if self.leaves_unfinished() => {
+            (Attach::Xdp, Mode::Native, Some(device)) if self.xdp_receives_partial_checksums() => {
                 format!("attach = \"xdp\"; {device}, which go to tc")
             }
             (Attach::Xdp, Mode::Generic, Some(device)) => {
@@ -110,7 +110,7 @@ impl Network {
 
     /// Returns whether XDP leaves packets with partial checksums to tc, on all devices. Generic XDP must not do this:
     /// its metadata does not reach tc on a bridge.
-    pub(crate) fn leaves_unfinished(&self) -> bool {
+    pub(crate) fn xdp_receives_partial_checksums(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
         let native = native.map(|(ifindex, _)| ifindex);

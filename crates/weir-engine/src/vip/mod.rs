@@ -125,7 +125,7 @@ impl Vips {
         let addresses = netlink.addresses().await?;
         let present: BTreeSet<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let wanted: BTreeSet<IpAddr> = desired
-            .proxied_addresses()
+            .proxy_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
         if !std::mem::replace(&mut self.is_present_announced, true) && can_announce()? {
@@ -172,7 +172,7 @@ impl Vips {
             return Ok(());
         }
         self.last_withdrawal = Instant::now();
-        let wanted: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
+        let wanted: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
         let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
         idle.retain(|address| !wanted.contains(address));
         remove_connected(netlink, &mut idle)?;
@@ -207,7 +207,7 @@ pub(crate) fn can_announce() -> Result<bool, weir_sys::Error> {
 fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
     desired.node.vip_interface.as_ref() == Some(name)
         && !desired.is_vrrp_address(*address)
-        && desired.proxied_addresses().any(|needed| needed == *address)
+        && desired.proxy_addresses().any(|needed| needed == *address)
 }
 
 async fn present_addresses(netlink: &Netlink) -> Result<BTreeSet<IpAddr>, weir_netlink::Error> {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use weir_vrrp::{
-    Advertisement, Arrival, ChecksumForm, Config, GROUP_V4, Instance, Version, decode,
+    Advertisement, ChecksumForm, Config, GROUP_V4, Instance, ReceivedPacket, Version, decode,
 };
 
 const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
@@ -12,14 +12,14 @@ const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 /// Decodes the input as a packet over IPv6 and over IPv4. A valid packet is encoded and decoded again, which must not
 /// change its content, and passed to a virtual router.
 pub(super) fn packet(input: &[u8]) {
-    let arrival = Arrival {
+    let arrival = ReceivedPacket {
         bytes: input,
         source: SOURCE,
         destination: GROUP_V4.into(),
         hop_limit: 255,
     };
     let ipv6 = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
-    let _ = decode(&Arrival {
+    let _ = decode(&ReceivedPacket {
         source: ipv6,
         destination: ipv6,
         ..arrival
@@ -29,7 +29,7 @@ pub(super) fn packet(input: &[u8]) {
     };
     let advertisement = &received.advertisement;
     let encoded = advertisement.encode(SOURCE, GROUP_V4.into(), received.checksum);
-    let arrival = Arrival {
+    let arrival = ReceivedPacket {
         bytes: &encoded,
         ..arrival
     };

@@ -32,7 +32,7 @@ impl Exchange {
         let mut bytes = Vec::new();
         while let Some(step) = self.steps.get(self.step_index) {
             bytes.extend_from_slice(step.send.as_bytes());
-            if step.expects_something() {
+            if step.expects_data() {
                 break;
             }
             self.step_index += 1;
@@ -48,7 +48,7 @@ impl Exchange {
                 .windows(text.len())
                 .any(|window| window == text);
         let mut regex = step.regex.iter();
-        let matches_regex = regex.all(|regex| regex.is_in(&self.received));
+        let matches_regex = regex.all(|regex| regex.matches(&self.received));
         has_text && matches_regex
     }
 }

@@ -138,10 +138,10 @@ impl Exchange {
             let text = text.escape_debug();
             return Outcome::failed(format!("http {status}, body does not contain \"{text}\""));
         }
-        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.is_in(plain)) {
+        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.matches(plain)) {
             return Outcome::failed(format!("http {status}, body does not match {pattern}"));
         }
-        if let Some(pattern) = expected.without.as_ref().filter(|it| it.is_in(plain)) {
+        if let Some(pattern) = expected.without.as_ref().filter(|it| it.matches(plain)) {
             return Outcome::failed(format!("http {status}, body matches {pattern}"));
         }
         match expected

@@ -34,7 +34,7 @@ fn check_targets(
 ) -> Vec<(Option<usize>, Target)> {
     let direct = Target::new(check, server, check.port(server, input.default_port));
     let mut targets = Vec::new();
-    if check.target.via.through_path() {
+    if check.target.via.uses_forwarding_path() {
         for (index, service) in input.services.iter().enumerate() {
             if let Some(path) = check.probe_path(service, server) {
                 targets.push((Some(index), direct.clone().through(path)));

@@ -57,9 +57,9 @@ pub enum Probe {
         /// Required beginning of the response, `None` = any byte at this position; absent = any response.
         bytes: Option<Vec<Option<u8>>>,
     },
-    /// An ICMP echo is answered.
+    /// An ICMP echo request is answered.
     Ping,
-    /// A program on the director passes or fails with its exit code.
+    /// A program on the director; its exit code is the result.
     Script(Script),
     /// A file on the director contains the weight.
     File {
@@ -101,20 +101,20 @@ named_enum! {
     }
 }
 
-/// A step of an exchange of texts: what is sent, then what must be received.
+/// A step of a text exchange: what to send, then what to expect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ExchangeStep {
     /// Text to send; empty = nothing.
     pub send: String,
     /// Text that must occur in the data that is received after `send`; empty = any data.
     pub expect: String,
-    /// Pattern that must match in this data.
+    /// Pattern that this data must match.
     pub regex: Option<Pattern>,
 }
 
 impl ExchangeStep {
     /// Returns whether the step waits for data.
-    pub const fn expects_something(&self) -> bool {
+    pub const fn expects_data(&self) -> bool {
         !self.expect.is_empty() || self.regex.is_some()
     }
 }
@@ -175,7 +175,7 @@ pub enum Medium<'a> {
     Director(DirectorProbe<'a>),
 }
 
-/// A probe by datagrams.
+/// A probe that uses datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramProbe<'a> {
     /// [`Probe::Dns`].
@@ -302,9 +302,9 @@ pub struct Http {
     pub status: Vec<(u16, u16)>,
     /// Text that the response body must contain.
     pub contains: Option<String>,
-    /// Pattern that must match in the body.
+    /// Pattern that the body must match.
     pub pattern: Option<Pattern>,
-    /// Pattern that must not match in the body.
+    /// Pattern that the body must not match.
     pub without: Option<Pattern>,
     /// Digest of the whole body.
     pub digest: Option<Digest>,

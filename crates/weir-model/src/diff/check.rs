@@ -4,7 +4,7 @@ use super::duration;
 use super::edit::{Edits, duration_or_none, or_none, statuses};
 use crate::{Check, CheckTls, Http, Probe, ProbeTarget, ProxyHeader, Timing};
 
-/// Compares lists of checks: key by key if the kinds of checks are the same, otherwise as a summary.
+/// Compares lists of checks: key by key if the check kinds are the same, otherwise as a summary.
 pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     let same_kinds =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| kind(old) == kind(new));
@@ -22,7 +22,7 @@ pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     })
 }
 
-/// Returns the kinds and intervals of checks, such as `http every 2s`.
+/// Returns the check kinds and intervals, such as `http every 2s`.
 pub(super) fn summary(checks: &[Check]) -> String {
     let describe = |check: &Check| {
         let interval = duration(&check.timing.interval);

@@ -67,7 +67,7 @@ impl Edits {
         if old != new {
             let sources = |secrets: &[&Secret]| {
                 let sources = secrets.iter().map(|it| it.source().to_string());
-                listed(sources.collect())
+                comma_list(sources.collect())
             };
             self.push(key, sources(old), sources(new));
         }
@@ -136,7 +136,7 @@ pub(super) fn duration_or_none(value: &Option<Duration>) -> String {
 }
 
 /// Joins values with commas; `none` if empty.
-pub(super) fn listed(values: Vec<String>) -> String {
+pub(super) fn comma_list(values: Vec<String>) -> String {
     match values.is_empty() {
         true => "none".to_owned(),
         false => values.join(", "),

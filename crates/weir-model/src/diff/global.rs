@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::edit::{Edits, listed, or_none};
+use super::edit::{Edits, comma_list, or_none};
 use super::{Edit, duration, tls};
 use crate::{Admin, Announce, Community, Ipvs, Node, Timeouts};
 
@@ -13,7 +13,7 @@ pub(super) fn node(old: &Node, new: &Node) -> Vec<Edit> {
             &old.interfaces,
             &new.interfaces,
             |names| match names {
-                Some(names) => listed(names.to_vec()),
+                Some(names) => comma_list(names.to_vec()),
                 None => "from the routes".to_owned(),
             },
         )
@@ -88,7 +88,7 @@ fn admin(edits: Edits, old: &Admin, new: &Admin) -> Edits {
             bool::to_string,
         )
         .compare("hosts", &old.hosts, &new.hosts, |hosts| {
-            listed(hosts.to_vec())
+            comma_list(hosts.to_vec())
         })
 }
 
@@ -157,7 +157,7 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
             .compare("speaker", old, new, |it| state(*it))
             .done();
     };
-    let list = |all: &&Vec<Community>| listed(all.iter().map(ToString::to_string).collect());
+    let list = |all: &&Vec<Community>| comma_list(all.iter().map(ToString::to_string).collect());
     let path = |path: Option<&std::path::PathBuf>| or_none(path.map(|it| it.display()).as_ref());
     Edits::default()
         .compare(
@@ -174,7 +174,7 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
         )
         .compare("drain_delay", old.drain_delay, new.drain_delay, duration)
         .compare("services", &old.services, &new.services, |it| match it {
-            Some(names) => listed(names.clone()),
+            Some(names) => comma_list(names.clone()),
             None => "all".to_owned(),
         })
         .compare("require", old.require, new.require, |it| {
@@ -203,7 +203,7 @@ pub(super) fn announce(old: Option<&Announce>, new: Option<&Announce>) -> Vec<Ed
             "command",
             old.speaker.command(),
             new.speaker.command(),
-            |it| listed(it.map(<[String]>::to_vec).unwrap_or_default()),
+            |it| comma_list(it.map(<[String]>::to_vec).unwrap_or_default()),
         )
         .compare("asn", old.speaker.asn(), new.speaker.asn(), |it| {
             or_none(it.as_ref())

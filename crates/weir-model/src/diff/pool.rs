@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use super::edit::{Edits, listed, or_none};
-use super::{Change, Edit, Matched, check, duration, match_by_name, tls};
+use super::edit::{Edits, comma_list, or_none};
+use super::{Change, Edit, NameMatch, check, duration, match_by_name, tls};
 use crate::{Health, Pool, ProxyHeader, Secret, Server, ServersDns};
 
 pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
@@ -12,12 +12,12 @@ pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
         new,
         |pool| &pool.name,
         |matched| match matched {
-            Matched::Removed(pool) => changes.push(Change::PoolRemoved {
+            NameMatch::Removed(pool) => changes.push(Change::PoolRemoved {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
-            Matched::Kept { old, new, .. } => diff_pool(old, new, changes),
-            Matched::Added(pool) => changes.push(Change::PoolAdded {
+            NameMatch::Kept { old, new, .. } => diff_pool(old, new, changes),
+            NameMatch::Added(pool) => changes.push(Change::PoolAdded {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
@@ -45,16 +45,16 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
         &new.servers,
         |server| &server.name,
         |matched| match matched {
-            Matched::Removed(server) => changes.push(Change::ServerRemoved {
+            NameMatch::Removed(server) => changes.push(Change::ServerRemoved {
                 pool: pool.clone(),
                 server: server.name.clone(),
             }),
-            Matched::Kept { old, new, index } => {
+            NameMatch::Kept { old, new, index } => {
                 reordered |= index < next;
                 next = index;
                 diff_server(pool, old, new, changes);
             }
-            Matched::Added(server) => changes.push(Change::ServerAdded {
+            NameMatch::Added(server) => changes.push(Change::ServerAdded {
                 pool: pool.clone(),
                 server: server.name.clone(),
                 weight: server.weight,
@@ -137,7 +137,7 @@ fn other_server_keys(edits: Edits, old: &Pool, new: &Pool) -> Edits {
 fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
     if old.len() != new.len() {
         return edits.compare("servers_dns", old, new, |all| {
-            listed(all.iter().map(|dns| dns.name.clone()).collect())
+            comma_list(all.iter().map(|dns| dns.name.clone()).collect())
         });
     }
     let count = old.len();
@@ -162,7 +162,7 @@ fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
                     ToString::to_string,
                 )
                 .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
-                    listed(all.iter().map(ToString::to_string).collect())
+                    comma_list(all.iter().map(ToString::to_string).collect())
                 })
         })
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::edit::{Edits, duration_or_none, listed, or_none, statuses};
+use super::edit::{Edits, comma_list, duration_or_none, or_none, statuses};
 use super::{Change, Edit, diff_services, duration, tls};
 use crate::{
     ClientField, Compression, FieldRule, HeaderEdits, LogFormat, Proxy, ProxyLimits, ProxyProtocol,
@@ -111,7 +111,7 @@ fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
     );
     edits.compare("routes", old, new, |routes| {
         let lines = routes.iter().map(ToString::to_string).collect();
-        format!("[{}]", listed(lines))
+        format!("[{}]", comma_list(lines))
     })
 }
 
@@ -147,7 +147,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     let new = new.options.as_deref().unwrap_or(&default);
     let as_service = "as the service";
     let auth_request = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
-    // The values of fields are not shown.
+    // Field values are not shown.
     let both = old.forward_auth.as_ref().zip(new.forward_auth.as_ref());
     let set = both.map(|(old, new)| (&old.set, &new.set));
     let number = |it: &Option<u32>| it.map_or_else(|| as_service.to_owned(), |it| it.to_string());
@@ -168,7 +168,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         )
         .compare("limits", &old.limits, &new.limits, limits_text)
         .compare("mirror", &old.mirrors, &new.mirrors, |it| {
-            listed(it.iter().map(ToString::to_string).collect())
+            comma_list(it.iter().map(ToString::to_string).collect())
         })
         .compare("server", &old.server, &new.server, |it| {
             or_none(it.as_ref())
@@ -231,7 +231,7 @@ fn client_fields(
         };
         let mut parts: Vec<String> = ClientField::ALL.into_iter().filter_map(rule).collect();
         parts.extend(it.except.iter().map(|network| format!("except {network}")));
-        listed(parts)
+        comma_list(parts)
     })
 }
 
@@ -303,7 +303,7 @@ fn headers(
         .compare_hidden(set, &old.set, &new.set)
         .compare_hidden(add, &old.add, &new.add)
         .compare(remove, &old.remove, &new.remove, |names| {
-            listed(names.to_vec())
+            comma_list(names.to_vec())
         })
 }
 
@@ -398,7 +398,7 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
         )
         .compare("error_pages", &old.error_pages, &new.error_pages, |pages| {
             let pages = pages.iter();
-            listed(
+            comma_list(
                 pages
                     .map(|page| format!("{} {}", statuses(&page.status), page.file))
                     .collect(),
@@ -412,7 +412,9 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             |edits, old, new| {
                 edits
                     .compare("codings", codings(old), codings(new), String::clone)
-                    .compare("types", &old.types, &new.types, |it| listed(it.to_vec()))
+                    .compare("types", &old.types, &new.types, |it| {
+                        comma_list(it.to_vec())
+                    })
                     .compare("minimum", old.minimum, new.minimum, u32::to_string)
             },
         )
@@ -427,10 +429,10 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
             "x_forwarded.except",
             &old.x_forwarded_except,
             &new.x_forwarded_except,
-            |networks| listed(networks.iter().map(ToString::to_string).collect()),
+            |networks| comma_list(networks.iter().map(ToString::to_string).collect()),
         )
         .compare("trusted", &old.trusted, &new.trusted, |networks| {
-            listed(networks.iter().map(ToString::to_string).collect())
+            comma_list(networks.iter().map(ToString::to_string).collect())
         })
         .compare(
             "proxy_protocol",
@@ -465,5 +467,5 @@ fn message_options(edits: Edits, old: &Proxy, new: &Proxy) -> Edits {
 
 fn codings(compression: &Compression) -> String {
     let codings = compression.codings.iter();
-    listed(codings.map(|it| it.as_str().to_owned()).collect())
+    comma_list(codings.map(|it| it.as_str().to_owned()).collect())
 }

@@ -12,7 +12,7 @@ pub enum ValuePattern {
     Exact(String),
     /// `*` matches any bytes: prefixes (`a*`), suffixes (`*a`), substrings (`*a*`).
     Wildcard(String),
-    /// Written `~EXPRESSION`: values in which the expression matches.
+    /// Written `~EXPRESSION`: values that match the regular expression.
     Regex(TextRegex),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for ValuePattern {
 /// match the pattern, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedCondition {
-    /// Name; that of a header field is in lower case.
+    /// Name; in lower case for a header field.
     pub name: String,
     /// Pattern of the value; `None` = any value.
     pub value: Option<ValuePattern>,
@@ -88,7 +88,7 @@ impl Scheme {
 }
 
 named_enum! {
-    /// The keys of conditions, in the order in which they are compared: cheap ones first.
+    /// Condition keys, in the order in which they are compared: cheap ones first.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ConditionKey {
         /// Method.
@@ -220,7 +220,8 @@ impl Conditions {
             .any(|key| key.part() == RequestPart::TlsConnection && self.has(key))
     }
 
-    /// Returns whether these conditions match every request that `other` matches; false if the texts do not prove it.
+    /// Returns whether these conditions match every request that `other` matches; false if this cannot be
+    /// determined from the patterns.
     pub(super) fn covers(&self, other: &Self) -> bool {
         ConditionKey::ALL
             .iter()
@@ -267,7 +268,7 @@ impl Conditions {
 
     /// Returns the alternatives of a key as `weir plan` shows them. If `is_public`, values of header fields and cookies
     /// that may be secrets are replaced with short hashes.
-    pub fn listed(&self, key: ConditionKey, is_public: bool) -> String {
+    pub fn format_alternatives(&self, key: ConditionKey, is_public: bool) -> String {
         let named = |list: &[NamedCondition], separator: &str| {
             let texts: Vec<String> = list.iter().map(|item| item.shown(is_public)).collect();
             texts.join(separator)
@@ -319,7 +320,7 @@ impl Conditions {
             .iter()
             .filter(|key| self.has(**key))
             .try_for_each(|key| {
-                let listed = self.listed(*key, f.alternate());
+                let listed = self.format_alternatives(*key, f.alternate());
                 write!(f, " not {}={listed}", key.as_str())
             })
     }
@@ -358,15 +359,19 @@ impl fmt::Display for Conditions {
         for method in &self.methods {
             write!(f, "{method} ")?;
         }
-        f.write_str(&self.listed(ConditionKey::Host, is_public))?;
+        f.write_str(&self.format_alternatives(ConditionKey::Host, is_public))?;
         match (self.paths.is_empty(), self.path_regexes.is_empty()) {
-            (true, false) => f.write_str(&self.listed(ConditionKey::PathRegex, is_public))?,
+            (true, false) => {
+                f.write_str(&self.format_alternatives(ConditionKey::PathRegex, is_public))?
+            }
             (true, true) => f.write_str("/*")?,
-            (false, true) => f.write_str(&self.listed(ConditionKey::Path, is_public))?,
+            (false, true) => {
+                f.write_str(&self.format_alternatives(ConditionKey::Path, is_public))?
+            }
             (false, false) => {
                 let (paths, regexes) = (
-                    self.listed(ConditionKey::Path, is_public),
-                    self.listed(ConditionKey::PathRegex, is_public),
+                    self.format_alternatives(ConditionKey::Path, is_public),
+                    self.format_alternatives(ConditionKey::PathRegex, is_public),
                 );
                 write!(f, "{paths} {regexes}")?;
             }
@@ -381,7 +386,7 @@ impl fmt::Display for Conditions {
             (ConditionKey::ClientCertSubject, "client_cert_subject="),
         ] {
             if self.has(key) {
-                write!(f, " {prefix}{}", self.listed(key, is_public))?;
+                write!(f, " {prefix}{}", self.format_alternatives(key, is_public))?;
             }
         }
         match &self.sources {

@@ -1,4 +1,4 @@
-//! Applies the desired servers to a service one change at a time, as in the kernel.
+//! Applies the desired servers to a service one change at a time, as the kernel does.
 
 use std::collections::{HashMap, HashSet};
 
@@ -163,7 +163,7 @@ impl ServiceSlot {
         match self.scheduler.as_str() {
             "rr" => {
                 // Only the head of the list before the change matters.
-                let head: Vec<Member> = self.listed().next().into_iter().collect();
+                let head: Vec<Member> = self.listed_members().next().into_iter().collect();
                 change(self);
                 self.start =
                     table::rr::next_start(&self.start.into(), (facts.cursor)(self.row), &head)

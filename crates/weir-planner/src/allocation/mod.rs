@@ -61,12 +61,12 @@ impl Former {
 
 /// The rows that were freed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Released {
-    /// Freed rows of servers.
+pub struct FreedRows {
+    /// Freed server rows.
     pub dests: Vec<u32>,
     /// Addresses of these servers.
     pub addresses: BTreeSet<IpAddr>,
-    /// Freed rows of services.
+    /// Freed service rows.
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
     pub touched: Vec<String>,
@@ -235,7 +235,7 @@ impl Allocation {
             };
             if let Some(service) = desired.service(name) {
                 let mut users = desired
-                    .users(&service.pool)
+                    .services_of_pool(&service.pool)
                     .filter(|service| !service.strict_ipvs);
                 let several = users.nth(1).is_some();
                 let live = slot.dests.iter_mut().filter(|dest| dest.removed.is_none());
@@ -268,7 +268,7 @@ impl Allocation {
         }
     }
 
-    /// Frees the rows of shared counts that no server uses any more, and returns them.
+    /// Frees the rows of shared counts that no server uses, and returns them.
     fn free_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
@@ -317,9 +317,9 @@ impl Allocation {
 
     /// Frees the rows of removed servers without flows, and of removed services without servers. `ended` returns a
     /// server's last totals when its flows have ended, otherwise `None`.
-    pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> Released {
+    pub fn release(&mut self, ended: &dyn Fn(&DestSlot) -> Option<Totals>) -> FreedRows {
         self.ensure_index();
-        let mut released = Released::default();
+        let mut released = FreedRows::default();
         let mut may_free_shared = false;
         for name in self.index.leaving.clone() {
             let Some(slot) = self.services.get_mut(&name) else {

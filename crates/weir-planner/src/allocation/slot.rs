@@ -262,10 +262,10 @@ impl ServiceSlot {
     /// Returns the list that the schedulers use: the newest server first.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        self.listed().collect()
+        self.listed_members().collect()
     }
 
-    pub(super) fn listed(&self) -> impl Iterator<Item = Member> {
+    pub(super) fn listed_members(&self) -> impl Iterator<Item = Member> {
         let newest_first = self.dests.iter().rev().filter(|dest| dest.is_listed());
         newest_first.map(|dest| Member {
             seq: dest.seq,

@@ -125,7 +125,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
     ] {
         let mut allocation = Allocation::default();
         set_weights(&mut allocation, &wanted, &[weight_of_first, weight(1)], 1).unwrap();
-        let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+        let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
         let row = &rows.dests[&1];
         assert_eq!(
             (row.flags, row.policy),
@@ -136,7 +136,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
 }
 
 #[test]
-fn another_scheduler_starts_its_walk_with_a_new_generation() {
+fn changed_scheduler_starts_its_walk_with_a_new_generation() {
     let servers = [("10.0.0.1", 4), ("10.0.0.2", 2)];
     let (mut allocation, _) = planned(&desired(SchedulerKind::Rr, &servers));
     let mut before = allocation.services["one"].start.generation;
@@ -276,9 +276,9 @@ fn marks_are_listeners_of_their_family() {
         [((ip("::7"), 4, 0), 1), ((ip("::7"), 6, 0), 1)].into()
     );
     assert_eq!(mark::key(&mark(9, Family::V6)), (true, 9));
-    let surroundings = Surroundings {
+    let surroundings = NetworkFacts {
         marks: Some(Pair { entry: 5, exit: 6 }),
-        ..Surroundings::default()
+        ..NetworkFacts::default()
     };
     let settings = rows_of(&wanted, &allocation, &surroundings).settings;
     assert_eq!((settings.mark_entry, settings.mark_exit), (5, 6));
@@ -286,36 +286,36 @@ fn marks_are_listeners_of_their_family() {
 }
 
 #[test]
-fn settings_depend_on_the_surroundings() {
+fn settings_depend_on_network_facts() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
     let (allocation, plain) = planned(&wanted);
-    let surroundings = Surroundings::default;
+    let surroundings = NetworkFacts::default;
     let cases = [
         (
-            Surroundings {
+            NetworkFacts {
                 local: [ip("10.0.0.1")].into(),
                 ..surroundings()
             },
             SETTINGS_LOCAL_NAT,
         ),
         (
-            Surroundings {
+            NetworkFacts {
                 learn_clients: true,
                 ..surroundings()
             },
             SETTINGS_LEARN_CLIENTS,
         ),
         (
-            Surroundings {
-                leaves_unfinished: true,
+            NetworkFacts {
+                xdp_receives_partial_checksums: true,
                 ..surroundings()
             },
             SETTINGS_UNFINISHED,
         ),
         (
-            Surroundings {
-                memory_is_short: true,
+            NetworkFacts {
+                memory_is_low: true,
                 ..surroundings()
             },
             SETTINGS_DROP_ENTRY,
@@ -386,7 +386,7 @@ fn removed_listener_frees_its_address() {
     set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = Surroundings::default();
+    let surroundings = NetworkFacts::default();
     let changes = rows
         .replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["one"])
         .unwrap();
@@ -408,7 +408,7 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
-    let surroundings = Surroundings::default();
+    let surroundings = NetworkFacts::default();
     rows.replan(&indexed, &allocation, &surroundings, DEST_ROWS, ["two"])
         .unwrap();
     assert!(rows.filter.may_be_destination(vip.into()) && rows.vips.contains_key(&vip));

@@ -54,7 +54,7 @@ fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
 
 /// Returns the address of each table entry.
 fn table(allocation: &Allocation, desired: &Desired) -> Vec<IpAddr> {
-    let rows = rows_of(desired, allocation, &Surroundings::default());
+    let rows = rows_of(desired, allocation, &NetworkFacts::default());
     let slot = &allocation.services["one"];
     let address = |id: &u32| {
         let mut dests = slot.dests.iter();
@@ -135,7 +135,7 @@ fn with_gue(servers: &[(&str, u32)]) -> Desired {
 
 /// Returns the addresses in the table before the last change; `None` = no row.
 fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
-    let rows = rows_of(desired, allocation, &Surroundings::default());
+    let rows = rows_of(desired, allocation, &NetworkFacts::default());
     let slot = &allocation.services["one"];
     let address = |id: &u32| {
         let mut dests = slot.dests.iter();
@@ -162,7 +162,7 @@ fn second_hop_has_the_table_before_the_last_change() {
     let before_removal: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
     let ended = |_: &DestSlot| Some(Totals::default());
-    assert_eq!(allocation.release(&ended), Released::default());
+    assert_eq!(allocation.release(&ended), FreedRows::default());
     assert_eq!(former(&allocation, &three), before_removal);
     let two = with_gue(&SERVERS[..2]);
     reconcile(&mut allocation, &two, Cursor::default());
@@ -181,7 +181,7 @@ fn header_refers_to_the_former_table() {
     let (mut allocation, _) = planned(&with_gue(&SERVERS[..3]));
     let wanted = with_gue(&SERVERS);
     reconcile(&mut allocation, &wanted, Cursor::default());
-    let rows = rows_of(&wanted, &allocation, &Surroundings::default());
+    let rows = rows_of(&wanted, &allocation, &NetworkFacts::default());
     let tables = &rows.services[&1].tables;
     let (header, [.., spread_at]) = tables.header(100);
     let (spread, former) = (tables.spread().len() as u32, tables.former().len() as u32);

@@ -10,7 +10,7 @@ use weir_model::{
     HeaderEdit, HeaderEdits, Pool, ProxyProtocol, RetryOn, Secret, Server, Template, Variable,
 };
 use weir_select::RetryPolicy;
-use weir_select::limit::{Concurrent, Rate};
+use weir_select::limit::{ConcurrencyLimit, RateLimit};
 use weir_select::route::{Limits, Routes};
 
 use super::{Known, ServerName, Tables, Tickets};
@@ -219,7 +219,7 @@ fn mirrors(
         let key = (proxy.name.clone(), name, settings.concurrent);
         let concurrent = known.mirrors.entry(key);
         let concurrent =
-            concurrent.or_insert_with(|| Arc::new(Concurrent::one(settings.concurrent)));
+            concurrent.or_insert_with(|| Arc::new(ConcurrencyLimit::total(settings.concurrent)));
         Some(Arc::new(Mirror {
             pool: pools.iter().position(|pool| pool.name == settings.pool)?,
             share: settings.share,
@@ -262,7 +262,7 @@ fn forward_auth(
             body_bytes: 0,
             path: None,
             is_auth_request: true,
-            concurrent: Arc::new(Concurrent::one(weir_model::ForwardAuth::CONCURRENT)),
+            concurrent: Arc::new(ConcurrencyLimit::total(weir_model::ForwardAuth::CONCURRENT)),
             retry: RetryPolicy::new(0, none),
             timeouts: (&timeouts).into(),
         }),
@@ -281,8 +281,8 @@ fn route_limits(
     }
     let key = (proxy.name.clone(), route.to_string(), limits.clone());
     let (rate, concurrent) = known.route_limits.entry(key).or_insert_with(|| {
-        let rate = Rate::of_route(limits.per_minute, limits.burst());
-        let concurrent = Concurrent::of_route(limits.concurrent);
+        let rate = RateLimit::for_route(limits.per_minute, limits.burst());
+        let concurrent = ConcurrencyLimit::for_route(limits.concurrent);
         (
             (limits.per_minute > 0).then(|| Arc::new(rate)),
             (limits.concurrent > 0).then(|| Arc::new(concurrent)),
@@ -302,11 +302,11 @@ fn all_clients(
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limit: u32,
-) -> Option<Arc<Concurrent>> {
+) -> Option<Arc<ConcurrencyLimit>> {
     let key = (proxy.name.clone(), route.to_string(), limit);
     (limit > 0).then(|| {
         let known = known.all_clients.entry(key);
-        Arc::clone(known.or_insert_with(|| Arc::new(Concurrent::one(limit))))
+        Arc::clone(known.or_insert_with(|| Arc::new(ConcurrencyLimit::total(limit))))
     })
 }
 
@@ -558,9 +558,9 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     if tables.kind != kind {
         *tables = Tables {
             rate: (limits.per_minute > 0)
-                .then(|| Arc::new(Rate::of_service(limits.per_minute, burst))),
+                .then(|| Arc::new(RateLimit::for_service(limits.per_minute, burst))),
             concurrent: (limits.concurrent > 0)
-                .then(|| Arc::new(Concurrent::new(limits.concurrent))),
+                .then(|| Arc::new(ConcurrencyLimit::new(limits.concurrent))),
             resets: tables.resets.take(),
             kind,
         };

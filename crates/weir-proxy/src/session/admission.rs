@@ -61,7 +61,7 @@ impl Session {
         });
         let route = facts
             .as_ref()
-            .and_then(|facts| service.routes.choose(&facts.of_request()));
+            .and_then(|facts| service.routes.choose(&facts.request_facts()));
         let auth = service.auth_of(route);
         let job = match password_job(auth, head, &cx.fields, verified) {
             Err(gate) => Err((gate, admitted)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use weir_model::{ProxyProtocol, SchedulerKind};
 use weir_select::{
-    ConnectError, Connections, Counted, Env, Failure, Fault, Next, Output, Replay, Selection,
+    AttemptKind, ConnectError, Connections, Env, Failure, Fault, Next, Output, Replay, Selection,
     Verdict,
 };
 use weir_sys::{Clock, now_ns};
@@ -191,9 +191,9 @@ impl Session {
     }
 
     /// Counts a further attempt after a failed one at `target`.
-    fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: Counted) {
+    fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: AttemptKind) {
         let service = &self.local.service;
-        if counted == Counted::Retry {
+        if counted == AttemptKind::Retry {
             service.counters.of(cx.worker).retries.add(1);
         }
         let pool = service.pools.get(self.request.pool);
@@ -204,8 +204,8 @@ impl Session {
         ];
         for exchanges in parts.into_iter().flatten() {
             match counted {
-                Counted::Retry => exchanges.of(cx.worker).redispatches.add(1),
-                Counted::Repetition => exchanges.of(cx.worker).repetitions.add(1),
+                AttemptKind::Retry => exchanges.of(cx.worker).redispatches.add(1),
+                AttemptKind::Repetition => exchanges.of(cx.worker).repetitions.add(1),
             }
         }
     }

@@ -139,7 +139,7 @@ impl Session {
             secure: self.is_client_secure(head, fields),
             admitted: admitted.is_some(),
         };
-        let route = service.routes.choose(&facts.of_request());
+        let route = service.routes.choose(&facts.request_facts());
         let Some(rules) = service.forward_auth_of(route) else {
             self.auth_result = None;
             return Authorization::Known(Gate::Open, admitted);
@@ -160,7 +160,7 @@ impl Session {
             },
         };
         let rules = Arc::clone(rules);
-        let request_facts = facts.of_request();
+        let request_facts = facts.request_facts();
         let copy = self.build_auth_request(cx, service, &rules, request_facts, route);
         let Some(mut copy) = copy else {
             self.auth_result = Some(Box::new(AuthResult {

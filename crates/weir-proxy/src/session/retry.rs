@@ -1,7 +1,7 @@
 //! Retries requests after an unwanted response, or if there is no response.
 
 use weir_http::Exchange;
-use weir_select::{Failure, Replay, Unwanted};
+use weir_select::{Failure, Replay, UnwantedResponse};
 
 use super::{Session, Step};
 use crate::context::Context;
@@ -44,8 +44,10 @@ impl Session {
     ) -> Option<Step> {
         let is_answered = self.request.exchange.is_answered();
         let unwanted = match step {
-            None => Some(Unwanted::Malformed),
-            Some(_) => is_answered.then(|| Unwanted::Status(self.request.exchange.status())),
+            None => Some(UnwantedResponse::Malformed),
+            Some(_) => {
+                is_answered.then(|| UnwantedResponse::Status(self.request.exchange.status()))
+            }
         };
         let verdict = unwanted.and_then(|response| {
             self.decide(cx, |selection, env| {

@@ -47,7 +47,10 @@ impl Worker {
             .map(|service| {
                 let known = former.get(&service.name);
                 let balancers = known.map_or_else(Vec::new, |known| known.balancers.take());
-                let balancers = balancers.into_iter().map(Balancer::invalidated).collect();
+                let balancers = balancers
+                    .into_iter()
+                    .map(Balancer::invalidate_tables)
+                    .collect();
                 (service.name.clone(), local(Arc::clone(service), balancers))
             })
             .collect();

@@ -44,7 +44,7 @@ fn added_server_breaks_connections_of_modulo_and_maglev_only() {
 }
 
 #[test]
-fn server_and_director_changes_break_product_of_moved_and_changed() {
+fn broken_share_is_product_of_moved_and_changed_shares() {
     const STEPS: &[Step] = &[Step::ServerDrained, Step::DirectorRemoved];
     let without_sync = run(Design::FlowTable, STEPS);
     let expected = without_sync.moved * without_sync.changed;

@@ -129,7 +129,7 @@ fn fallback_probes_from_twice_the_index() {
 }
 
 #[test]
-fn repair_differs_from_fallback_by_overload_only() {
+fn repair_differs_from_fallback_only_for_overloaded_servers() {
     let mut members = list(&[1, 0, 2]);
     assert_eq!(
         sh_table(&members, Mode::Repair),

@@ -205,7 +205,7 @@ fn draws(ceiling: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
 }
 
 #[test]
-fn random_below_equals_the_kernels_function() {
+fn random_below_matches_kernel_function() {
     // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn if its lower half is too
     // small.
     assert_eq!(random_below(7, &mut draws(7, &[5])), 5);

@@ -1,4 +1,4 @@
-//! The two schedulers for the linked list, with the kernel's variable names if these are terms (`cl cw mw di`).
+//! The two schedulers for the linked list, with the kernel's names for its variables (`cl cw mw di`).
 
 use super::{HEAD, List, Node};
 

@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn wrr_gives_each_its_weight_in_every_round(weights in prop::collection::vec(0_u32..20, 1..8)) {
+    fn wrr_gives_each_server_its_weight_in_every_round(weights in prop::collection::vec(0_u32..20, 1..8)) {
         let mut both = Both::new(Walk::Wrr);
         for &weight in &weights {
             both.run(&Op::Add(weight));

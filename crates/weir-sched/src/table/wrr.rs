@@ -5,8 +5,8 @@
 //! is the largest weight minus `step - 1`, the lowest is always 1.
 //!
 //! The kernel counts down passes without a server one by one. For weights like 1 and 65535, this loop would be too long
-//! for BPF. A pass has no server exactly if its weight exceeds those of all available servers, so the passes up to the
-//! next one with a server are skipped in one step: a choice iterates over the list at most three times.
+//! for BPF. A pass has no server if and only if its weight exceeds those of all available servers, so the passes up to
+//! the next one with a server are skipped in one step: a choice iterates over the list at most three times.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;

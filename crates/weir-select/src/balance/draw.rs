@@ -1,17 +1,17 @@
-//! The lists of servers from which `p2c` draws.
+//! The server lists from which `p2c` draws.
 
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};
 
 use super::counts;
-use crate::{Server, Tried};
+use crate::{Server, TriedServers};
 
 /// The primary servers whose weight was not 0 when the weights last changed.
 pub(super) struct Drawable<'a, S> {
     pub(super) servers: &'a [S],
     pub(super) members: &'a [Member],
     pub(super) max_weight: u32,
-    pub(super) tried: Tried,
+    pub(super) tried: TriedServers,
 }
 
 impl<S: Server> p2c::Servers for Drawable<'_, S> {
@@ -43,11 +43,11 @@ pub(super) struct Tier<'a, S> {
     /// Index of the first of these servers in the pool.
     start: usize,
     max_weight: u32,
-    tried: Tried,
+    tried: TriedServers,
 }
 
 impl<'a, S: Server> Tier<'a, S> {
-    pub(super) fn new(servers: &'a [S], start: usize, tried: Tried) -> Self {
+    pub(super) fn new(servers: &'a [S], start: usize, tried: TriedServers) -> Self {
         let weights = servers.iter().map(|server| server.load().weight());
         Self {
             servers,

@@ -81,7 +81,7 @@ fn criteria(number: u64) -> Criteria {
         client: ([a, b, c, d], 1000).into(),
         hash: finalize_64(finalize_64(number + 1)),
         sticky_server: None,
-        tried: Tried::default(),
+        tried: TriedServers::default(),
         now_ms: 0,
     }
 }
@@ -333,7 +333,7 @@ fn sticky_server_is_kept_unless_full_withdrawn_or_tried() {
     criteria.tried.add(2);
     assert_ne!(pick(&criteria), Some(2), "a tried server");
     criteria.sticky_server = Some(9);
-    assert!(pick(&criteria).is_some(), "an index of a former list");
+    assert!(pick(&criteria).is_some(), "an index in a former list");
 }
 
 #[test]
@@ -342,14 +342,14 @@ fn reserve_order_is_backups_then_sorry_server() {
     let mut targets = targets(SchedulerKind::P2c, &EQUAL, 2);
     targets.tiers = [2, 3];
     let (mut balancer, mut random) = (Balancer::default(), SplitMix64::new(3));
-    let mut pick = |tried: Tried| {
+    let mut pick = |tried: TriedServers| {
         let criteria = Criteria {
             tried,
             ..criteria(0)
         };
         balancer.pick(&targets.pool(), &criteria, &mut random)
     };
-    let mut tried = Tried::default();
+    let mut tried = TriedServers::default();
     for expected in [&[0, 1][..], &[0, 1], &[2], &[3]] {
         let index = pick(tried).expect("a server must be usable");
         assert!(expected.contains(&index), "{index} of {expected:?}");
@@ -436,7 +436,7 @@ fn first_server_in_file_order_is_used_until_it_is_full() {
         };
         Balancer::default().pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
     };
-    let none = Tried::default();
+    let none = TriedServers::default();
     assert_eq!(pick(&targets, none), Some(0));
     let mut first = none;
     first.add(0);
@@ -469,7 +469,7 @@ fn invalidated_tables_follow_a_new_list() {
         4
     );
     // The version is the same, so the balancer reads the list again only because of the invalidation.
-    let mut balancer = balancer.invalidated();
+    let mut balancer = balancer.invalidate_tables();
     for _ in 0..8 {
         assert!(pick(&mut balancer, &second, &mut random) < 2);
     }

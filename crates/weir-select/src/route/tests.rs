@@ -84,7 +84,7 @@ fn get(path: &str) -> String {
 }
 
 #[test]
-fn first_matching_route_decides() {
+fn first_matching_route_applies() {
     let mut random = SplitMix64::new(1);
     for (path, expected) in [
         (
@@ -134,7 +134,7 @@ fn split_follows_weights() {
 
 #[test]
 fn misdirected_requests_are_rejected_before_limits_count_them() {
-    let concurrent = Arc::new(Concurrent::new(1));
+    let concurrent = Arc::new(ConcurrencyLimit::new(1));
     let limits = Limits {
         concurrent: Some(Arc::clone(&concurrent)),
         ..limits()
@@ -165,7 +165,7 @@ fn body_length_and_rate_are_limited() {
         assert_eq!(rejected, !allowed, "{length}");
     }
     assert!(!limits.needs_time());
-    limits.rate = Some(Arc::new(Rate::new(1, 3)));
+    limits.rate = Some(Arc::new(RateLimit::new(1, 3)));
     assert!(limits.needs_time());
     let mut decide_for = |client| {
         let allowed = HostCheck::Allowed;
@@ -181,7 +181,7 @@ fn body_length_and_rate_are_limited() {
 fn limit_key_identifies_clients() {
     let mut limits = limits();
     limits.key = HashKey::Header("x-user".to_owned());
-    limits.rate = Some(Arc::new(Rate::new(1, 1)));
+    limits.rate = Some(Arc::new(RateLimit::new(1, 1)));
     let mut random = SplitMix64::new(1);
     let mut decide_for = |user: &str, client| {
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\nX-User: {user}\r\n\r\n");
@@ -190,7 +190,10 @@ fn limit_key_identifies_clients() {
         !matches!(decision, Decision::Reject(_))
     };
     assert!(decide_for("ann", 1));
-    assert!(!decide_for("ann", 2), "the same user from another address");
+    assert!(
+        !decide_for("ann", 2),
+        "the same user from a different address"
+    );
     assert!(decide_for("bob", 1));
 }
 

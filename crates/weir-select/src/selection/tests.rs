@@ -98,10 +98,10 @@ fn connect(output: Output) -> usize {
 }
 
 const RETRY: Next = Next::Select {
-    counted: Counted::Retry,
+    counted: AttemptKind::Retry,
 };
 const REPETITION: Next = Next::Select {
-    counted: Counted::Repetition,
+    counted: AttemptKind::Repetition,
 };
 
 const fn answer(status: u16, reason: Reason) -> Next {
@@ -191,7 +191,7 @@ fn failures_are_retried_on_another_server() {
 }
 
 #[test]
-fn failures_are_answered_without_rule_server_retries_or_budget() {
+fn failures_get_error_response_without_rule_server_retries_or_budget() {
     for (failure, fault, next) in FAILURES {
         let sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
         let expected = Verdict { fault, next };
@@ -287,12 +287,12 @@ fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
 }
 
 #[test]
-fn unwanted_responses_are_retried_only_by_rule() {
+fn unwanted_responses_are_retried_only_if_configured() {
     let cases = [
-        (Unwanted::Malformed, Some(Fault::Broken)),
-        (Unwanted::Status(503), Some(Fault::Status)),
-        (Unwanted::Status(502), None),
-        (Unwanted::Status(200), None),
+        (UnwantedResponse::Malformed, Some(Fault::Broken)),
+        (UnwantedResponse::Status(503), Some(Fault::Status)),
+        (UnwantedResponse::Status(502), None),
+        (UnwantedResponse::Status(200), None),
     ];
     for (response, fault) in cases {
         let mut fixture = Fixture::new(&[0, 0]);
@@ -310,7 +310,7 @@ fn unwanted_responses_are_retried_only_by_rule() {
     let mut fixture = Fixture::new(&[0, 0]);
     fixture.policy = RetryPolicy::new(2, RetryOn::default());
     let (mut selection, _) = fixture.connecting(Replay::Allowed);
-    let verdict = fixture.run(|env| selection.handle_unwanted(Unwanted::Malformed, env));
+    let verdict = fixture.run(|env| selection.handle_unwanted(UnwantedResponse::Malformed, env));
     assert_eq!(verdict, None);
     assert!(!fixture.policy.needs_response);
 }
@@ -336,7 +336,7 @@ fn connect_errors_end_with_the_last_server() {
 }
 
 #[test]
-fn no_untried_server_after_a_connect_error_is_bad_gateway() {
+fn connect_error_without_untried_server_returns_502() {
     let mut fixture = Fixture::new(&[0]);
     let (mut selection, _) = fixture.connecting(Replay::Forbidden);
     let verdict = fixture.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
@@ -358,7 +358,7 @@ fn missing_descriptors_end_the_request_without_fault() {
 }
 
 #[test]
-fn no_usable_server_is_answered_or_closed() {
+fn without_usable_server_request_is_answered_or_closed() {
     for (no_server, expected) in [
         (
             NoServer::Reject,
@@ -398,7 +398,7 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
     assert!(matches!(output, Output::Answer { status: 503, .. }));
     let (mut fixture, mut selection, output) = full(100);
     assert_eq!(output, Output::Queue);
-    // The first turn is in vain; the second finds a free slot.
+    // The first attempt finds no free slot; the second one does.
     let turn = fixture.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn, Some(Output::Queue));
     fixture.load(0).release();
@@ -444,7 +444,7 @@ fn retries_are_not_queued() {
 }
 
 #[test]
-fn leaving_the_queue_is_answered_by_the_timeout_that_expired() {
+fn response_on_leaving_queue_depends_on_expired_timeout() {
     for (exit, status) in [
         (QueueExit::QueueTimeout, 503),
         (QueueExit::TotalTimeout, 504),
@@ -463,7 +463,7 @@ fn leaving_the_queue_is_answered_by_the_timeout_that_expired() {
 }
 
 #[test]
-fn servers_lost_while_queued_answer_with_the_queue_as_reason() {
+fn losing_servers_while_queued_reports_queue_as_reason() {
     let mut fixture = Fixture::new(&[1]);
     fixture.queue_timeout_ms = 100;
     assert!(fixture.load(0).try_acquire());

@@ -163,7 +163,7 @@ fn sorry_server_has_weight_while_its_checks_pass() {
 }
 
 #[test]
-fn ejections_of_services_and_of_the_proxy_are_separate() {
+fn service_and_proxy_ejections_are_separate() {
     let pool = pool();
     let mut states = ServerStates::default();
     states.handle_health(vec![
@@ -229,7 +229,7 @@ fn broken_path_removes_weight_in_its_service_and_is_persisted() {
 }
 
 #[test]
-fn only_lasting_changes_of_health_are_recorded() {
+fn only_lasting_health_changes_are_recorded() {
     let mut states = ServerStates::default();
     let slow = Standing {
         ramp: 100,
@@ -252,7 +252,7 @@ fn only_lasting_changes_of_health_are_recorded() {
 }
 
 #[test]
-fn pool_below_its_quorum_is_reported_once_over_restarts() {
+fn pool_below_its_quorum_is_reported_once_across_restarts() {
     let mut pool = pool();
     pool.health.quorum = 20;
     let mut states = ServerStates::default();
@@ -280,10 +280,10 @@ fn configuration_removes_state_of_removed_servers_except_overrides() {
     ]);
     states.set_override("p", SECOND, Some(Override::Drain));
     let proxied = [("p", FIRST), ("p", SECOND)];
-    states.handle_proxied(proxied.into_iter(), Duration::from_secs(5));
+    states.handle_proxy_servers(proxied.into_iter(), Duration::from_secs(5));
     pool.servers.pop();
     states.handle_configuration(std::iter::once(&pool));
-    states.handle_proxied(proxied.into_iter().take(1), Duration::from_secs(9));
+    states.handle_proxy_servers(proxied.into_iter().take(1), Duration::from_secs(9));
     assert_eq!(states.standing("p", SECOND), None);
     assert!(states.standing("p", FIRST).is_some());
     assert_eq!(states.overrides().get("p", SECOND), Some(Override::Drain));
@@ -343,7 +343,7 @@ fn set_drain(
 #[test]
 fn override_is_recorded_then_applied_then_copied() {
     let (mut states, mut planes) = (ServerStates::default(), Planes::default());
-    states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
+    states.handle_proxy_servers(std::iter::once(("p", FIRST)), Duration::ZERO);
     assert_eq!(set_drain(&mut states, &mut planes), Ok(true));
     assert_eq!(planes.recorded, [Some(Override::Drain)]);
     assert_eq!(planes.weights, [0, 2]);
@@ -356,7 +356,7 @@ fn override_is_recorded_then_applied_then_copied() {
 #[test]
 fn override_that_cannot_be_recorded_is_not_applied() {
     let mut states = ServerStates::default();
-    states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
+    states.handle_proxy_servers(std::iter::once(("p", FIRST)), Duration::ZERO);
     let mut planes = Planes {
         fail_records: vec![0],
         ..Planes::default()
@@ -489,7 +489,7 @@ fn pool_in_panic_uses_servers_that_are_down() {
 #[test]
 fn start_times_of_override_states_are_restored() {
     let mut states = ServerStates::default();
-    states.handle_proxied(
+    states.handle_proxy_servers(
         [("p", FIRST), ("q", SECOND)].into_iter(),
         Duration::from_secs(5),
     );

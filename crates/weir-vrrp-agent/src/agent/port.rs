@@ -17,7 +17,7 @@ use crate::link::Attachment;
 pub(super) struct Port {
     attachment: Option<Attachment>,
     socket: Option<AsyncFd<RawIpSocket>>,
-    /// TTL of sent packets, if the socket is for unicast.
+    /// TTL of sent packets, if the socket sends to unicast peers.
     unicast_ttl: Option<u8>,
     /// Whether the helper has added the addresses.
     pub(super) addresses_added: bool,

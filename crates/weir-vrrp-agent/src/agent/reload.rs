@@ -31,7 +31,7 @@ impl Agent {
         }
         self.tracked = track::tracked_objects(&settings, now());
         self.awaited
-            .retain(|_, awaited| !matches!(awaited, super::Awaited::Track(_)));
+            .retain(|_, awaited| !matches!(awaited, super::Purpose::Track(_)));
         self.settings = settings;
         tracing::info!(
             routers = self.settings.len(),

@@ -30,12 +30,12 @@ fn drain(instance: &mut Instance) -> Vec<Output> {
     std::iter::from_fn(|| instance.poll_output()).collect()
 }
 
-fn received(priority: u8, interval: Duration) -> Received {
+fn received(priority: u8, interval: Duration) -> DecodedPacket {
     let advertisement = Advertisement {
         interval,
         ..Instance::new(config(100), Duration::ZERO).advertisement(priority)
     };
-    Received {
+    DecodedPacket {
         advertisement,
         checksum: ChecksumForm::Plain,
         length: 12,
@@ -73,7 +73,7 @@ fn backup_becomes_active_after_three_intervals_and_skew() {
 }
 
 #[test]
-fn owner_becomes_active_at_once() {
+fn owner_becomes_active_immediately() {
     assert_eq!(started(config(255)).state(), State::Active);
 }
 
@@ -103,14 +103,14 @@ fn version_2_requires_same_interval_and_skew_is_fraction_of_second() {
     other.advertisement.version = Version::V2;
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
-        Err(Ignored::Interval)
+        Err(IgnoreReason::Interval)
     );
     other.advertisement.interval = 2 * SECOND;
     assert_eq!(instance.handle_packet(&other, LOWER, SECOND), Ok(()));
     other.advertisement.password = Some(*b"other\0\0\0");
     assert_eq!(
         instance.handle_packet(&other, LOWER, SECOND),
-        Err(Ignored::Authentication)
+        Err(IgnoreReason::Authentication)
     );
 }
 
@@ -278,7 +278,7 @@ fn stalled_backup_restarts_down_timer() {
 #[test]
 fn tracked_objects_change_priority_and_cause_faults() {
     let mut settings = config(100);
-    let tracked = |name: &str, effect| Tracked {
+    let tracked = |name: &str, effect| TrackConfig {
         name: name.to_owned(),
         identity: name.to_owned(),
         effect,
@@ -365,7 +365,7 @@ fn differing_addresses_are_counted_but_accepted() {
     );
     assert_eq!(
         instance.handle_packet(&other, SOURCE, SECOND),
-        Err(Ignored::Own)
+        Err(IgnoreReason::Own)
     );
 }
 
@@ -459,7 +459,7 @@ fn down_adverts_1_does_not_cause_stalls() {
 fn link_that_fails_and_recovers_does_not_shorten_start_delay() {
     let mut settings = config(255);
     settings.start_delay = 10 * SECOND;
-    settings.tracked = vec![Tracked {
+    settings.tracked = vec![TrackConfig {
         name: "script /x".to_owned(),
         identity: "script /x".to_owned(),
         effect: Effect::Fault,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::packet::{ChecksumForm, GROUP_V4, Version};
-use crate::{Effect, Tracked};
+use crate::{Effect, TrackConfig};
 
 const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
@@ -16,7 +16,7 @@ fn config(name: &str, vrid: u8, priority: u8) -> Config {
         addresses: vec!["10.0.0.10".parse().unwrap()],
         preempt: true,
         group: Some("pair".to_owned()),
-        tracked: vec![Tracked {
+        tracked: vec![TrackConfig {
             name: "interface".to_owned(),
             identity: "interface".to_owned(),
             effect: Effect::Fault,
@@ -63,9 +63,9 @@ fn packet(vrid: u8, priority: u8) -> Vec<u8> {
         .encode(PEER, GROUP_V4.into(), ChecksumForm::Plain)
 }
 
-fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result<(), Ignored> {
+fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result<(), IgnoreReason> {
     let bytes = packet(vrid, priority);
-    let arrival = Arrival {
+    let arrival = ReceivedPacket {
         bytes: &bytes,
         source: PEER,
         destination: GROUP_V4.into(),
@@ -104,7 +104,7 @@ fn group_becomes_active_backup_and_faulty_together() {
 fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     let mut router = pair();
     let bytes = packet(9, 200);
-    let arrival = Arrival {
+    let arrival = ReceivedPacket {
         bytes: &bytes,
         source: PEER,
         destination: GROUP_V4.into(),
@@ -112,16 +112,16 @@ fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     };
     assert_eq!(
         router.handle_packet(0, &arrival, &[], (SECOND, Duration::ZERO)),
-        Err(Ignored::RouterId)
+        Err(IgnoreReason::RouterId)
     );
     let bytes = packet(1, 200);
-    let arrival = Arrival {
+    let arrival = ReceivedPacket {
         bytes: &bytes,
         ..arrival
     };
     assert_eq!(
         router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO)),
-        Err(Ignored::Peer)
+        Err(IgnoreReason::Peer)
     );
     assert_eq!(
         router.handle_packet(0, &arrival, &[], (SECOND, Duration::ZERO)),
@@ -129,7 +129,7 @@ fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     );
     let (_, counters) = router.instances().next().unwrap();
     assert_eq!(
-        (counters.received, counters.ignored.get(&Ignored::Peer)),
+        (counters.received, counters.ignored.get(&IgnoreReason::Peer)),
         (1, Some(&1))
     );
 }
@@ -186,7 +186,7 @@ fn authentication_trailer_is_sent_and_required() {
         let [(_, bytes)] = packets.as_slice() else {
             panic!("one packet");
         };
-        let arrival = Arrival {
+        let arrival = ReceivedPacket {
             bytes,
             source: peer,
             destination: group,
@@ -195,21 +195,21 @@ fn authentication_trailer_is_sent_and_required() {
         let mut receiver = start(config(HmacMode::Enforce));
         let mut receive = |arrival| receiver.handle_packet(0, &arrival, &[], (SECOND, unix));
         assert_eq!(receive(arrival), Ok(()));
-        assert_eq!(receive(arrival), Err(Ignored::Replay));
+        assert_eq!(receive(arrival), Err(IgnoreReason::Replay));
         let mut plain = start(Config {
             hmac: None,
             ..config(HmacMode::Enforce)
         });
         assert_eq!(
             plain.handle_packet(0, &arrival, &[], (SECOND, unix)),
-            Err(Ignored::Length)
+            Err(IgnoreReason::Length)
         );
         let unsigned = plain.packets(0, 150, peer, &[group], unix);
-        let unsigned = Arrival {
+        let unsigned = ReceivedPacket {
             bytes: &unsigned[0].1,
             ..arrival
         };
-        assert_eq!(receive(unsigned), Err(Ignored::Authentication));
+        assert_eq!(receive(unsigned), Err(IgnoreReason::Authentication));
     }
 }
 
@@ -258,7 +258,7 @@ fn group_waits_for_first_results_of_all_members() {
 
 #[test]
 fn weight_tracked_by_one_member_changes_priority_of_group() {
-    let weighted = |identity: &str, penalty| Tracked {
+    let weighted = |identity: &str, penalty| TrackConfig {
         name: "script /bin/sh".to_owned(),
         identity: identity.to_owned(),
         effect: Effect::Weight { bonus: 0, penalty },
@@ -313,9 +313,9 @@ fn all_members_announce_after_packet_with_lower_priority() {
 #[test]
 fn unicast_min_ttl_limits_accepted_packets() {
     for (min_ttl, hop_limit, expected) in [
-        (255, 254, Err(Ignored::HopLimit)),
+        (255, 254, Err(IgnoreReason::HopLimit)),
         (254, 254, Ok(())),
-        (254, 253, Err(Ignored::HopLimit)),
+        (254, 253, Err(IgnoreReason::HopLimit)),
         (1, 1, Ok(())),
     ] {
         let mut router = Router::new(
@@ -327,7 +327,7 @@ fn unicast_min_ttl_limits_accepted_packets() {
         );
         router.handle_source(0, Some(SOURCE), Duration::ZERO);
         let bytes = packet(1, 100);
-        let arrival = Arrival {
+        let arrival = ReceivedPacket {
             bytes: &bytes,
             source: PEER,
             destination: SOURCE,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
-use weir_vrrp::{Arrival, Config, HOP_LIMIT, Output, Router, State, Version};
+use weir_vrrp::{Config, HOP_LIMIT, Output, ReceivedPacket, Router, State, Version};
 
 const SCHEDULES: u64 = 1_000;
 const SOAK_SCHEDULES: u64 = 200_000;
@@ -157,7 +157,7 @@ impl Simulation {
                 if !self.started[to] {
                     return;
                 }
-                let arrival = Arrival {
+                let arrival = ReceivedPacket {
                     bytes: &bytes,
                     source: address(from),
                     destination: group(),

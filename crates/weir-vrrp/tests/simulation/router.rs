@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
-use weir_vrrp::{Arrival, Config, HOP_LIMIT, Instance, Output, State, Version, decode};
+use weir_vrrp::{Config, HOP_LIMIT, Instance, Output, ReceivedPacket, State, Version, decode};
 
 const SCHEDULES: u64 = 2_000;
 const SOAK_SCHEDULES: u64 = 1_000_000;
@@ -235,7 +235,7 @@ impl Simulation {
         if !self.nodes[to].is_started {
             return;
         }
-        let arrival = Arrival {
+        let arrival = ReceivedPacket {
             bytes,
             source: address(from),
             destination: group(),

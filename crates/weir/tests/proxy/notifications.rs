@@ -169,7 +169,7 @@ fn check_reports_invalid_notifications() {
         "\"dwn\"",
         "notify a has no receiver",
         "the URL must begin with `http://` or `https://`",
-        "`a b` is not a mail address",
+        "`a b` is not an email address",
     ] {
         assert!(output.contains(part), "{part} in {output}");
     }

@@ -64,7 +64,7 @@ fn exchange(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ExchangeStep> {
         });
     }
     if let (Some(last), Some(item)) = (steps.last(), items.last())
-        && !last.expects_something()
+        && !last.expects_data()
     {
         let message = "the last step of `exchange` expects nothing";
         let fix = "add `expect`, as in { send = \"PING\\r\\n\", expect = \"+PONG\" }";

@@ -108,7 +108,7 @@ impl ActionKeys<'_, '_, '_> {
         let text = [self.pool, self.redirect, self.body];
         if self.status.is_some() || text.iter().any(Option::is_some) {
             let message = "`split` cannot be combined with `pool`, `redirect`, `status` or `body`";
-            self.report_contradiction(sink, "split", message, "remove the others");
+            self.report_contradiction(sink, "split", message, "remove the other keys");
         }
         let parts = edit::split(sink, self.view)?;
         let key = match self.view.text(sink, "split_by") {
@@ -264,7 +264,7 @@ impl ActionKeys<'_, '_, '_> {
         let others = ["pool", "split", "redirect", "status", "body", "files"];
         if others.iter().any(|key| self.view.get(key).is_some()) {
             let message = "`close` cannot be combined with `pool`, `split`, `redirect`, `status`, `body` or `files`";
-            self.report_contradiction(sink, "close", message, "remove the others");
+            self.report_contradiction(sink, "close", message, "remove the other keys");
             return None;
         }
         Some(RouteAction::Close)

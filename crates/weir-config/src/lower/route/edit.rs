@@ -1,4 +1,4 @@
-//! Splits, and modifications of requests and responses.
+//! Splits, and changes to requests and responses.
 
 use std::ops::Range;
 

@@ -139,7 +139,7 @@ impl<P: Plane> Director<P> {
                 let (pool, server) = (&key.pool, &key.server);
                 let address = weir_config::server_address(server);
                 if keys.is_some()
-                    && let Some(reason) = self.configured.unshareable(pool, address)
+                    && let Some(reason) = self.configured.unshareable_reason(pool, address)
                 {
                     return Err(Refusal::new(format!("{server} {reason}")));
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_health::{Checkpoint, Standing, State};
 use weir_model::Desired;
-use weir_state::{Ejected, HealthEvent};
+use weir_state::{EjectedServer, HealthEvent};
 
 use super::{ActiveConfiguration, Director};
 use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
@@ -31,7 +31,7 @@ struct Revert {
     /// The check results.
     checkpoint: Checkpoint,
     /// The ejected servers.
-    ejected: BTreeSet<Ejected>,
+    ejected: BTreeSet<EjectedServer>,
 }
 
 impl<P: Plane> Director<P> {
@@ -182,7 +182,7 @@ impl<P: Plane> Director<P> {
         &mut self,
         desired: &Desired,
         checkpoint: Checkpoint,
-        ejected: &BTreeSet<Ejected>,
+        ejected: &BTreeSet<EjectedServer>,
     ) {
         let saved = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());

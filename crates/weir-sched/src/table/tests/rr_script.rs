@@ -58,7 +58,7 @@ fn added_server_waits_for_the_next_round() {
 }
 
 #[test]
-fn removing_the_last_chosen_continues_after_it() {
+fn removing_last_chosen_server_continues_after_it() {
     rr(
         &[1, 1, 1],
         &[(None, &[3, 2]), (Some(Remove(2)), &[1, 3, 1])],
@@ -66,12 +66,12 @@ fn removing_the_last_chosen_continues_after_it() {
 }
 
 #[test]
-fn removing_the_last_chosen_first_continues_after_it() {
+fn removing_last_chosen_head_continues_after_it() {
     rr(&[1, 1, 1], &[(None, &[3]), (Some(Remove(3)), &[2, 1, 2])]);
 }
 
 #[test]
-fn added_server_is_next_after_removal_of_the_last_chosen_first() {
+fn server_added_after_removal_of_last_chosen_head_is_next() {
     rr(
         &[1, 1, 1],
         &[
@@ -83,7 +83,7 @@ fn added_server_is_next_after_removal_of_the_last_chosen_first() {
 }
 
 #[test]
-fn removing_the_last_chosen_in_the_middle_and_adding_continues() {
+fn removing_last_chosen_middle_server_and_adding_one_continues() {
     rr(
         &[1, 1, 1],
         &[
@@ -95,7 +95,7 @@ fn removing_the_last_chosen_in_the_middle_and_adding_continues() {
 }
 
 #[test]
-fn removing_the_last_chosen_and_all_before_it_restarts_the_walk() {
+fn removing_last_chosen_server_and_all_before_it_restarts_walk() {
     let steps: &[(_, &[u32])] = &[
         (None, &[3, 2]),
         (Some(Remove(2)), &[]),
@@ -107,7 +107,7 @@ fn removing_the_last_chosen_and_all_before_it_restarts_the_walk() {
 }
 
 #[test]
-fn removing_servers_before_the_last_chosen_keeps_the_position() {
+fn removing_servers_before_last_chosen_one_keeps_position() {
     rr(
         &[1, 1, 1],
         &[

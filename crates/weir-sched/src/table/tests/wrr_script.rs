@@ -101,7 +101,7 @@ fn pass_is_aligned_to_the_new_step() {
 }
 
 #[test]
-fn removing_the_last_chosen_restarts_the_pass() {
+fn removing_last_chosen_server_restarts_pass() {
     wrr(
         &[1, 2, 3],
         &[(None, &[3, 2]), (Some(Remove(2)), &[3, 1, 3, 3, 3, 1])],
