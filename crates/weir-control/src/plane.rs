@@ -218,7 +218,7 @@ pub trait Plane {
     ///
     /// # Errors
     /// The plane's.
-    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
+    fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
     }

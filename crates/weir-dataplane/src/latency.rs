@@ -112,7 +112,7 @@ impl Maps {
     ///
     /// # Errors
     /// None for a mapped map.
-    pub fn confirm_costs(&self, now_ns: u64) -> Result<()> {
+    pub fn refresh_costs_timestamp(&self, now_ns: u64) -> Result<()> {
         self.costs.store_u64(0, 0, now_ns)
     }
 

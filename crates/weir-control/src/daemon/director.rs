@@ -249,10 +249,10 @@ impl<P: Plane> Director<P> {
     ///
     /// # Errors
     /// The plane's.
-    pub fn watch_clients(&mut self) -> Result<(), P::Error> {
+    pub fn read_handshakes(&mut self) -> Result<(), P::Error> {
         let checks = &self.checks;
         self.plane
-            .watch_clients(&|pool, server| checks.passed(pool, server))
+            .read_handshakes(&|pool, server| checks.passed(pool, server))
     }
 
     /// Waits for check results. Cancel-safe.

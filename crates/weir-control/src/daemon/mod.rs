@@ -309,7 +309,7 @@ async fn serve<P: Plane>(
                 }
                 Err(error) => tracing::error!(%error, "the netlink watch failed"),
             },
-            () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
+            () = sleep_until(handshakes_at) => handshakes_at = read_handshakes(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
             () = sleep_until(history_at) => history_at = record_history(director),
             () = sleep_until(sync_at) => sync_at = Instant::now() + director.synchronize(),
@@ -351,9 +351,9 @@ async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifi
 }
 
 /// Reads the handshake counters. Returns the time of the next call.
-fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
+fn read_handshakes(director: &mut Director<impl Plane>) -> Instant {
     let started = Instant::now();
-    if let Err(error) = director.watch_clients() {
+    if let Err(error) = director.read_handshakes() {
         tracing::warn!(%error, "failed to apply passive checks");
     }
     let pause = (started.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);

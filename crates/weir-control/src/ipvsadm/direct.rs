@@ -11,7 +11,7 @@ use crate::configuration::{self, Secrets};
 use crate::ipvsadm_message::{Answer, Request, name_file};
 use crate::runtime_dir::{self, RuntimeDir, last_configuration, last_text};
 use crate::traffic::Offline;
-use weir_engine::{Paths, Pinned};
+use weir_engine::{Paths, PinnedEngine};
 
 /// Maximum wait for other calls that hold the lock, and the interval between attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ impl Direct {
         // Edits in this session have changed the data, so it is read again.
         self.engine = None;
         let pinned =
-            Pinned::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
+            PinnedEngine::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
         Ok(match request {
             Request::Connections => {
                 Answer::Connections(pinned.connections().map_err(|error| error.to_string())?)

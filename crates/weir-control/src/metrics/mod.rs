@@ -159,7 +159,7 @@ pub fn render(
         "weir_flow_places",
         "gauge",
         "Slots of the flow table.",
-        flows.places,
+        flows.slots,
     );
     text.write_single(
         "weir_flow_entries",

@@ -275,7 +275,8 @@ pub struct Interface {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flows {
     /// Number of slots.
-    pub places: u64,
+    #[serde(rename = "places")]
+    pub slots: u64,
     /// Number of slots in use; a nat flow uses two.
     pub entries: u64,
     /// Number of flows that have expired since the table was created.

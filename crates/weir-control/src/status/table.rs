@@ -148,16 +148,16 @@ fn render_director(report: &Report) -> String {
         let hook = if interface.mode == "tc" { "" } else { "xdp " };
         let _ = write!(out, ", {hook}{} on {}", interface.mode, interface.interface);
     }
-    out.push_str(&match (report.flows.places, report.xdp.is_empty()) {
+    out.push_str(&match (report.flows.slots, report.xdp.is_empty()) {
         (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
-        (places, unattached) => {
+        (slots, unattached) => {
             let unattached = if unattached {
                 ", attached to no interface"
             } else {
                 ""
             };
             format!(
-                "{unattached}, {} of {places} flow slots in use\n",
+                "{unattached}, {} of {slots} flow slots in use\n",
                 report.flows.entries
             )
         }

@@ -134,7 +134,7 @@ pub(crate) fn director() -> Snapshot {
         ],
         probing: Probing::default(),
         flows: FlowTableStatus {
-            places: 1_048_576,
+            slots: 1_048_576,
             entries: 13,
             expired: 2,
         },

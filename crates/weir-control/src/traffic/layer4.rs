@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{
-    Adjusted, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder, weight_order,
+    AdjustedWeights, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder, weight_order,
 };
 use weir_engine_host::{
     AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
@@ -527,12 +527,12 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn watch_clients(
+    pub(super) fn read_handshakes(
         &mut self,
         states: &ServerStates,
     ) -> Result<Vec<Handshakes<'_>>, Error> {
         match self {
-            Self::Local(engine) => Ok(engine.watch_clients(states)?),
+            Self::Local(engine) => Ok(engine.read_handshakes(states)?),
             Self::Remote(remote) if remote.client.is_lost() => Ok(Vec::new()),
             Self::Remote(remote) => match remote.read(Query::Handshakes)? {
                 Reply::Handshakes(counters) => Ok(remote.watched(counters)),
@@ -542,11 +542,11 @@ impl Layer4 {
     }
 
     /// Returns weights that were adjusted to the latency, and the number of responses within and beyond `max_latency`.
-    pub(super) fn watch_latencies(&mut self) -> Result<(Vec<Adjusted>, Vec<Watched<'_>>), Error> {
+    pub(super) fn read_latency_counts(&mut self) -> Result<(Vec<AdjustedWeights>, Vec<Watched<'_>>), Error> {
         match self {
             Self::Local(engine) => {
                 let adjusted = engine.adjust_weights();
-                Ok((adjusted, engine.watch_latencies()))
+                Ok((adjusted, engine.read_latency_counts()))
             }
             Self::Remote(remote) => {
                 if remote.client.is_lost() || !remote.uses_latencies() {

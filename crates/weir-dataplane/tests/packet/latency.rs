@@ -389,7 +389,7 @@ fn least_time_chooses_like_weir_sched() {
             )
             .unwrap();
         }
-        maps.confirm_costs(weir_sys::now_ns(weir_sys::Clock::Monotonic))
+        maps.refresh_costs_timestamp(weir_sys::now_ns(weir_sys::Clock::Monotonic))
             .unwrap();
         let member = |index: usize| Member {
             seq: index as u32 + 1,
@@ -451,7 +451,7 @@ fn least_time_behaves_as_lc_with_stale_costs() {
         .unwrap();
     }
     let stale = weir_sys::now_ns(weir_sys::Clock::Monotonic) - 2 * weir_abi::COST_STALE_NS;
-    maps.confirm_costs(stale).unwrap();
+    maps.refresh_costs_timestamp(stale).unwrap();
     for port in 0..30 {
         let segment = Segment {
             port: 1_000 + port,

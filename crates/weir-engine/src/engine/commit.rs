@@ -27,7 +27,7 @@ impl Engine {
     /// Persists the changes that an allocation made since `former`.
     pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
-        let record = Record::of(&self.memory, changed, former.sharing_changed());
+        let record = Record::for_changes(&self.memory, changed, former.sharing_changed());
         self.file.append(&record)
     }
 
@@ -144,7 +144,7 @@ impl Engine {
     /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops towards
     /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
-        let mut hops = self.network.hops_of_many();
+        let mut hops = self.network.hop_batch();
         for address in self.memory.allocation.addresses() {
             let hops = hops.hops_to(address);
             for id in self.memory.allocation.rows_at(address) {
