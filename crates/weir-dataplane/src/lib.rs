@@ -3,7 +3,7 @@
 //! The crate models one pin directory with a layout record, shared maps, program generations and attachments
 //! ([`Dataplane`]), typed access to the maps ([`Maps`]) and the flow table ([`FlowTable`]). weir-engine decides which
 //! rows to write, which devices to use and when to activate; weir-netlink manages addresses, routes and neighbours.
-//! Pinned objects are replaced atomically: if the process dies between any two steps, the next open adopts or removes
+//! PinnedObject objects are replaced atomically: if the process dies between any two steps, the next open adopts or removes
 //! the remaining objects.
 
 mod attach;
@@ -46,7 +46,7 @@ pub use latency::RingPositions;
 pub use layout::Sizes;
 pub use maps::{Maps, ProbeTable, elements_of, wait_for_packets};
 pub use mmap::Mapped;
-pub use pins::{Hook, PinDir, PinKind, Pinned};
+pub use pins::{Hook, PinDir, PinKind, PinnedObject};
 pub use pod::Pod;
 pub use status::{PinnedPlane, open_readonly, pinned_sizes, program_name};
 pub use sync::SyncPositions;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
-use weir_dataplane::migrate::Migrated;
+use weir_dataplane::migrate::MigrationResult;
 use weir_planner::allocation::Former;
 use weir_planner::row_set::Changes;
 
@@ -69,7 +69,7 @@ impl Engine {
     /// Activates the programs. If the size or layout of the flow table changed, migrates the flows.
     pub(super) fn activate_programs(&mut self) -> Result<()> {
         self.plane.activate()?;
-        let Migrated { moved, lost } = self.plane.migrate_flows()?;
+        let MigrationResult { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
             tracing::info!(moved, lost, "flows moved to a new table");
         }

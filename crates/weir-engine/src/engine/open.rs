@@ -223,7 +223,7 @@ impl<'a> Opening<'a> {
         } = self;
         let activated = async {
             let desired = saved.reconcile(&plane, opened, configured, states).await?;
-            let writer = Writer::adopting(plane.maps())?;
+            let writer = Writer::adopt_maps(plane.maps())?;
             let (rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
             // The state file contains these addresses now.
             remove_record(&paths.runtime_dir)?;

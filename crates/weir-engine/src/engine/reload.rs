@@ -56,7 +56,7 @@ impl Engine {
         } else {
             let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
             Some(ReplacementPlane {
-                writer: Writer::adopting(plane.maps())?,
+                writer: Writer::adopt_maps(plane.maps())?,
                 plane,
             })
         };

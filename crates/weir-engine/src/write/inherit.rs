@@ -16,7 +16,7 @@ impl Writer {
     ///
     /// # Errors
     /// The maps cannot be read.
-    pub(crate) fn adopting(maps: &Maps) -> Result<Self> {
+    pub(crate) fn adopt_maps(maps: &Maps) -> Result<Self> {
         let mut writer = Self {
             elements: ExtentAllocator::new(maps.elements.entries()),
             services: BTreeMap::new(),
@@ -76,7 +76,7 @@ impl Writer {
             self.inherited = all.clone();
             self.inherited_tables.clear();
         }
-        self.elements = ExtentAllocator::adopting(elements, all);
+        self.elements = ExtentAllocator::with_used(elements, all);
     }
 
     /// Takes over a row and its tables if an earlier daemon wrote the wanted content.
