@@ -173,7 +173,7 @@ structs! {
         answered: u64,
     }
 
-    /// `weir_traffic`, per CPU; index = dest id. Bytes are counted in IP packets on the client side.
+    /// `weir_traffic`, per CPU; index = dest id. Bytes are counted on the client side, from the IP header.
     Traffic = "weir_traffic", 32 {
         /// Number of packets from clients.
         packets_in: u64,
