@@ -230,7 +230,7 @@ impl PacketSocket {
     }
 
     /// Receives the next frame with a TCP packet, in a tunnel or not.
-    fn receive_tcp(&self) -> weir_wire::Parsed {
+    fn receive_tcp(&self) -> weir_wire::ParsedFrame {
         loop {
             let mut buffer = [0u8; 2048];
             // SAFETY: the buffer and its length belong together.
@@ -260,7 +260,7 @@ impl PacketSocket {
 }
 
 /// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
-fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
+fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::ParsedFrame> {
     let testbed = Setup::new(v6, forward).open()?;
     let net = testbed.net;
     let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));

@@ -137,7 +137,7 @@ impl Permits {
         self.socket = Some((Arc::clone(&socket), group));
         let state = Arc::clone(&self.state);
         std::thread::spawn(move || {
-            socket.answer(MESSAGE_TIMEOUT, |channel, _, bytes| {
+            socket.serve(MESSAGE_TIMEOUT, |channel, _, bytes| {
                 let response = match record_request(&state, channel.as_fd(), bytes) {
                     Ok(()) => Response::Permitted,
                     Err(reason) => {

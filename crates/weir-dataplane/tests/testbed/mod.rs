@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use weir_abi::{Dest, Device, Forward, Hop, Reason, Settings};
 use weir_dataplane::{Dataplane, TestInput};
 use weir_model::{NoServer, Pool, Server, Service, Snat};
-use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, Parsed, TcpFlags};
+use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, ParsedFrame, TcpFlags};
 
 use crate::support::planned::PlannedRows;
 use crate::support::{Sandbox, listeners, privileged, small_sizes};
@@ -193,7 +193,7 @@ pub(crate) struct Testbed {
 pub(crate) struct PacketOutcome {
     pub(crate) verdict: u32,
     pub(crate) frame: Vec<u8>,
-    pub(crate) parsed: Parsed,
+    pub(crate) parsed: ParsedFrame,
 }
 
 impl PacketOutcome {

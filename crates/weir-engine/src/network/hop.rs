@@ -8,7 +8,7 @@ use weir_abi::{
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
 use weir_dataplane::Mode;
-use weir_netlink::{Link, Lookup, Resolved, resolve};
+use weir_netlink::{Link, Lookup, ResolvedPath, resolve};
 use weir_sys::{Clock, now_ns};
 
 use super::Network;
@@ -81,7 +81,7 @@ impl Network {
 
     /// Returns the next hops of a server; rows are zero if there is no route.
     pub(crate) fn hops(&self, server: IpAddr) -> Hops {
-        let routes: Vec<Resolved> = resolve(server, &self.state)
+        let routes: Vec<ResolvedPath> = resolve(server, &self.state)
             .into_iter()
             .filter(|route| !route.local)
             .collect();
@@ -100,7 +100,7 @@ impl Network {
         }
     }
 
-    fn hop(&self, route: &Resolved) -> Hop {
+    fn hop(&self, route: &ResolvedPath) -> Hop {
         let can_send = self
             .state
             .links
@@ -140,7 +140,7 @@ pub(super) fn redirects(port: &Link) -> bool {
 }
 
 /// Assigns a route to each row of a server, in proportion to the routes' weights, as evenly as possible.
-fn shares(routes: &[Resolved]) -> Vec<usize> {
+fn shares(routes: &[ResolvedPath]) -> Vec<usize> {
     let total: i64 = routes
         .iter()
         .map(|route| i64::from(route.weight.max(1)))
@@ -172,8 +172,8 @@ pub(crate) fn tick() -> u32 {
 mod tests {
     use super::*;
 
-    fn route(ifindex: u32, weight: u32) -> Resolved {
-        Resolved {
+    fn route(ifindex: u32, weight: u32) -> ResolvedPath {
+        ResolvedPath {
             ifindex,
             device: ifindex,
             vlan: None,

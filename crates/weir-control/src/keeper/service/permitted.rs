@@ -126,7 +126,7 @@ impl PermitSocket {
         let permitted = Arc::clone(&self.permitted);
         let runtime_dir = self.path.parent().map(Path::to_owned).unwrap_or_default();
         std::thread::spawn(move || {
-            socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
+            socket.serve(MESSAGE_TIMEOUT, |_, peer, bytes| {
                 let response = match serde_json::from_slice(bytes) {
                     Ok(ToService::Permit { program }) if peer.user == 0 => {
                         match permit_program(&permitted, &program) {
