@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
 use crate::maps::{Maps, wait_for_packets};
-use crate::migrate::{MOVE_PROGRAM, MigrationResult, Migration};
+use crate::migrate::{MOVE_PROGRAM, Migration, MigrationResult};
 use crate::pins::{Hook, PinDir};
 use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;

@@ -62,7 +62,7 @@ pub struct Maps {
     pub reasons: PerCpu<u64>,
     /// Windows of the SYN and reject budgets.
     pub budgets: PerCpu<Budget>,
-    /// PublishedTables costs of servers, by server row.
+    /// Published costs of servers, by server row.
     pub costs: Mapped<Cost>,
     /// Samples of the latency estimator.
     pub latency_rings: Mapped<LatencyRing>,

@@ -3,9 +3,11 @@
 mod support;
 mod testbed;
 
+use testbed::{
+    CLIENT_PORT, PORT, PacketOutcome, Setup, Testbed, frame, net, tcp_packet, udp_packet,
+};
 use weir_abi::{Forward, Tunnel};
 use weir_wire::{ChecksumState, Datagram, Packet, TcpFlags, Transport, TunnelHeader};
-use testbed::{CLIENT_PORT, PacketOutcome, PORT, Setup, Testbed, frame, net, tcp_packet, udp_packet};
 
 fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<Testbed> {
     let mut setup = Setup::new(v6, Forward::Tunnel);

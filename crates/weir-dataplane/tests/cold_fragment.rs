@@ -5,12 +5,12 @@ mod testbed;
 
 use std::net::IpAddr;
 
-use weir_abi::{Forward, Reason};
-use weir_wire::{IpHeader, IpProtocol};
 use testbed::{
     CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS, frame, tcp,
     tcp_packet, udp_packet,
 };
+use weir_abi::{Forward, Reason};
+use weir_wire::{IpHeader, IpProtocol};
 
 /// Returns the frames of one datagram in three fragments.
 fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
@@ -281,7 +281,10 @@ fn local_server_gets_all_fragments() {
     let Some(testbed) = setup.open() else { return };
     for part in parts(&request(&testbed), 7) {
         let out = testbed.send(&part);
-        assert_eq!((out.verdict, out.ip().dst()), (XDP_PASS, testbed.net.server));
+        assert_eq!(
+            (out.verdict, out.ip().dst()),
+            (XDP_PASS, testbed.net.server)
+        );
     }
     assert_eq!(testbed.count(Reason::PassLocalServer), 3);
 }
@@ -301,5 +304,13 @@ fn unfragmented_packets_create_no_record() {
             weir_wire::TcpFlags::ACK,
         ))
         .sent();
-    assert!(testbed.plane.maps().fragments.elements().unwrap().is_empty());
+    assert!(
+        testbed
+            .plane
+            .maps()
+            .fragments
+            .elements()
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -5,14 +5,14 @@ mod testbed;
 
 use std::net::IpAddr;
 
+use testbed::{
+    CLIENT_PORT, PORT, PacketOutcome, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS,
+    XDP_TX, frame, tcp, tcp_packet, udp_packet,
+};
 use weir_abi::{Forward, Reason, SETTINGS_SCHEDULE_ICMP, Tunnel};
 use weir_wire::{
     Datagram, Encapsulation, GueChecksum, Icmpv4Message, Icmpv6Message, IpProtocol, Packet,
     TcpFlags, Transport,
-};
-use testbed::{
-    CLIENT_PORT, PacketOutcome, PORT, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS, XDP_TX,
-    frame, tcp, tcp_packet, udp_packet,
 };
 
 const FORWARDS: [Forward; 4] = [
@@ -42,7 +42,13 @@ fn mtu(ip: &Datagram) -> u32 {
 }
 
 fn reply(testbed: &Testbed, length: usize) -> Vec<u8> {
-    tcp_packet(testbed.net.vip, testbed.net.client, PORT, CLIENT_PORT, length)
+    tcp_packet(
+        testbed.net.vip,
+        testbed.net.client,
+        PORT,
+        CLIENT_PORT,
+        length,
+    )
 }
 
 #[test]
@@ -382,7 +388,12 @@ fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     ]
 }
 
-fn from_tunnel(testbed: &Testbed, encapsulation: Encapsulation, v6_outside: bool, mtu: u16) -> PacketOutcome {
+fn from_tunnel(
+    testbed: &Testbed,
+    encapsulation: Encapsulation,
+    v6_outside: bool,
+    mtu: u16,
+) -> PacketOutcome {
     let outer_net = testbed::net(v6_outside);
     let inner = tcp_packet(testbed.net.client, testbed.net.vip, CLIENT_PORT, PORT, 1000);
     let tunnel_packet =

@@ -3,12 +3,12 @@
 mod support;
 mod testbed;
 
-use weir_abi::{Forward, Reason};
-use weir_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, MacAddr, Packet, TcpFlags, Transport};
 use testbed::{
     CLIENT_PORT, DIRECTOR_MAC, PEER_MAC, PORT, Setup, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
     frame, tcp, tcp_packet, udp_packet,
 };
+use weir_abi::{Forward, Reason};
+use weir_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, MacAddr, Packet, TcpFlags, Transport};
 
 fn message(ip: &weir_wire::Datagram) -> (u8, u8) {
     match &ip.transport {

@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use support::{run, veth};
-use weir_abi::{Device, Forward, Hop, Reason};
-use weir_dataplane::{Direction, XdpChoice};
-use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
 use testbed::{
     CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS, XDP_TX, frame,
     tcp, tcp_packet, udp_packet,
 };
+use weir_abi::{Device, Forward, Hop, Reason};
+use weir_dataplane::{Direction, XdpChoice};
+use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
 
 const TC_NEXT: u32 = u32::MAX;
 
@@ -374,7 +374,11 @@ fn verdict_to(testbed: &Testbed, program: &str, mac: [u8; 6], packet: &[u8]) -> 
 
 fn list_macs(testbed: &Testbed, macs: &[[u8; 6]]) {
     let addresses = macs.iter().map(|mac| (LOOPBACK.0, *mac)).collect();
-    testbed.plane.maps().set_frame_addresses(&addresses).unwrap();
+    testbed
+        .plane
+        .maps()
+        .set_frame_addresses(&addresses)
+        .unwrap();
 }
 
 /// Returns a client's first packet.

@@ -3,13 +3,13 @@
 mod support;
 mod testbed;
 
+use testbed::{CLIENT_PORT, PORT, SERVER_PORT, Setup, Testbed, XDP_PASS, net, tcp};
 use weir_abi::{
     Addr, Be16, DEST_SNAT, FLOW_ACTIVE, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
     SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
 };
 use weir_dataplane::Dataplane;
 use weir_wire::TcpFlags;
-use testbed::{CLIENT_PORT, PORT, SERVER_PORT, Setup, Testbed, XDP_PASS, net, tcp};
 
 const DEST: u32 = 1;
 
@@ -126,7 +126,11 @@ fn snat_flow_needs_its_tuple_and_keeps_it() {
     };
     let net = testbed.net;
     let flow = record(&testbed.plane, false, CLIENT_PORT);
-    assert_eq!(insert(&testbed, flow).result, SYNC_GONE, "no source address");
+    assert_eq!(
+        insert(&testbed, flow).result,
+        SYNC_GONE,
+        "no source address"
+    );
     let dest = testbed.plane.maps().dests.get(DEST).unwrap();
     assert_ne!(dest.flags & DEST_SNAT, 0);
     let flow = SyncFlow {

@@ -89,7 +89,11 @@ impl EngineClient {
     ///
     /// # Errors
     /// See [`Failure`].
-    pub fn begin(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<PendingRequest, Failure> {
+    pub fn begin(
+        &self,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<PendingRequest, Failure> {
         let shared = &self.shared;
         if matches!(request, Request::Begin { .. }) {
             shared.lost.store(false, Ordering::Relaxed);

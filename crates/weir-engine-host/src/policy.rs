@@ -221,8 +221,8 @@ impl AcceptedConfiguration {
     pub(crate) fn check_addresses(&self, daemon_digest: Option<u64>) -> Result<(), String> {
         match daemon_digest {
             Some(digest) if digest != weir_helper::address_digest(&self.desired) => Err(
-                "the configuration's environment variables have different values in root's process: set the same values \
-                 for both, with systemd in weir.service and in weir-helper.service"
+                "the configuration's environment variables have different values in root's process: set the same \
+                 values for both, with systemd in weir.service and in weir-helper.service"
                     .to_owned(),
             ),
             _ => Ok(()),

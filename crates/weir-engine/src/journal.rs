@@ -199,7 +199,11 @@ mod tests {
             records.filter_map(|it| Some(it.numbers?.0)).collect()
         };
         assert_eq!(revisions(7), [1, 2, 3]);
-        assert_eq!(revisions(8), [0; 0], "the journal of a different state file");
+        assert_eq!(
+            revisions(8),
+            [0; 0],
+            "the journal of a different state file"
+        );
         let text = fs::read(&path).unwrap();
         fs::write(&path, &text[..text.len() - 4]).unwrap();
         assert_eq!(revisions(7), [1, 2], "the last line is incomplete");

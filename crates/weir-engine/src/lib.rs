@@ -50,7 +50,8 @@ mod write;
 
 pub use self::clean::{CleanSummary, clean, clean_unused, discard_changes, is_pinned};
 pub use self::engine::{
-    AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightOrder, weight_order,
+    AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightOrder,
+    weight_order,
 };
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;

@@ -2,7 +2,7 @@
 
 use weir_model::{Accept, Network, VirtualRoute, VirtualRouter, VirtualRule};
 use weir_netlink::{
-    Change, InputFilter, Link, MacAddr, Netlink, AllowedPorts, StaticRoute, Sysctl, TableRule,
+    AllowedPorts, Change, InputFilter, Link, MacAddr, Netlink, StaticRoute, Sysctl, TableRule,
 };
 
 use crate::Error;

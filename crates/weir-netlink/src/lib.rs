@@ -35,7 +35,7 @@ mod xdp_feature;
 
 pub use address::Address;
 pub use error::Error;
-pub use filter::{InputFilter, AllowedPorts};
+pub use filter::{AllowedPorts, InputFilter};
 pub use link::{Link, Vlan};
 pub use mac::MacAddr;
 pub use neighbour::{ManageOutcome, Neighbour, NeighbourState};

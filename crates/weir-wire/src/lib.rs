@@ -62,8 +62,8 @@ pub use build::tunnel::{
 };
 pub use decode::describe::{describe, diff};
 pub use decode::{
-    ChecksumState, Content, Datagram, DecodeOptions, FragmentInfo, IpHeader, ParsedFrame, Transport,
-    TunnelHeader,
+    ChecksumState, Content, Datagram, DecodeOptions, FragmentInfo, IpHeader, ParsedFrame,
+    Transport, TunnelHeader,
 };
 pub use error::{Layer, LengthField, ParseError};
 pub use ethernet::{EthernetHeader, EthernetView, VlanTag};

@@ -55,7 +55,7 @@ impl Direct {
         if let Request::Edits(edits) = request {
             return Ok(Answer::Edits(self.edit(edits).await?));
         }
-        // Edits in this session have changed the data, so it is read again.
+        // Edits in this session have changed the data, so read it again.
         self.engine = None;
         let pinned =
             PinnedEngine::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! A director for tests of the status and of other listings.
+//! Defines a director for tests of the status and of other listings.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};

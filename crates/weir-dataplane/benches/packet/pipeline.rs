@@ -313,7 +313,9 @@ impl Pipeline {
 
     fn attach(&mut self, forwarder: Forwarder) -> Outcome<AttachedForwarder> {
         Ok(match forwarder {
-            Forwarder::Null => AttachedForwarder::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
+            Forwarder::Null => {
+                AttachedForwarder::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?)
+            }
             Forwarder::Weir(forward, attach) => {
                 let ifindex = device(DIRECTOR_DEVICE)?;
                 let plane = &self.director(forward).dataplane;
@@ -337,7 +339,9 @@ impl Pipeline {
     fn detach(&self, attached: AttachedForwarder) -> Outcome<()> {
         match attached {
             AttachedForwarder::Null(link) => drop(link),
-            AttachedForwarder::Weir(forward, ifindex) => self.director(forward).dataplane.detach(ifindex)?,
+            AttachedForwarder::Weir(forward, ifindex) => {
+                self.director(forward).dataplane.detach(ifindex)?
+            }
             AttachedForwarder::Rules => run_with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
         }
         Ok(())

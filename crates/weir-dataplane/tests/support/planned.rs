@@ -25,7 +25,7 @@ pub(crate) struct PlannedRows {
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
-    /// PublishedTables tables by service row.
+    /// Published tables by service row.
     published: HashMap<u32, PublishedTables>,
 }
 

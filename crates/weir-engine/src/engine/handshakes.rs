@@ -39,7 +39,10 @@ impl<'a> Handshakes<'a> {
 
     /// Removes the servers that are alive although their replies bypass the director. `last_success` returns the time,
     /// since the Unix epoch, of the last successful probe that was sent directly to a server of a pool.
-    pub fn exclude_alive(self, last_success: impl Fn(&str, &str) -> Option<Duration>) -> Watched<'a> {
+    pub fn exclude_alive(
+        self,
+        last_success: impl Fn(&str, &str) -> Option<Duration>,
+    ) -> Watched<'a> {
         let mut watched = self.watched;
         for (index, since) in self.silent.into_iter().rev() {
             let Some((server, _)) = watched.samples.get(index) else {

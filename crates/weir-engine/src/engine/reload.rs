@@ -31,7 +31,11 @@ impl Engine {
     /// except that a server that the rejected configuration removed is now the last in its pool.
     /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
     /// completes the change.
-    pub async fn apply(&mut self, desired: &Desired, states: &ServerStates) -> Result<ApplyOutcome> {
+    pub async fn apply(
+        &mut self,
+        desired: &Desired,
+        states: &ServerStates,
+    ) -> Result<ApplyOutcome> {
         let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
         self.file_timeouts = desired.timeouts;

@@ -22,7 +22,10 @@ impl Network {
             if self.mac_of(device).is_none() {
                 continue;
             }
-            let related = self.devices_below(device).into_iter().chain(self.devices_above(device));
+            let related = self
+                .devices_below(device)
+                .into_iter()
+                .chain(self.devices_above(device));
             let macs = related.filter_map(|it| self.state.links.get(&it)?.mac);
             found.extend(macs.map(|mac| (device, mac.octets())));
         }

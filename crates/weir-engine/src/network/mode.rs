@@ -80,7 +80,9 @@ impl Network {
         let mut names = below.iter().filter_map(|index| self.name_of(*index));
         names.find_map(|name| {
             let driver = self.netlink.inside(|| ethtool::driver(name)).ok()?.ok()?;
-            PARAVIRTUAL_DRIVERS.contains(&driver.as_str()).then_some(driver)
+            PARAVIRTUAL_DRIVERS
+                .contains(&driver.as_str())
+                .then_some(driver)
         })
     }
 

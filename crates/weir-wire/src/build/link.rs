@@ -97,7 +97,10 @@ impl EthernetBuilder {
     /// get the EtherType of IPv4.
     #[must_use]
     pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
-        self.carry(EtherType::for_ip_packet(packet).unwrap_or(EtherType::IPV4), packet)
+        self.carry(
+            EtherType::for_ip_packet(packet).unwrap_or(EtherType::IPV4),
+            packet,
+        )
     }
 
     /// Returns frames with the fragments of an IP packet; see [`fragment`].

@@ -6,7 +6,9 @@ use std::fmt;
 
 use crate::Packet;
 use crate::arp::{ArpOperation, ArpPacket};
-use crate::decode::{ChecksumState, Content, Datagram, IpHeader, ParsedFrame, Transport, TunnelHeader};
+use crate::decode::{
+    ChecksumState, Content, Datagram, IpHeader, ParsedFrame, Transport, TunnelHeader,
+};
 use crate::ethernet::EthernetHeader;
 use crate::icmp4::Icmpv4Message;
 use crate::icmp6::Icmpv6Message;
