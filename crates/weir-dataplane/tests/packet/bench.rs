@@ -1,8 +1,8 @@
 //! Sends the same packets to a data plane and to the reference model, which have the same configuration.
 //!
 //! Every packet of every test is processed by both, and a difference in verdict, frame, metadata or counted reasons
-//! fails the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and servers
-//! and builds the scheduler tables. A test may write server rows that no configuration produces.
+//! fails the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and
+//! servers and builds the scheduler tables. A test may write server rows that no configuration produces.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
