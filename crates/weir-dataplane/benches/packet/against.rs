@@ -95,5 +95,5 @@ fn measure(
         }
     }
     director.close()?;
-    Ok(nets.into_iter().map(Spread::of).collect())
+    Ok(nets.into_iter().map(Spread::from_values).collect())
 }

@@ -174,7 +174,7 @@ pub(crate) fn measure_times(
             times.push(result.ns);
         }
     }
-    Ok(times.into_iter().map(Spread::of).collect())
+    Ok(times.into_iter().map(Spread::from_values).collect())
 }
 
 const XDP_TX: u32 = 3;
