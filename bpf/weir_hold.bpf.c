@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the SYNs of new TCP connections to
- * configured addresses are sent to the holding process only. Packets of established connections are not touched.
+ * `weir protect`, at tc ingress of every Ethernet device and of the loopback device: the SYNs of new TCP connections to
+ * configured addresses are sent only to the holding process. Packets of established connections are not affected.
  *
  * A packet passes if it cannot be parsed, if it is too long for a record, or if the ring is full. All packets pass once
- * the process has failed to renew its deadline.
+ * the process has failed to extend its deadline.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "lib/packet.h"
 
 #define TC_NEXT   (-1)
-#define TC_SHOT 2 /* tcx has no TC_ACT_STOLEN; at ingress the sender notices no difference */
+#define TC_SHOT 2 /* tcx has no TC_ACT_STOLEN; at ingress there is no difference for the sender */
 
 #define LOOPBACK_IFINDEX 1 /* in every namespace; all its packets are for this host */
 
@@ -157,8 +157,8 @@ int weir_hold_ingress(struct __sk_buff *skb)
 	if (!record)
 		return TC_NEXT;
 	/*
-	 * The barrier prevents clang from testing a copy of the length: the verifier would not apply the copy's bound
-	 * to this one.
+	 * The barrier prevents clang from testing a copy of the length: the verifier would not apply the bound of the
+	 * copy to this length.
 	 */
 	asm volatile("" : "+r"(length));
 	if (length < ETH_HEADER_LEN || length > HOLD_FRAME_MAX || bpf_skb_load_bytes(skb, 0, record->frame, length))

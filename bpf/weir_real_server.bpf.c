@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The real server's side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
+ * The server side of `tunnel` and `l3dsr`, at tc ingress and egress (tcx, or clsact before 6.6):
  *
  *   ingress   tunnel packet to this host, inner destination a VIP  → decapsulated, or sent to its second hop
  *             packet to this host with a DSCP of l3dsr             → destination becomes its VIP
  *             ICMP error about a reply                             → the quoted packet is translated accordingly
  *   egress    reply from a VIP's port, without a DSCP              → source becomes the VIP
  *
- * All other packets are unchanged. The verdict is "next", or drop, so that later programs see what the stack
- * sees.
+ * All other packets are unchanged. The verdict is "next" or "drop", so that later programs see the same packets as the
+ * stack.
  */
 #include "lib/real_server_tunnel.h"
 #include "lib/real_server_l3dsr.h"

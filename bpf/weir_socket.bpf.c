@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * forward = "socket": balances the clients on this machine. No packet is changed: the address in connect() and
+ * forward = "socket": balances clients on this machine. No packet is changed: the address in connect() and
  * sendmsg() is replaced.
  *
  *   connect4, connect6            VIP → server; no server → ECONNREFUSED
@@ -10,7 +10,7 @@
  *   sock_release                  the socket is closed: it is no longer counted
  *   sockops                       the connection is established: its handshake time is a sample for least-time
  *
- * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as constant.
+ * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as a constant.
  */
 #include "lib/socket.h"
 

@@ -34,14 +34,14 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return stage_reject(ctx);
 }
 
-/* Run by the daemon while it migrates flows to a table with another size or layout. */
+/* Run by the daemon while it migrates flows to a table with a different size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {
 	return move(ctx) ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run once by the loader: starts the sweep, or replaces its callback with this generation's. */
+/* Run once by the loader: starts the sweep, or replaces its callback with the callback of this generation. */
 SEC("xdp")
 int weir_sweep_start(struct xdp_md *ctx)
 {

@@ -3,14 +3,15 @@
  * The interface between data plane and user space: keys, values, reasons and limits.
  *
  * crates/weir-abi mirrors this file, and a test compares both with the object's BTF. Rules: explicit padding only,
- * natural alignment, fields in network order are __be16/__be32 or documented so, times are ticks.
+ * natural alignment, fields in network order are __be16/__be32 or documented as such, times are ticks.
  */
 #ifndef WEIR_ABI_H
 #define WEIR_ABI_H
 
 /*
- * Increase WEIR_ABI_FLOW_LAYOUT when weir_bucket or weir_flow_cold changes meaning: flows are then migrated. The
- * previous struct stays in this header unchanged while WEIR_ABI_FLOW_LAYOUT_OLDEST includes it; see lib/flow_layout.h.
+ * Increment WEIR_ABI_FLOW_LAYOUT when the meaning of weir_bucket or weir_flow_cold changes, so that flows are migrated.
+ * The previous struct stays in this header unchanged while WEIR_ABI_FLOW_LAYOUT_OLDEST includes it; see
+ * lib/flow_layout.h.
  */
 #define WEIR_ABI_VERSION            1
 #define WEIR_ABI_FLOW_LAYOUT        3
@@ -31,7 +32,7 @@ struct weir_addr {
  * weir_vips: the addresses of services and snat. If an address is missing, the address filter returned a false
  * positive.
  */
-#define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
+#define WEIR_VIP_ECHO   1 /* reply to ICMP echo: every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
 #define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
 #define WEIR_VIP_SILENT 8 /* the stack handles ICMP echo: the director does not accept packets to the address */
@@ -116,17 +117,18 @@ enum weir_scheduler {
 
 #define WEIR_EXTENT_PORT     1 /* sh-port, mh-port: hash the source port too */
 #define WEIR_EXTENT_FALLBACK 2 /* sh-fallback, mh-fallback: skip overloaded owners */
-#define WEIR_EXTENT_REPAIR   4 /* skip quiesced and failed owners; off under strict_ipvs without a fallback flag */
+#define WEIR_EXTENT_REPAIR   4 /* skip quiesced and failed owners; off with strict_ipvs but without a fallback flag */
 #define WEIR_EXTENT_NETWORK  8 /* ip_hash: hash the first three bytes of an IPv4 source */
 
 /*
  * weir_tables holds 16-byte elements. A service's extent starts with this header (five elements); lists and hash tables
- * can be anywhere in the map. An extent that a service row points to does not change, except for the nodes of its tree.
+ * can be anywhere in the map. An extent to which a service row refers does not change, except for the nodes of its
+ * tree.
  */
 struct weir_extent {
 	__u32 scheduler; /* enum weir_scheduler */
 	__u32 flags;
-	__u32 generation; /* a cursor of another generation restarts at start_seq and start_weight */
+	__u32 generation; /* a cursor of a different generation restarts at start_seq and start_weight */
 	__u32 list_at;    /* struct weir_member, usable servers only, newest first (descending seq); the reverse of
 			   * "first" of fo */
 	__u32 list_len;
@@ -141,17 +143,17 @@ struct weir_extent {
 	__u32 start_weight;
 	/* limit on a server's active flows for hash schedulers, percent of its fair share, 0 = no limit */
 	__u32 max_load;
-	/* A long list has a winner or sum tree, whose nodes packets update (lib/candidate.h): */
+	/* A long list has a winner or sum tree; packets update its nodes (lib/candidate.h): */
 	__u32 tree_at;    /* nodes from 0: __u32 positions in the list or sums, four per element */
 	__u32 tree_width; /* number of nodes and of leaves, a power of two; 0 = no tree */
 	__u64 weight;     /* sum over the list */
-	/* maglev in a group: the table before the last change; a removed server without a row is 0 */
+	/* maglev in a group: the table before the last change; 0 = a removed server without a row */
 	__u32 former_at;
 	__u32 former_len; /* 0 = the servers do not forward to a second hop */
 };
 
 /*
- * Node 0 of a tree: the scheduler's rule. Cost of an active flow:9, of an inactive one:1, fixed cost:1, ignore
+ * Node 0 of a tree: the scheduler's rule. Cost of an active flow:9, cost of an inactive flow:1, fixed cost:1, ignore
  * weights:1, idle servers first:1, only servers with active ≤ weight:1, sum tree:1. A sum tree adds active flows if
  * their cost is not 0, else the weights of servers below their thresholds. Sums saturate at 2^32 - 1.
  */
@@ -207,7 +209,7 @@ enum weir_forward {
 	WEIR_FORWARD_DIRECT = 2,
 	WEIR_FORWARD_TUNNEL = 3,
 	WEIR_FORWARD_L3DSR = 4,
-	/* No packet: the hooks of connect() select the server (weir_socket.h). */
+	/* No packet: the connect() hooks select the server (weir_socket.h). */
 	WEIR_FORWARD_SOCKET = 5,
 };
 
@@ -232,12 +234,12 @@ enum weir_tunnel {
 #define WEIR_POLICY_PERSISTENT 1 /* takes flows of persistent clients: up, any weight */
 #define WEIR_POLICY_EXPIRE     2 /* with WEIR_DEST_RESCHEDULE: the flow ends; only a packet that may start a flow
 				  * is rescheduled (expire_nodest_conn) */
-#define WEIR_POLICY_SILENT     4 /* with WEIR_DEST_RESET: packets are dropped while the entry lives, as in IPVS */
+#define WEIR_POLICY_SILENT     4 /* with WEIR_DEST_RESET: packets are dropped while the entry exists, as in IPVS */
 #define WEIR_POLICY_DOWN       8 /* health checks failed: a SYN of an existing flow is rescheduled */
 
 /*
- * weir_dests: one row per server of a service (IPVS's destination), index 0 unused; flow entries have a 20-bit index.
- * One cache line with all that a packet of an established flow needs except the next hop.
+ * weir_dests: one row per server of a service (IPVS's destination), index 0 unused; flow entries contain a 20-bit
+ * index. One cache line with everything that a packet of an established flow needs, except the next hop.
  */
 struct weir_dest {
 	struct weir_addr addr;
@@ -265,7 +267,7 @@ struct weir_dest {
 #define WEIR_SIBLINGS_MAX 64
 
 /*
- * weir_live: flow counts, changed by the CPU whose update of the flow succeeds; index = dest id, one cache line per
+ * weir_live: flow counts, updated by the CPU whose update of the flow succeeds; index = dest id, one cache line per
  * server of a service. Shared pool counts are in rows after the dest rows (weir_dest.live).
  */
 struct weir_live {
@@ -275,13 +277,13 @@ struct weir_live {
 	__u64 stateless; /* new flows forwarded by the spread table without an entry */
 	__u32 overloaded; /* 1 = at its upper threshold, not scheduled; in the row of weir_dest.live */
 	__u32 persistent; /* templates of the dest */
-	__u32 upper; /* at this number of flows it gets no new ones, 0 = no limit; written by user space */
+	__u32 upper; /* at this number of flows it gets no new flows, 0 = no limit; written by user space */
 	__u32 lower; /* below this number it gets flows again; 0 = three quarters of upper */
 	__u64 syns;     /* TCP SYNs of flows that were not established, including retransmissions */
 	__u64 answered; /* flows that became established */
 };
 
-/* weir_traffic: per CPU, index = dest id. Bytes of the IP packets on the client side. */
+/* weir_traffic: per CPU, index = dest id. Bytes are counted on the client side, from the IP header. */
 struct weir_traffic {
 	__u64 packets_in;
 	__u64 bytes_in;
@@ -302,7 +304,7 @@ struct weir_hop {
 	__u64 link;   /* ifindex:32 | flags:8 | mtu:16 (0 = unknown), see WEIR_HOP_* */
 	__u64 dmac;   /* six bytes in memory order, then vlan tag to push:16 (0 = none, WEIR_HOP_VLAN_KEEP) */
 	__u64 smac;   /* six bytes in memory order, then 16 spare bits */
-	__u64 renewed; /* tick of the last renewal */
+	__u64 renewed; /* tick of the last refresh */
 };
 #define WEIR_HOP_READY  1 /* both MAC addresses are set */
 #define WEIR_HOP_SEND   2 /* XDP may send on the device */
@@ -316,7 +318,7 @@ struct weir_hop {
 /* The address of weir_settings.mark_entry and mark_exit: 02:57:65:69:72:00 in memory order. */
 #define WEIR_MARK_MAC 0x7269655702
 
-/* weir_clients: next hops towards clients for replies under nat, direct-mapped by address. */
+/* weir_clients: next hops towards clients for nat replies, direct-mapped by address. */
 #define WEIR_CLIENT_SLOTS 4096
 struct weir_client {
 	struct weir_addr addr;
@@ -327,8 +329,8 @@ struct weir_client {
 /* weir_devices: ifindex -> XDP capabilities. Other devices are reached through the tc program. */
 #define WEIR_DEVICE_SEND 1 /* has a working ndo_xdp_xmit, or XDP in generic mode */
 /*
- * XDP_TX does not wake the receiver, a redirect does: veth_xdp_flush requires a program at the peer, ndo_xdp_xmit only
- * GRO (drivers/net/veth.c). With XDP_TX frames would stay in the peer's ring until other traffic arrives.
+ * XDP_TX does not wake the receiver, but a redirect does: veth_xdp_flush requires a program at the peer, ndo_xdp_xmit
+ * only GRO (drivers/net/veth.c). With XDP_TX, frames would stay in the peer's ring until other traffic arrives.
  */
 #define WEIR_DEVICE_REDIRECT 2
 struct weir_device {
@@ -339,9 +341,9 @@ struct weir_device {
 };
 
 /*
- * weir_macs: the MAC addresses to which frames are this host's, by ingress device: a hash table of 64-bit words,
- * without order in a row. A word is the address in memory order, then the low half of the ifindex; 0 = free. A device
- * whose addresses are listed has the word of WEIR_MAC_LISTED too, which is no address that a frame can be sent to.
+ * weir_macs: the destination MAC addresses of frames that are for this host, by ingress device: a hash table of 64-bit
+ * words, unordered within a row. A word is the address in memory order, then the low half of the ifindex; 0 = free. A
+ * device whose addresses are listed also has a word with the address WEIR_MAC_LISTED, to which no frame can be sent.
  */
 #define WEIR_MAC_ROWS_LOG2 8
 #define WEIR_MAC_ROW_WORDS 8
@@ -349,8 +351,8 @@ struct weir_device {
 /* The last word of a row that is too short for its addresses: every address that belongs in this row is accepted. */
 #define WEIR_MAC_ANY       0xffffffffffffffff
 /*
- * One more row: if only one device's addresses are listed, the first of them, each with WEIR_MAC_SINGLE in place of the
- * ifindex. A frame to one of them needs neither the ifindex nor the hash.
+ * An additional row: if the addresses of only one device are listed, it contains the first of them, each with
+ * WEIR_MAC_SINGLE in place of the ifindex. A lookup in this row needs neither the ifindex nor the hash.
  */
 #define WEIR_MAC_ROW_SINGLE   256 /* 1 << WEIR_MAC_ROWS_LOG2 */
 #define WEIR_MAC_SINGLE_WORDS 2
@@ -372,7 +374,7 @@ struct weir_meta {
 /* ---- flows ------------------------------------------------------------------------------------------------------- */
 
 /*
- * Set in the index of an entry of the old table (weir_flows_old), from which flows are moved to the current one: in
+ * Set in the index of an entry of the old table (weir_flows_old), from which flows are moved to the current table: in
  * programs, and in links from the current table. Links within the old table are stored without it.
  */
 #define WEIR_PLACE_OLD 0x80000000
@@ -388,25 +390,25 @@ struct weir_entry {
 };
 struct weir_bucket {
 	__u32 lock;
-	__u32 stashed; /* counts of this home's entries in the stash: four bits for each of WEIR_STASH_PAIRS pairs */
+	__u32 stashed; /* counts of this bucket's entries in the stash: four bits for each of WEIR_STASH_PAIRS pairs */
 	__u64 spilled; /* in other buckets of the page: four bits for each of WEIR_SPILL_PAIRS pairs */
 	struct weir_entry slots[WEIR_BUCKET_SLOTS];
 };
 /* Alternatives to the home bucket, see lib/bucket.h. */
 #define WEIR_SPILL_PAIRS 16 /* pairs of buckets in a page */
-#define WEIR_STASH_PAIRS 8  /* pairs of buckets of the stash that a home may use */
+#define WEIR_STASH_PAIRS 8  /* pairs of stash buckets that a home bucket may use */
 
-/* The bucket of flow layout 2, frozen. Entries and cold records are the same. */
+/* The bucket of flow layout 2, which is frozen. Entries and cold records are the same as in the current layout. */
 struct weir_bucket_2 {
 	__u32 lock;
-	__u32 spilled; /* number of this home's entries in their second bucket */
+	__u32 spilled; /* number of this home bucket's entries in their second bucket */
 	__u32 pad[2];
 	struct weir_entry slots[WEIR_BUCKET_SLOTS];
 };
 
 /*
- * weir_hints: per bucket a bitmap over the low three bits of a tag; a bit is set while the bucket may be home to such a
- * tag.
+ * weir_hints: for each bucket, a bitmap indexed by the low three bits of a tag; a bit is set while the bucket may be
+ * home to such a tag.
  */
 #define WEIR_HINTS 64 /* buckets per element */
 struct weir_hints {
@@ -414,8 +416,8 @@ struct weir_hints {
 };
 
 /*
- * weir_marks: one row for TCP and one for UDP; by the top bits of the hash, the tick until which flows without an entry
- * may exist, 0 = none.
+ * weir_marks: one row for TCP and one for UDP, indexed by the top bits of the hash: the tick until which flows without
+ * an entry may exist, 0 = none.
  */
 #define WEIR_MARKS_TCP 0
 #define WEIR_MARKS_UDP 1
@@ -433,21 +435,21 @@ struct weir_marks {
 
 #define WEIR_KIND_FREE    0
 #define WEIR_KIND_FORWARD 1 /* client to VIP */
-#define WEIR_KIND_REVERSE 2 /* server to client under nat; state and counts live in the forward entry */
+#define WEIR_KIND_REVERSE 2 /* server to client with nat; state and counts are in the forward entry */
 #define WEIR_KIND_MOVED   8 /* flag, in the old table: the entry is being or has been moved to the current table */
-/* persistence template; state NONE, or ESTABLISHED after one of its TCP flows was ("assured") */
+/* persistence template; state NONE, or ESTABLISHED after one of its TCP flows was established ("assured") */
 #define WEIR_KIND_TEMPLATE 3
 
 #define WEIR_FLOW_AWAY     1 /* not in its home bucket */
-#define WEIR_FLOW_ACTIVE   2 /* counted as active, else as inactive */
+#define WEIR_FLOW_ACTIVE   2 /* counted as active, otherwise as inactive */
 #define WEIR_FLOW_ONESIDED 4 /* replies bypass the director: the one-sided TCP table applies */
 #define WEIR_FLOW_TEMPLATE 8 /* flow of a template */
 
-/* Bit in weir_flow_cold.proto of a template, with its protocol or 0 for all: no packet has such a tuple. */
+/* Bit in weir_flow_cold.proto of a template, with its protocol or 0 for all: no packet matches such a tuple. */
 #define WEIR_PROTO_TEMPLATE 0x80
 
 /*
- * weir_flows_cold: same index as the entry (bucket * 7 + slot); written before id, read by nat, ICMP, SYNs and
+ * weir_flows_cold: same index as the entry (bucket * 7 + slot); written before id, read for nat, ICMP, SYNs and
  * listings. Of a template: src is the client's network, sport 0, dst and dport depend on WEIR_TEMPLATE_* (for a whole
  * service dst is its row number as an address).
  */
@@ -470,7 +472,7 @@ struct weir_flow_cold {
 };
 #define WEIR_NO_PLACE 0xffffffff
 
-/* IPVS's states in IPVS's order (include/net/ip_vs.h), then the only one of UDP. */
+/* IPVS's states in IPVS's order (include/net/ip_vs.h), then the only state of UDP. */
 enum weir_state {
 	WEIR_STATE_NONE = 0,
 	WEIR_STATE_ESTABLISHED = 1,
@@ -486,20 +488,20 @@ enum weir_state {
 	WEIR_STATE_UDP = 11,
 };
 
-/* Input and output of weir_move, in place of the packet; of weir_sync_insert, which uses only `count`. */
+/* Input and output of weir_move, in place of the packet. weir_sync_insert uses only `count`. */
 struct weir_move {
 	__u32 position; /* first bucket of the old table */
 	__u32 count;    /* number of buckets */
 	__u32 moved;    /* flows moved to the current table; both directions count as one */
-	__u32 lost;     /* flows lost for lack of a free slot */
+	__u32 lost;     /* flows lost because no slot was free */
 };
 
 /* ---- flow synchronization ---------------------------------------------------------------------------------------- */
 
 /*
  * weir_sync_rings: entry indexes of flows whose state has changed, for user space. CPUs whose numbers are equal modulo
- * the ring count share a ring. A slot is the entry index in the lower half and the low half of 1 + position in the
- * upper one, so that a reader detects a slot that is not written yet or was overwritten.
+ * the ring count share a ring. A slot contains the entry index in the lower half, and the low half of 1 + position in
+ * the upper half, so that a reader detects a slot that is not written yet or was overwritten.
  */
 #define WEIR_SYNC_RINGS 8
 #define WEIR_SYNC_RING_SLOTS 16384
@@ -509,7 +511,7 @@ struct weir_sync_ring {
 	__u64 slots[WEIR_SYNC_RING_SLOTS];
 };
 
-/* weir_sync_batch: flows of a peer, written by user space before it runs weir_sync_insert over them. */
+/* weir_sync_batch: flows from a peer, written by user space before it runs weir_sync_insert on them. */
 #define WEIR_SYNC_BATCH 256
 struct weir_sync_flow {
 	struct weir_addr src;
@@ -517,7 +519,7 @@ struct weir_sync_flow {
 	struct weir_addr snat; /* with snat: the source address of packets to the server */
 	__be16 sport;
 	__be16 dport;
-	__be16 snat_port; /* 0 = not under snat */
+	__be16 snat_port; /* 0 = without snat */
 	__u8 proto;
 	__u8 family;
 	__u8 kind; /* WEIR_KIND_FORWARD or WEIR_KIND_TEMPLATE */
@@ -537,11 +539,11 @@ struct weir_sync_flow {
 };
 #define WEIR_SYNC_INSERTED 1
 #define WEIR_SYNC_UPDATED  2
-#define WEIR_SYNC_OLDER    3 /* the flow had a packet here after the peer's record */
-#define WEIR_SYNC_CONFLICT 4 /* another live flow has the tag or the reverse tuple */
+#define WEIR_SYNC_OLDER    3 /* this director received a packet of the flow after the peer's record */
+#define WEIR_SYNC_CONFLICT 4 /* a different live flow has the tag or the reverse tuple */
 #define WEIR_SYNC_FULL     5 /* no free slot */
 #define WEIR_SYNC_BUSY     6 /* a lock was not obtained */
-#define WEIR_SYNC_GONE     7 /* the server row is no longer in use, or cannot take the flow */
+#define WEIR_SYNC_GONE     7 /* the server row is no longer in use, or does not match the flow */
 
 /* weir_fragments (LRU hash): where the first fragment of a datagram was forwarded. */
 struct weir_fragment_key {
@@ -556,7 +558,7 @@ struct weir_fragment {
 	struct weir_addr new_dst;
 	__u32 dest;
 	__u32 tick;
-	__u32 hash;  /* of the flow, selects the next hop; with `reverse`: the flow's ingress ifindex */
+	__u32 hash;  /* of the flow, selects the next hop; if `reverse` is set, the flow's ingress ifindex */
 	__u8 reverse;
 	__u8 pad[3];
 };
@@ -565,18 +567,18 @@ struct weir_fragment {
 
 /* weir_settings: one row, changed by user space at run time. */
 #define WEIR_SETTINGS_LOCAL_NAT     1 /* a nat server is the director itself: tc egress handles its replies */
-#define WEIR_SETTINGS_LEARN_CLIENTS 2 /* bpf_fib_lookup fails (no IP forwarding): replies under nat use the reverse path
+#define WEIR_SETTINGS_LEARN_CLIENTS 2 /* bpf_fib_lookup fails (no IP forwarding): nat replies use the reverse path
 				       * of the client's packets */
 #define WEIR_SETTINGS_BEGIN_IN_OLD 4 /* programs that use only the old table may still run: new flows are inserted
 				      * there, where both find them */
 #define WEIR_SETTINGS_SLOPPY_TCP     8  /* sloppy_tcp: any TCP packet without RST starts a flow */
-#define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a closed flow starts a new one */
+#define WEIR_SETTINGS_REUSE          16 /* conn_reuse_mode is not 0: a SYN on a closed flow starts a new flow */
 #define WEIR_SETTINGS_REUSE_FIN_WAIT 32 /* bit 1 of conn_reuse_mode: also on a one-sided flow in FIN_WAIT */
 #define WEIR_SETTINGS_EXPIRE_NODEST  64 /* expire_nodest_conn: also on a flow whose server takes no new flows */
 #define WEIR_SETTINGS_DROP_ENTRY     256 /* drop_entry: the sweep removes idle entries at random */
 /* cache_bypass: marked packets without a server are routed to their destination */
 #define WEIR_SETTINGS_CACHE_BYPASS   512
-#define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error without a flow creates one */
+#define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error without a flow creates a flow */
 #define WEIR_SETTINGS_UNFINISHED     2048 /* XDP may see packets with partial checksums and passes them to tc */
 #define WEIR_SETTINGS_SYNC           4096 /* flows that change state are queued in weir_sync_rings */
 #define WEIR_SETTINGS_PROBES         128 /* health probes may use a service's forwarding method: see weir_probes */
@@ -586,15 +588,15 @@ struct weir_settings {
 	__u32 reject_budget; /* ICMP errors and resets sent per CPU and second */
 	__u32 flags;
 	__u32 untracked_ticks; /* lifetime of an untracked mark after a SYN; after a datagram it is the UDP timeout */
-	__u32 mark_entry; /* ifindex of the device that marked packets are routed to, 0 = none */
-	__u32 mark_exit;  /* of its peer, where XDP receives them */
-	__u32 latency_sample; /* of 65536 flows, the number whose latency is estimated; 0 = off, see weir_latency_flows */
+	__u32 mark_entry; /* ifindex of the device to which marked packets are routed, 0 = none */
+	__u32 mark_exit;  /* ifindex of its peer, where XDP receives them */
+	__u32 latency_sample; /* flows out of 65536 whose latency is estimated; 0 = off, see weir_latency_flows */
 	__u32 pad;
-	__u64 latency_clock; /* 0 = the kernel's clock; else the time for the estimator in ns, for tests */
+	__u64 latency_clock; /* 0 = the kernel's clock; otherwise the estimator's time in ns, for tests */
 	__u32 pad2[3];
 	__u32 lblc_expiration;  /* ticks after which lblc removes an unused address */
 	__u32 lblcr_expiration; /* the same for lblcr, which then also removes a server from an unchanged set */
-	/* 0 = twos and p2c use the kernel's generator; else draw n of a service is derived from seed and n */
+	/* 0 = twos and p2c use the kernel's generator; otherwise draw n of a service is derived from seed and n */
 	__u32 draw_seed;
 };
 
@@ -631,7 +633,7 @@ struct weir_filter {
 
 /* Flags of weir_latency_flow. */
 #define WEIR_LATENCY_TIMESTAMPS 1 /* packets carry TCP timestamps */
-#define WEIR_LATENCY_PENDING    2 /* a request waits for its answer */
+#define WEIR_LATENCY_PENDING    2 /* a request waits for its response */
 #define WEIR_LATENCY_LOSSY      4 /* of the pending request: something was retransmitted */
 #define WEIR_LATENCY_OVERLAP    8 /* of the pending request: another request followed before the response */
 #define WEIR_LATENCY_HELLO     16 /* the pending request is a TLS ClientHello */
@@ -654,22 +656,22 @@ struct weir_latency_flow {
 	__u64 syn_ns;     /* arrival of the SYN */
 	__u64 request_ns; /* arrival of the last payload */
 	__u64 seen_ns;    /* arrival of the last packet */
-	__s64 held_ns;    /* sample to be emitted unless a later answer replaces it */
+	__s64 held_ns;    /* sample to be emitted unless a later response replaces it */
 	__u32 lock;
 	__u32 dest;
-	__u32 server_ts;  /* the server's clock when it answered the SYN */
+	__u32 server_ts;  /* TCP timestamp of the server's SYN-ACK */
 	__u32 loop_ns;    /* from the SYN to the client's ACK */
 	__u32 ack;        /* highest acknowledgement */
-	__u32 seq;        /* end of the client's payload */
+	__u32 seq;        /* sequence number after the client's payload */
 	__u32 acked;      /* bytes acknowledged in the window */
-	__u32 window;     /* number of bytes that the server may send before its first answer; 0 = none */
+	__u32 window;     /* number of bytes that the server may send before its first response; 0 = none */
 	__u32 sent;       /* payload bytes of the pending request */
 	__u16 length;     /* of the last payload */
 	__u8 phase;
 	__u8 flags;
 	__u8 held;        /* whether a sample is held */
 	__u8 acks;        /* acknowledgements in the window, 3 at most */
-	__u8 certain;     /* the held sample's answer was acknowledged as soon as it was sent */
+	__u8 certain;     /* the held sample's response was acknowledged as soon as it was sent */
 	__u8 protocol;    /* WEIR_LATENCY_OTHER to WEIR_LATENCY_HTTP2 */
 	__u8 pad[4];
 	__u64 pad2[5];
@@ -696,12 +698,12 @@ struct weir_latency_ring {
 
 /*
  * weir_costs: index = dest id, written by user space. Row 0 is the time of the last update in ns of CLOCK_MONOTONIC:
- * without an update for WEIR_COST_STALE_NS, least-time behaves as lc.
+ * without an update for WEIR_COST_STALE_NS, least-time behaves like lc.
  */
 #define WEIR_COST_STALE_NS 1000000000
 struct weir_cost {
 	__u32 share;      /* weight per latency, relative to the best server's WEIR_COST_SHARE_MAX; 0 = unknown */
-	__u32 latency_us; /* the estimate behind it */
+	__u32 latency_us; /* the estimate from which `share` was computed */
 };
 #define WEIR_COST_SHARE_MAX 65535
 /* One in this many new flows is assigned only by weight, so that every server is measured. */
@@ -710,8 +712,8 @@ struct weir_cost {
 /* ---- probes through the path ------------------------------------------------------------------------------------- */
 
 /*
- * weir_probes (LRU hash): a connection of a health probe, sent by the service's forwarding method like a client's, with
- * the VIP as destination. Its socket is connected to the server's address.
+ * weir_probes (LRU hash): a connection of a health probe. Its packets are sent like a client's, with the service's
+ * forwarding method and the VIP as destination. Its socket is connected to the server's address.
  */
 struct weir_probe_key {
 	struct weir_addr local;
@@ -731,7 +733,7 @@ struct weir_probe {
 	__u8 error_code;
 	__u32 sent;     /* packets sent */
 	__u32 answered; /* replies from the VIP */
-	__u32 stray;    /* replies from the VIP, but from another MAC address */
+	__u32 stray;    /* replies from the VIP with an unexpected source MAC */
 	__u32 unturned; /* replies from the server's address instead of the VIP (l3dsr) */
 	__u32 ifindex;  /* egress device */
 	__u8 to_mac[6];

@@ -7,8 +7,8 @@
 #define WEIR_SOCKET_H
 
 /*
- * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range or of
- * any port ends within the port, so that the most specific listener is found.
+ * weir_socket_listeners (LPM trie): service of a listener for the clients of one cgroup. The prefix of a range, or of a
+ * listener on any port, ends within the port, so that the most specific listener is found.
  */
 #define WEIR_SOCKET_SCOPE_OWN   0   /* scope of the director's own connections (balance_own) */
 #define WEIR_SOCKET_PREFIX_ANY  176 /* bits of scope, address and protocol */
@@ -24,8 +24,8 @@ struct weir_socket_listener {
 };
 
 /*
- * weir_sockets (hash): the servers of a socket. Index 0 is the only one of a connected socket; an unconnected UDP
- * socket has one per VIP and server. Indexes are used in ascending order without gaps.
+ * weir_sockets (hash): the servers of a socket. A connected socket has only index 0; an unconnected UDP socket has one
+ * index per VIP and server. Indexes are used in ascending order without gaps.
  */
 #define WEIR_SOCKET_SLOTS 8
 struct weir_socket_key {
@@ -34,7 +34,7 @@ struct weir_socket_key {
 	__u32 pad;
 };
 
-#define WEIR_SOCKET_COUNTED   1 /* counted as active flow of the dest */
+#define WEIR_SOCKET_COUNTED   1 /* counted as an active flow of the dest */
 #define WEIR_SOCKET_CONNECTED 2
 struct weir_socket {
 	struct weir_addr vip;
@@ -51,8 +51,8 @@ struct weir_socket {
 };
 
 /*
- * weir_socket_clients (LRU hash): persistence by the client's cgroup or user. Values of weir_service.template_scope, in
- * addition to WEIR_TEMPLATE_*, which mean the cgroup here.
+ * weir_socket_clients (LRU hash): persistence by the client's cgroup or user. These are values of
+ * weir_service.template_scope, in addition to WEIR_TEMPLATE_*, which select the cgroup here.
  */
 #define WEIR_SOCKET_CLIENT_CGROUP 0
 #define WEIR_SOCKET_CLIENT_UID    3

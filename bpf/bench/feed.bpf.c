@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The packet generator of `make bench`: a program that writes a new packet for each run and tail-calls the program
- * under test, which may be any XDP program, and the baselines that it is compared with.
+ * under test, which may be any XDP program, and the baselines with which it is compared.
  *
  * A repeated test run does not restore the packet, so each run first restores the frame's length and contents. The
  * benchmark compiles this file for one frame length at a time; it is not part of Weir.
@@ -19,7 +19,7 @@
 #define SECTION "xdp.frags"
 #endif
 
-#define CLIENTS_LOG2 6 /* number of client addresses that flows rotate through */
+#define CLIENTS_LOG2 6 /* number of client addresses over which flows are distributed */
 #define FIRST_PORT   1024
 
 /* A frame and the offsets of its variable parts, the client's address and port. Sums exclude these. */
@@ -35,11 +35,11 @@ struct frame {
 
 struct plan {
 	struct frame frames[2];
-	__u32 alternate; /* every second packet is frames[1], of the same flow as the previous one */
+	__u32 alternate; /* every second packet is frames[1], in the same flow as the previous packet */
 	__u32 flow_mask; /* number of flows - 1, a power of two minus one */
 	__u32 client;    /* the first client's address (its low 32 bits), host order */
 	__u32 random;    /* random addresses and ports instead */
-	__u32 ifindex;   /* device that `generate` sends to */
+	__u32 ifindex;   /* device to which `generate` sends */
 	__s32 growth;    /* bytes that `null_tx` prepends */
 };
 
@@ -158,7 +158,7 @@ int generate(struct xdp_md *ctx)
 	return bpf_redirect(plan.ifindex, 0);
 }
 
-/* The baseline: only transmits, after adding as much headroom as the program that it is compared with. */
+/* The baseline: only transmits, after adding as many bytes as the program with which it is compared. */
 SEC(SECTION)
 int null_tx(struct xdp_md *ctx)
 {

@@ -68,17 +68,17 @@ __noinline int fragment_store_reply(struct packet *p, __u32 dest_id, struct weir
 }
 
 /*
- * A server with only WEIR_DEST_LIVE set among these flags takes no new flows: a client that is still connecting gets
- * another server.
+ * If only WEIR_DEST_LIVE of these flags is set, the server accepts no new flows: a client that is still connecting gets
+ * a different server.
  */
 #define SYN_RESCHEDULE_MASK (WEIR_DEST_LIVE | WEIR_DEST_USABLE | WEIR_DEST_STRICT | WEIR_DEST_RESET)
 
 /* ---- the path ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether a SYN that matches an entry starts a new flow. The entry may be the same flow (a retransmission), a
- * finished flow whose port is reused, a flow that its server never answered or whose server died, or another flow with
- * the same tag.
+ * Returns whether a SYN that matches an entry starts a new flow. The entry may belong to the same flow (a
+ * retransmission), a finished flow whose port is reused, a flow whose server never replied or has failed, or a
+ * different flow with the same tag.
  */
 __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 {
@@ -160,8 +160,8 @@ __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 }
 
 /*
- * Inlined, so that the tail call is made from the program's own frame: from a subprogram the stage would return to the
- * caller, which at tc would interpret its action as a verdict.
+ * Inlined, so that the tail call is made from the program's own frame: from a subprogram, the stage would return to the
+ * caller, which at tc would interpret the action as a verdict.
  */
 static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 service_id, __u32 reason)
 {
@@ -172,8 +172,8 @@ static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 servic
 
 /*
  * Handles a packet of a flow whose server was removed with on_remove = "reset". The entry stays until it times out, so
- * that every packet is rejected. A UDP flow's entry is not renewed: otherwise a client that keeps sending would never
- * get another server.
+ * that every packet is rejected. A UDP flow's entry is not refreshed: otherwise a client that keeps sending would never
+ * get a different server.
  */
 static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow,
 				       __u32 now)
@@ -186,7 +186,7 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 #define BIND_NO_ENTRY    1 /* the flow has no entry */
 #define BIND_OVER_BUDGET 2 /* the SYN budget is exhausted */
 #define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet may be scheduled again */
-#define BIND_ENDED       8 /* not for bind_new(): the packet is not forwarded, for the reason in the high bits */
+#define BIND_ENDED       8 /* not for bind_new(): the packet is not forwarded; the high bits contain the reason */
 
 #define BIND_REASON_SHIFT 8
 
@@ -231,7 +231,7 @@ give_up:
 	return 0;
 }
 
-/* These three are separate functions, to keep the call chain below the last one within the stack limit. */
+/* These three are separate functions, to keep the call chain below the last function within the stack limit. */
 __noinline __u32 binding_find_service(struct weir_context *ctx, struct packet *p, struct binding *b)
 {
 	struct weir_vip *vip = 0;
@@ -282,7 +282,7 @@ __noinline int flood_bind_service(struct packet *p, struct binding *b)
 
 /*
  * Binds a packet without an entry: finds its service and its server. Returns 1 and fills `flow`, or 0 with the reason
- * in the scratch row's binding. The binding is not a local variable: the caller's frame counts in every call chain
+ * in the scratch row's binding. The binding is not a local variable: the caller's frame is part of every call chain
  * below it, and tail calls limit it to 256 bytes.
  */
 __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow *flow, __u64 hash, __u32 bind_flags)
@@ -320,8 +320,8 @@ __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow 
 }
 
 /*
- * Does what bind_new() does, but without its calls, for most packets of a flood: those whose service listens on exactly
- * this port.
+ * Does the same as bind_new(), but without its calls, for most packets of a flood: packets whose service listens on
+ * exactly this port.
  */
 static __always_inline int flood_bind(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
 				      const struct weir_settings *settings)
@@ -396,7 +396,7 @@ static __always_inline int unbound_verdict(struct weir_context *ctx, struct pack
 
 /*
  * Forwards a packet that has ports. `match` is the result of address_filter_match(). `is_first_fragment` is a constant:
- * 1 for the first fragment of a datagram, for which it records where the later ones go.
+ * 1 for the first fragment of a datagram, for which it records where later fragments are sent.
  */
 static __always_inline int balance(struct weir_context *ctx, struct packet *p, int match, int is_first_fragment)
 {
@@ -419,7 +419,7 @@ static __always_inline int balance(struct weir_context *ctx, struct packet *p, i
 	if (flood_applies(p, now, settings)) {
 		bind_flags |= BIND_OVER_BUDGET;
 		flooded = has_fwmark(ctx) ? 0 : service_find_exact_cached(p);
-		/* With maglev a SYN goes to the same server with or without an entry: skip the lookup. */
+		/* With maglev, a SYN is sent to the same server with or without an entry: skip the lookup. */
 		if (p->proto == PROTO_TCP && service_is_maglev(flooded) &&
 		    flood_bind(p, &flow, flooded, hash, now, settings))
 			goto forward;
@@ -466,7 +466,7 @@ forward:
 	if (!dest)
 		return weir_verdict(WEIR_DROP_INTERNAL, XDP_DROP);
 	if (is_first_fragment) {
-		/* Only the bits that the record holds, so that all fragments use the same next hop. */
+		/* Use only the bits that the record holds, so that all fragments use the same next hop. */
 		hash = (__u32)hash;
 		fragment_store_request(p, flow.dest, flow.entry_index, hash, now);
 	} else if (p->proto == PROTO_TCP && latency_sampled(hash)) {

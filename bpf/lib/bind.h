@@ -21,7 +21,7 @@
 struct binding {
 	struct flow flow;
 	__u64 hash;
-	/* hash for the spread table: `hash`, steer_hash() for maglev, or the template's under persistence */
+	/* hash for the spread table: `hash`, steer_hash() for maglev, or the hash of the template with persistence */
 	__u64 spread;
 	__u32 service;
 	__u32 now;
@@ -135,7 +135,7 @@ __noinline int reverse_expired(__u64 hash, __u32 now)
 	struct flow found = {};
 	__u64 meta;
 
-	/* Entries in the old table are not released here: they become free when their flows have been moved. */
+	/* Entries in the old table are not released here: they become free once their flows have been moved. */
 	if (!settings || !scratch || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = cold_at(found.entry_index);
@@ -167,7 +167,7 @@ static __always_inline int reverse_insert_once(struct flow_new *reverse, struct 
 	return result;
 }
 
-/* Inserts the reverse entry. Under snat it tries source addresses and ports, starting at one chosen by the hash. */
+/* Inserts the reverse entry. With snat it tries source addresses and ports, starting at one chosen by the hash. */
 __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __u32 snat)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
@@ -187,7 +187,7 @@ __noinline int reverse_insert(struct packet *p, __u64 hash, __u32 service_id, __
 	if (!service || service->snat_len == 0 || service->snat_port_last < service->snat_port_first)
 		return FLOW_FULL;
 	for (step = 0; step < SNAT_PORT_TRIES; step++) {
-		/* Keeps the compiler from spilling values derived from it. */
+		/* Prevents the compiler from spilling values derived from it. */
 		VERIFIER_FORGET(hash);
 		__u32 point = (__u32)(hash >> 8) + step * 0x9e3779b1u;
 		struct weir_addr *address = WEIR_LOOKUP(weir_tables, service->snat_at +
@@ -240,7 +240,7 @@ static __always_inline int bind_nat(struct packet *p, struct binding *b, __u32 d
 	scratch->reverse.src = dest->addr;
 	scratch->reverse.sport = dest->port ? dest->port : p->dport;
 	result = reverse_insert(p, b->hash, b->service, dest->flags & WEIR_DEST_SNAT);
-	/* Released here: in reverse_expired() the call chain would exceed the stack limit. */
+	/* It is released here, because in reverse_expired() the call chain would exceed the stack limit. */
 	if (result == FLOW_EXPIRED) {
 		front_delete_flow(scratch->expired);
 		flow_release(scratch->expired, scratch->expired_meta);
@@ -305,7 +305,7 @@ static __always_inline int bind_fail(struct binding *b, enum weir_reason reason)
 	return 0;
 }
 
-/* Forwards by the spread table, without an entry. Not possible under nat: replies could not be translated back. */
+/* Forwards by the spread table, without an entry. Not possible with nat: replies could not be translated back. */
 __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_extent *extent, __u32 nat_reason,
 			      __u32 mark)
 {
@@ -326,8 +326,8 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	if (forward_translates(dest->forward))
 		return bind_fail(b, nat_reason);
 	/*
-	 * A SYN always goes to the current table's server. Fragments are excluded, because later fragments would not
-	 * follow the first one.
+	 * A SYN is always sent to the server of the current table. Fragments are excluded, because later fragments
+	 * would not follow the first fragment.
 	 */
 	if (p->proto == PROTO_TCP && !(p->tcp_flags & TCP_SYN) && p->slow_path == PACKET_PLAIN)
 		p->alternative = schedule_former(extent, b->spread, dest_id);
@@ -340,7 +340,7 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 	return 1;
 }
 
-/* Returns whether the spread table's server uses nat and so needs an entry. */
+/* Returns whether the spread table's server uses nat and therefore needs an entry. */
 static __always_inline int spread_uses_nat(const struct weir_extent *extent, __u64 hash)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, schedule_spread(extent, hash));
@@ -375,7 +375,10 @@ __noinline __u32 nat_alternative(struct packet *p, struct weir_extent *extent, _
 	return 0;
 }
 
-/* Binds under nat: tries the scheduler's server, then others from the spread table, until the reverse tuple is free. */
+/*
+ * Binds with nat: tries the scheduler's server, then other servers from the spread table, until the reverse tuple is
+ * free.
+ */
 __noinline int bind_nat_retry(struct packet *p, struct binding *b)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -415,8 +418,8 @@ static __always_inline int can_start_flow(const struct packet *p, const struct w
 }
 
 /*
- * Returns whether the SYN budget forbids an entry for the flow. A datagram under nat gets one anyway: it could not be
- * forwarded otherwise.
+ * Returns whether the SYN budget forbids an entry for the flow. A nat datagram gets an entry anyway: otherwise it could
+ * not be forwarded.
  */
 __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 {
@@ -430,7 +433,7 @@ __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 
 /*
  * Returns the server that the scheduler selects. If datagrams were recently forwarded without an entry, returns the
- * spread table's server instead: otherwise a flow among them would change servers when it gets its entry.
+ * spread table's server instead: otherwise such a flow would change servers when it gets its entry.
  */
 static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, struct weir_extent *extent)
 {
@@ -478,7 +481,10 @@ __noinline __u32 bind_from_template(struct binding *b)
 	return scratch->template.dest;
 }
 
-/* Stores the chosen server in the client's template and returns it; returns another CPU's choice if that came first. */
+/*
+ * Stores the chosen server in the client's template and returns it; if another CPU has stored its choice first, returns
+ * that.
+ */
 __noinline __u32 bind_store_template(struct binding *b, struct weir_extent *extent, __u32 dest_id)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -488,7 +494,7 @@ __noinline __u32 bind_store_template(struct binding *b, struct weir_extent *exte
 		return dest_id;
 	template = &scratch->template;
 	dest_id = template_insert(template, dest_id, b->now);
-	/* No template: the hash still sends all flows of the client to one server. */
+	/* Without a template, the hash still sends all flows of the client to one server. */
 	if (!dest_id)
 		return schedule_spread(extent, b->spread);
 	b->in_template = template_use(template, b->now, !b->one_packet) && !b->one_packet;
@@ -550,8 +556,8 @@ __noinline int bind_release_template(struct binding *b, __u32 bound)
 
 /*
  * Returns 1 and fills b->flow, or returns 0 with the reason in b->verdict. On BIND_RESULT_ENTRY the caller calls
- * bind_entry() for the server in b->flow.dest, on BIND_RESULT_NAT bind_nat_retry(); called from here, they would exceed
- * the stack limit.
+ * bind_entry() for the server in b->flow.dest, and on BIND_RESULT_NAT it calls bind_nat_retry(); if they were called
+ * from here, the stack limit would be exceeded.
  */
 __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 {
@@ -570,14 +576,14 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	if (!service)
 		return bind_fail(b, WEIR_DROP_INTERNAL);
 	can_start = b->reschedule || can_start_flow(p, settings);
-	/* As in IPVS, which searches for a server only if the packet may start a flow. */
+	/* Like IPVS, search for a server only if the packet may start a flow. */
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_fail(b, can_start ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
 	bind_prepare(p, b);
 	if (!can_start) {
 		/*
-		 * With maglev, the packet may belong to a connection through another director, from which this one has
-		 * taken over the VIP.
+		 * With maglev, the packet may belong to a connection through another director, from which this director
+		 * has taken over the VIP.
 		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_fail(b, WEIR_PASS_NO_FLOW);

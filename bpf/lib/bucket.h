@@ -5,10 +5,11 @@
  * A hash selects its home bucket. Buckets are grouped in pages of 32 (4 KiB, one TLB entry). The last few percent of
  * the table, the stash, are home to no hash. If the home bucket is full, the entry is stored in another bucket of the
  * page, or in the stash. Entries never move within a table, so a nearly full table has full home buckets next to free
- * slots. Each home therefore counts its spilled entries per pair of buckets, and a lookup that misses at home searches
- * only pairs with a nonzero count.
+ * slots. Each home bucket therefore counts its spilled entries per pair of buckets, and a lookup that misses in the
+ * home bucket searches only pairs with a nonzero count.
  *
- * Each hash starts at a different pair, which spreads the load and leaves most entries in the first pair searched.
+ * Different hashes start at different pairs, which spreads the load, so that most entries are in the first pair
+ * searched.
  */
 #ifndef WEIR_BUCKET_H
 #define WEIR_BUCKET_H
@@ -105,7 +106,10 @@ static __always_inline __u32 stash_first(__u32 home, __u32 old)
 	return bucket_scaled(home * 0x9e3779b97f4a7c15ULL, stash_pairs(old));
 }
 
-/* Returns the pair that a search step visits: a pair of the page, relative to the home's, or a pair of the stash. */
+/*
+ * Returns the pair that a search step visits: a pair of the page, relative to the home bucket's pair, or a pair of the
+ * stash.
+ */
 static __always_inline __u32 step_pair(__u64 hash, __u32 step)
 {
 	__u32 pair = step / 2;
@@ -137,8 +141,8 @@ static __always_inline __u32 step_bucket(__u64 hash, __u32 home, __u32 step, __u
 /* ---- spill counts ------------------------------------------------------------------------------------------------ */
 
 /*
- * Returns whether entries of a home are in other buckets. Also valid for layout 2, whose only count has the offset of
- * `stashed`.
+ * Returns whether entries of a home bucket are in other buckets. Also valid for layout 2, whose only count has the
+ * offset of `stashed`.
  */
 static __always_inline int has_spilled(const struct weir_bucket *home)
 {
@@ -165,7 +169,7 @@ static __always_inline void step_count_add(struct weir_bucket *home, __u64 hash,
 		spill_count_add(home, pair, delta);
 }
 
-/* Decrements the home's count for an entry in the bucket `index`. */
+/* Decrements the home bucket's count for an entry in the bucket `index`. */
 static __always_inline void spill_count_remove(struct weir_bucket *home, __u32 home_index, __u32 index, __u32 old)
 {
 	__u32 homes = home_bucket_count(old), pairs = stash_pairs(old), pair;
@@ -208,7 +212,9 @@ static __always_inline __u32 index_find(__u32 index, __u64 tag, __u32 old)
 	return slot < 0 ? WEIR_NO_PLACE : index * WEIR_BUCKET_SLOTS + slot;
 }
 
-/* Returns the home's spill counts in the order of the hash's steps: those of the page, or those of the stash. */
+/*
+ * Returns the spill counts of the home bucket, for the page or for the stash, in the order of the hash's search steps.
+ */
 static __always_inline __u64 step_counts(__u64 hash, __u32 stash, __u32 old)
 {
 	struct weir_bucket *home = bucket_at(home_of(hash, old), old);
@@ -235,7 +241,7 @@ static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 	if (layout_of(old) == 2)
 		return index_find(bucket_second(hash, old), hash & TAG_MASK, old);
 	for (__u32 step = 0; step < STEPS; step++) {
-		/* Keeps the compiler from spilling values derived from it. */
+		/* Prevents the compiler from spilling values derived from it. */
 		VERIFIER_FORGET(hash);
 		if (step == 2 * WEIR_SPILL_PAIRS)
 			counts = step_counts(hash, 1, old);
@@ -253,7 +259,7 @@ static __always_inline __u32 spill_find(__u64 hash, __u32 old)
 	return WEIR_NO_PLACE;
 }
 
-/* Separate functions: few packets need them, and the verifier checks them once. */
+/* These are separate functions: few packets need them, and the verifier checks them only once. */
 __noinline __u32 table_spill_find(__u64 hash)
 {
 	return spill_find(hash, 0);

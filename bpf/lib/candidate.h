@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How the schedulers that use live counts compare servers, as a fraction cost / share, and the tree that replaces the
- * pass over a long list. The tree's leaves are the positions in the list. In a winner tree a node holds the better of
- * its two children, the root the choice; in a sum tree a node holds the sum of its children, of weights or of active
- * flows.
+ * How the schedulers that use live counts compare servers, by the fraction cost / share, and the tree that replaces the
+ * pass over a long list. The leaves of the tree are the positions in the list. In a winner tree, a node holds the
+ * better of its two children, and the root holds the choice; in a sum tree, a node holds the sum of its children's
+ * weights or active flows.
  *
  * Nodes are updated without a lock. The CPU that changes a count updates the path from that server's leaf to the root:
- * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one sees the
- * other's count.
+ * at each node it computes, exchanges and computes again. If two CPUs update the same node, the last one sees the count
+ * of the other.
  */
 #ifndef WEIR_CANDIDATE_H
 #define WEIR_CANDIDATE_H
@@ -28,7 +28,7 @@ struct candidate {
 	__u64 share; /* 0 = takes no flows */
 };
 
-/* Returns whether the server is at its upper threshold. The flag changes with the counts, before any list does. */
+/* Returns whether the server is at its upper threshold. The flag changes with the counts, before any list changes. */
 static __always_inline int live_overloaded(__u32 row)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, row);
@@ -37,7 +37,8 @@ static __always_inline int live_overloaded(__u32 row)
 }
 
 /*
- * Returns a server's load as the kernel's ip_vs_dest_conn_overhead: an active connection counts as 256 inactive ones.
+ * Returns a server's load like the kernel's ip_vs_dest_conn_overhead: an active connection counts as 256 inactive
+ * connections.
  */
 static __always_inline __u64 live_overhead(const struct weir_live *live)
 {
@@ -56,8 +57,8 @@ struct rule {
 };
 
 /*
- * Unpacks a rule from one word, which a tree stores as node 0: for the verifier it is one unknown value instead of one
- * case per rule.
+ * Unpacks a rule from one word, which a tree stores as node 0: the verifier sees one unknown value instead of one case
+ * per rule.
  */
 static __always_inline struct rule rule_unpack(__u32 word)
 {
@@ -106,7 +107,7 @@ static __always_inline void candidate_read(struct candidate *c, const struct rul
 	if (rule->only_room && active > member->weight)
 		return;
 	c->share = rule->any_weight ? 1 : member->weight;
-	/* Cost 0 beats every busy server and ties with every idle one. */
+	/* Cost 0 beats every busy server and ties with every idle server. */
 	if (rule->idle_first && !active)
 		return;
 	c->cost = active * rule->per_active + live->inactive * rule->per_inactive + rule->fixed;
@@ -152,7 +153,7 @@ static __always_inline __u32 tree_winner(const struct tree *tree, __u32 node)
 	return word ? READ_ONCE(*word) : TREE_NONE;
 }
 
-/* Returns the better of a node's children; on a tie the left one, which is earlier in the list. */
+/* Returns the better of a node's children; on a tie the left child, which is earlier in the list. */
 static __always_inline __u32 tree_better(const struct tree *tree, struct candidate *a, struct candidate *b, __u32 node)
 {
 	__u32 left = tree_winner(tree, 2 * node), right = tree_winner(tree, 2 * node + 1);
@@ -234,7 +235,7 @@ struct climb {
 	__u32 settled; /* the node was already up to date */
 	__u32 round;   /* two per node */
 	__u32 always;
-	/* Dest rows of the sibling ring: the row whose counts changed, the first row after it, the next one. */
+	/* Dest rows of the sibling ring: the row whose counts changed, the first row after it, the next row. */
 	__u32 changed;
 	__u32 first;
 	__u32 next;
@@ -248,7 +249,7 @@ struct {
 	__type(value, struct climb);
 } weir_climb_scratch SEC(".maps");
 
-/* Starts with a row of the ring: selects its tree, if that depends on the change, and the next row. */
+/* Starts with a row of the ring: selects its tree, if the tree depends on the change, and the next row. */
 static __always_inline void climb_start(struct climb *climb, __u32 dest_id, const struct weir_dest *dest)
 {
 	struct tree *tree = &climb->tree;
@@ -310,7 +311,9 @@ static long climb_step(__u32 index, void *context)
 	/* A full barrier: later reads see what another CPU wrote before its own exchange. */
 	if (!climb->settled)
 		__sync_lock_test_and_set(word, winner);
-	/* If the node still names another server, or the sum is unchanged, the nodes above do not change either. */
+	/*
+	 * If the node still contains a different server, or the sum is unchanged, the nodes above do not change either.
+	 */
 	if (!(round & 1) && climb->settled && (climb->tree.rule.sums || winner != climb->position)) {
 		climb->tree.width = 0;
 		return !climb->next;

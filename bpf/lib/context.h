@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The program's context. The director's packet path is compiled twice: for XDP, which has the frame, and with
- * WEIR_ON_SKB for tc, which has a socket buffer, where checksums may be partial and one packet may consist of many
+ * The program's context. The director's packet path is compiled twice: for XDP, where the context is a frame, and with
+ * WEIR_ON_SKB for tc, where it is a socket buffer: checksums may be partial, and one packet may consist of many
  * segments. Stages use `struct weir_context` and return XDP verdicts, which the tc program translates.
  */
 #ifndef WEIR_CONTEXT_H
@@ -58,7 +58,7 @@ static __always_inline __u32 segment_header_len(struct weir_context *ctx, const 
 	return (offset >> 4) * 4;
 }
 
-/* Returns the length of the largest IP packet that this one becomes on the wire. */
+/* Returns the length of the largest IP packet that this packet becomes on the wire. */
 static __always_inline __u32 wire_length(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Internet checksums: incremental updates of changed fields (RFC 1624), sums over new headers (RFC 1071). */
+/* Internet checksums: incremental updates for changed fields (RFC 1624), sums over new headers (RFC 1071). */
 #ifndef WEIR_CSUM_H
 #define WEIR_CSUM_H
 
@@ -14,7 +14,7 @@ static __always_inline __u16 csum_fold(__u64 sum)
 	return sum;
 }
 
-/* Returns what a change from `old` to `new` adds to a sum. Differences can be added. */
+/* Returns the difference that a change from `old` to `new` adds to a sum. Differences can be added. */
 static __always_inline __u64 csum_diff32(__u32 old, __u32 new)
 {
 	return (__u64)(__u32)~old + new;

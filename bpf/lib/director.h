@@ -20,7 +20,7 @@ static __always_inline int length_fits(struct weir_context *ctx, const struct pa
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u64 need = (__u64)p->l3 + p->ip_len;
 
-	/* The linear part is the whole packet, except with multiple buffers. */
+	/* The linear part is the whole packet, unless the packet has multiple buffers. */
 	return need <= (__u64)(data_end - data) || need <= context_length(ctx);
 }
 
@@ -36,7 +36,8 @@ static __always_inline int director(struct weir_context *ctx)
 	if (!match && frame_may_have_fwmark(data, data_end) && has_fwmark(ctx))
 		match = MATCH_DST;
 	/*
-	 * An ICMP error names our flow only in its quote: it may come from any router, to a client or to the director.
+	 * An ICMP error identifies the flow only in its quote: it may be sent by any router, to a client or to the
+	 * director.
 	 */
 	if (!match && (reason != PARSE_OK || p.slow_path != PACKET_ICMP || !length_fits(ctx, &p)))
 		return weir_verdict(WEIR_PASS_NOT_OURS, XDP_PASS);

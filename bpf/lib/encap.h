@@ -5,7 +5,7 @@
  * is always set: packets that do not fit have already been rejected with "too big".
  *
  * GUE may carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
- * "GLB GUE header"): the server forwards a packet of a connection that it does not know.
+ * "GLB GUE header"): the server forwards packets of connections that it does not know to this hop.
  */
 #ifndef WEIR_ENCAP_H
 #define WEIR_ENCAP_H
@@ -27,8 +27,8 @@
 #define GUE_PFLAG_REMCSUM 0x80000000
 
 /*
- * Returns the maximum length of the headers between outer and inner IP header. Without a checksum to defer they are
- * shorter.
+ * Returns the maximum length of the headers between outer and inner IP header. They are shorter if there is no checksum
+ * to defer.
  */
 static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 {
@@ -39,7 +39,7 @@ static __always_inline __u32 encap_shim_len(const struct weir_dest *dest)
 	return 0;
 }
 
-/* Returns the server of the second hop if the same kind of tunnel leads there, otherwise 0. */
+/* Returns the server of the second hop if it uses the same kind of tunnel, otherwise 0. */
 static __always_inline const struct weir_dest *encap_alternative(const struct packet *p, const struct weir_dest *dest)
 {
 	const struct weir_dest *other;
@@ -156,8 +156,8 @@ struct shim {
 };
 
 /*
- * Returns the checksum field of a complete TCP or UDP segment, otherwise 0. Such a segment sums to the complement of
- * its pseudo header, so its data need not be summed.
+ * Returns the checksum field of a complete TCP or UDP segment, otherwise 0. The sum of such a segment is the complement
+ * of its pseudo header, so its data need not be summed.
  */
 static __always_inline __u16 *segment_csum(void *data, void *data_end, const struct packet *p)
 {
@@ -215,9 +215,9 @@ static __always_inline __u8 shim_flags(struct weir_context *ctx, const struct we
 }
 
 /*
- * Fills in the shim, defers the inner checksum if the server is to complete it (its field then holds the pseudo
- * header's sum, and the segment sums to the complement of the previous checksum), and sums the inner packet. Returns 0
- * if the packet cannot be summed.
+ * Fills in the shim, defers the inner checksum if the server is to complete it (its field then holds the sum of the
+ * pseudo header, and the sum of the segment is the complement of the previous checksum), and sums the inner packet.
+ * Returns 0 if the packet cannot be summed.
  */
 static __always_inline int shim_plan(struct weir_context *ctx, const struct packet *p, const struct weir_dest *dest,
 				     struct shim *shim)
@@ -238,8 +238,8 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
 		return 1;
 	/*
-	 * Set even with a deferred checksum: without an outer checksum, completing the inner one would make a corrupted
-	 * packet valid.
+	 * Set even with a deferred checksum: without an outer checksum, completing the inner checksum would make a
+	 * corrupted packet valid.
 	 */
 	shim->csum = 1;
 	if (dest->tunnel == WEIR_TUNNEL_GRE)
@@ -395,7 +395,7 @@ static __always_inline int outer_write(void *data, void *data_end, const struct 
 /* Describes the new headers to the kernel, for GSO segmentation and inner checksums. */
 static __always_inline __u64 room_flags(const struct weir_dest *dest)
 {
-	/* The segment size was checked against the MTU before. */
+	/* The segment size has already been checked against the MTU. */
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 
 	flags |= dest->family == 4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;

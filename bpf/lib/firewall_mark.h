@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets with a firewall mark. The stack routes them to a veth device of Weir's, which stores the mark in the frame,
- * because XDP on the peer device has no access to skb->mark. There the mark selects the service.
+ * Packets with a firewall mark. The stack routes them to Weir's veth device. A program at its egress stores the mark in
+ * the frame, because XDP on the peer device has no access to skb->mark. On the peer, the mark selects the service.
  */
 #ifndef WEIR_FIREWALL_MARK_H
 #define WEIR_FIREWALL_MARK_H
@@ -10,14 +10,17 @@
 #include "lib/maps.h"
 #include "lib/packet.h"
 
-#define FWMARK_OFFSET 6 /* offset of the source address in an Ethernet header, which frame_fwmark replaces */
+#define FWMARK_OFFSET 6 /* offset of the source MAC address, which frame_fwmark overwrites */
 
 struct frame_fwmark {
 	__u32 mark;
-	__u16 ifindex; /* original ingress device, 0 = above 65535 */
+	__u16 ifindex; /* original ingress device; 0 = the ifindex does not fit */
 } __attribute__((packed));
 
-/* Returns whether the frame may contain a mark. Cheap but not sufficient: any neighbour may send to this address. */
+/*
+ * Returns whether the frame may contain a mark. This check is cheap but not sufficient: any neighbour may send to this
+ * address.
+ */
 static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 {
 	struct eth_header *eth = data;
@@ -26,7 +29,7 @@ static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 	       *(__u32 *)(eth->dst + 2) == (__u32)(WEIR_MARK_MAC >> 16);
 }
 
-/* Returns whether the packet arrived through the device that marked packets are routed to. */
+/* Returns whether the packet arrived through the device to which marked packets are routed. */
 static __always_inline int has_fwmark(struct weir_context *ctx)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -34,7 +37,7 @@ static __always_inline int has_fwmark(struct weir_context *ctx)
 	return settings && settings->mark_exit && settings->mark_exit == context_ifindex(ctx);
 }
 
-/* Returns the ingress device of a packet; for a marked packet, the original one. 0 = unknown. */
+/* Returns the ingress device of a packet; for a marked packet, the original ingress device. 0 = unknown. */
 static __always_inline __u32 original_ifindex(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -61,7 +64,7 @@ __noinline __u32 service_by_fwmark(struct weir_context *ctx, __u32 family)
 	return service ? *service : 0;
 }
 
-/* Stores the mark in the frame, at egress of that device. */
+/* Stores the mark in the frame, at the egress hook of the mark device. */
 static __always_inline int fwmark_store(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ingress_ifindex;

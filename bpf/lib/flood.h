@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * New flows over the SYN budget are forwarded by the pool's spread table, without an entry, so that a flood does not
- * fill the flow table and costs little more than established packets. The result is always the same as that of bind(),
+ * fill the flow table and costs little more than established packets. The result is always the same as with bind(),
  * only faster.
  */
 #ifndef WEIR_FLOOD_H
@@ -43,7 +43,7 @@ static __always_inline int flood_applies(const struct packet *p, __u32 now, cons
 	return syn_budget_exhausted(now, settings);
 }
 
-/* Returns whether the flow has no entry, so that the lookup can be skipped. Hints cover the current table only. */
+/* Returns whether the flow has no entry, so that the lookup can be skipped. Hints exist only for the current table. */
 static __always_inline int flood_skips_lookup(__u64 hash)
 {
 	return !weir_old_bucket_count && hint_excludes(bucket_home(hash), hash & TAG_MASK);
@@ -69,7 +69,7 @@ static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 	if (!start || !length)
 		return 0;
 	entries = length->word[offsetof(struct weir_extent, spread_len) % 16 / 4];
-	/* What follows an empty table belongs to another service. */
+	/* The elements after an empty table belong to a different service. */
 	if (entries == 0)
 		return 0;
 	position = (hash >> 32) * entries >> 32;
@@ -78,7 +78,7 @@ static __always_inline __u32 extent_spread_lookup(__u32 at, __u64 hash)
 	return owners ? owners->word[position & 3] : 0;
 }
 
-/* Returns whether the service uses maglev: its flows go to the same server with and without an entry. */
+/* Returns whether the service uses maglev: its flows are sent to the same server with and without an entry. */
 static __always_inline int service_is_maglev(__u32 service_id)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);

@@ -77,8 +77,8 @@ static __always_inline __u32 link_store(__u32 entry_index, __u32 link)
 }
 
 /*
- * Removes the flag of an entry that is being moved, so that it can be used before its copy exists: a compare-and-swap
- * of its meta then fails, and only this packet's state change is lost.
+ * Removes the flag of an entry that is being moved, so that the entry can be used before its copy exists: a
+ * compare-and-swap of its meta then fails, and only the state change of this packet is lost.
  */
 static __always_inline __u64 meta_clear_moved(__u64 meta)
 {
@@ -124,7 +124,7 @@ static __always_inline int threshold_set(const struct weir_dest *dest)
 	if (!live || !live->upper || live->active + live->inactive < live->upper)
 		return 0;
 	__sync_lock_test_and_set(&live->overloaded, 1);
-	/* Flows that ended between count and flag had no flag to clear, and there may be none left to do it. */
+	/* Flows that ended between count and flag had no flag to clear, and there may be no flow left to clear it. */
 	if (below_lower_threshold(live))
 		WRITE_ONCE(live->overloaded, 0);
 	return 1;
@@ -142,7 +142,7 @@ static __always_inline int threshold_clear(const struct weir_dest *dest)
 	return 1;
 }
 
-/* What changes a server's counts. */
+/* The kind of a change to a server's counts. */
 #define COUNT_CLASS 0 /* a flow changes between active and inactive: thresholds do not apply */
 #define COUNT_FLOW  1 /* a flow starts or ends */
 
@@ -371,8 +371,8 @@ static __always_inline int old_table_find(__u64 hash, struct flow *flow)
 }
 
 /*
- * Looks up a flow that was not found in the current table: in the old one, then again in the current one if it was
- * moved.
+ * Looks up a flow that was not found in the current table: first in the old table, then again in the current table if
+ * the flow was moved.
  */
 __noinline int old_or_moved_find(__u64 hash, struct flow *flow)
 {
@@ -406,8 +406,8 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
 /* ---- advance ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Counts SYNs. Compared with the flows that became established, counted below, they show whether a server accepts
- * connections.
+ * Counts SYNs. Compared with the number of flows that became established, which is counted below, they show whether a
+ * server accepts connections.
  */
 static __always_inline void count_syn(__u32 dest_id)
 {
@@ -427,7 +427,7 @@ static __always_inline void count_answered(__u32 dest_id)
 
 /*
  * Queues a flow for the director's peers. Called only if a flow's state has changed, and never for a half-open flow, so
- * that established packets and a SYN flood cost nothing. User space finds the old table's entries after they have been
+ * that established packets and a SYN flood cost nothing. User space finds entries of the old table after they have been
  * moved.
  */
 __noinline int sync_queue(__u32 entry_index)
@@ -446,7 +446,10 @@ __noinline int sync_queue(__u32 entry_index)
 	return 1;
 }
 
-/* Handles a change of a forward entry's state from that in `meta` to that in `next`. Not inlined, to save stack. */
+/*
+ * Handles a change of a forward entry's state from the state in `meta` to the state in `next`. Not inlined, to save
+ * stack.
+ */
 __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 next)
 {
 	__u32 was_active = META_FLAGS(meta) & WEIR_FLOW_ACTIVE, is_active = META_FLAGS(next) & WEIR_FLOW_ACTIVE;
@@ -612,7 +615,7 @@ static __always_inline int bucket_has_room(const struct weir_bucket *bucket)
 	return 0;
 }
 
-/* Inserts an entry whose home is full in layout 2, which has one count of spilled entries. */
+/* Inserts an entry whose home bucket is full in layout 2, which has only one count of spilled entries. */
 static __always_inline int second_insert(struct flow_new *new, struct weir_bucket *home, __u32 home_index, __u32 old)
 {
 	__u32 index = bucket_second(new->hash, old);
@@ -631,7 +634,7 @@ static __always_inline int second_insert(struct flow_new *new, struct weir_bucke
 	return result;
 }
 
-/* Tries to insert into one bucket other than the home. */
+/* Tries to insert into one bucket other than the home bucket. */
 __noinline int step_insert(struct flow_new *new, __u32 step)
 {
 	struct weir_bucket *home, *bucket;
@@ -652,7 +655,7 @@ __noinline int step_insert(struct flow_new *new, __u32 step)
 		return FLOW_FULL;
 	if (!lock_try(&bucket->lock))
 		return FLOW_BUSY;
-	/* Counted before the entry is visible: a reader that misses at home must search this pair. */
+	/* Count the entry before it is visible: a reader that misses in the home bucket must search this pair. */
 	step_count_add(home, new->hash, step, 1);
 	result = bucket_insert(bucket, index, new, WEIR_FLOW_AWAY);
 	if (result != FLOW_INSERTED)
@@ -662,8 +665,8 @@ __noinline int step_insert(struct flow_new *new, __u32 step)
 }
 
 /*
- * Inserts an entry whose home is full. The home's lock is held, which excludes other inserts of this flow; further
- * locks protect only the slots.
+ * Inserts an entry whose home bucket is full. The lock of the home bucket is held, which excludes other inserts of this
+ * flow; further locks protect only the slots.
  */
 static __always_inline int spill_insert(struct flow_new *new)
 {
@@ -679,7 +682,7 @@ static __always_inline int spill_insert(struct flow_new *new)
 	return missed;
 }
 
-/* Inserts under the locks of the home and of the target bucket, with at most LOCK_TRIES attempts for each. */
+/* Inserts under the locks of the home bucket and of the target bucket, with at most LOCK_TRIES attempts for each. */
 __noinline int flow_insert(struct flow_new *new)
 {
 	struct weir_bucket *home;
@@ -701,7 +704,7 @@ __noinline int flow_insert(struct flow_new *new)
 		goto out;
 	if (has_spilled(home) && (old ? old_table_spill_find(hash) : table_spill_find(hash)) != WEIR_NO_PLACE)
 		goto out;
-	/* Keeps the compiler from spilling values derived from it. */
+	/* Prevents the compiler from spilling values derived from it. */
 	VERIFIER_FORGET(hash);
 	if (!old)
 		hint_add(home_of(hash, 0), hash & TAG_MASK);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The supported layouts of a flow table: the current one and the previous one, which the table of an older release may
- * have. The layout is a load-time constant, so that supporting both costs nothing. The next layout will replace layout
- * 2 here.
+ * The supported layouts of a flow table: the current layout and the previous layout, which the table of an older
+ * release may have. The layout is a load-time constant, so that supporting both costs nothing. The next layout will
+ * replace layout 2 here.
  *
  * Layouts 2 and 3 have the same entries and cold records but different buckets for spilled entries: in layout 2 every
- * bucket is a home, and an entry whose home is full goes to one alternative bucket, counted in the home (struct
- * weir_bucket_2).
+ * bucket is a home bucket, and an entry whose home bucket is full is stored in one alternative bucket and counted in
+ * the home bucket (struct weir_bucket_2).
  */
 #ifndef WEIR_FLOW_LAYOUT_H
 #define WEIR_FLOW_LAYOUT_H
 
 #include "lib/packet.h"
 
-/* Layouts of the current table and of the old table, from which flows are moved to the current one. */
+/* Layouts of the current table and of the old table, from which flows are moved to the current table. */
 const volatile __u32 weir_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 const volatile __u32 weir_old_flow_layout = WEIR_ABI_FLOW_LAYOUT;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Forwards a packet: to its server by the server's forwarding method, or under nat back to its client. */
+/* Forwards a packet: to its server with the server's forwarding method, or with nat back to its client. */
 #ifndef WEIR_FORWARD_H
 #define WEIR_FORWARD_H
 
@@ -41,8 +41,8 @@ static __always_inline int packet_tagged(const struct packet *p)
 }
 
 /*
- * Returns the reverse entry's cold record of a flow under snat, in which the reply's destination is the snat source; 0
- * = none.
+ * Returns the cold record of the reverse entry of a flow with snat, in which the reply's destination is the snat
+ * source; 0 = none.
  */
 static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest *dest, __u32 entry_index)
 {
@@ -56,7 +56,7 @@ static __always_inline struct weir_flow_cold *snat_record(const struct weir_dest
 	return cold_at(link_load(entry_index, cold->peer));
 }
 
-/* Computes the tuple that the server sees under nat. */
+/* Computes the tuple that the server sees with nat. */
 static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest *dest, __u32 entry_index,
 					      struct rewrite *to)
 {
@@ -68,7 +68,7 @@ static __always_inline void rewrite_to_server(struct packet *p, struct weir_dest
 	to->dport = dest->port ? dest->port : p->dport;
 }
 
-/* Rewrites a packet for the server under nat and l3dsr. The source changes only under snat. */
+/* Rewrites a packet for a nat or l3dsr server. The source changes only with snat. */
 static __always_inline void packet_to_server(struct weir_context *ctx, struct packet *p, struct weir_dest *dest,
 					     __u32 entry_index)
 {
@@ -128,8 +128,8 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 }
 
 /*
- * Returns the next hop to a client. If there is no route, it is back through `ifindex`, the ingress device of the
- * client's packets (0 = unknown).
+ * Returns the next hop to a client. If there is no route, the reply returns through `ifindex`, the ingress device of
+ * the client's packets (0 = unknown).
  */
 static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex,
 						 __u32 now, struct hop *hop)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What each forwarding method does with a packet to the server. A new method is added to each predicate that is true
- * for it; the other files of the data plane do not compare methods.
+ * What each forwarding method does with a packet to the server. Add a new method to each predicate that is true for it;
+ * the other files of the data plane do not compare methods.
  */
 #ifndef WEIR_FORWARD_METHOD_H
 #define WEIR_FORWARD_METHOD_H
@@ -20,7 +20,7 @@ static __always_inline int forward_keeps_addresses(__u32 forward)
 	return forward == WEIR_FORWARD_DIRECT;
 }
 
-/* Returns whether the packet is sent inside another one. */
+/* Returns whether the packet is encapsulated. */
 static __always_inline int forward_encapsulates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_TUNNEL;

@@ -12,7 +12,7 @@
 WEIR_PERCPU(weir_fragment_scratch, struct packet, 1);
 
 /*
- * Records that the first fragment passed to the stack, so that the later ones pass too. A record with a server is not
+ * Records that the first fragment passed to the stack, so that later fragments pass too. A record with a server is not
  * replaced.
  */
 __noinline int fragment_store_pass(struct packet *p)

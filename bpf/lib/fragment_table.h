@@ -13,8 +13,8 @@
 #define FRAGMENT_AGE_TICKS 30
 
 /*
- * Fills the key. In IPv6 the protocol is not part of it; only the first fragment has it for certain (RFC 8200 section
- * 4.5).
+ * Fills the key. In IPv6 the protocol is not part of it; only the first fragment is guaranteed to contain it (RFC 8200
+ * section 4.5).
  */
 static __always_inline void fragment_key(const struct packet *p, struct weir_fragment_key *key)
 {
@@ -33,7 +33,7 @@ __noinline int fragment_store(struct packet *p, struct weir_fragment *value)
 	if (!p || !value)
 		return 0;
 	fragment_key(p, &key);
-	record = *value; /* before Linux 6.2 the value may not be in a function argument's memory */
+	record = *value; /* before Linux 6.2, the value must not be in the memory of a function argument */
 	return bpf_map_update_elem(&weir_fragments, &key, &record, BPF_ANY);
 }
 

@@ -4,8 +4,8 @@
  * and the stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each
  * frame back and forth.
  *
- * At tc the kernel has compared the address with the device's. XDP runs before that. Both need weir_macs for addresses
- * of devices above this one, such as the virtual MAC address of VRRP on a macvlan.
+ * At tc, the kernel has already compared the address with the device's address. XDP runs before that. Both need
+ * weir_macs for addresses of devices above this device, such as the virtual MAC address of VRRP on a macvlan.
  */
 #ifndef WEIR_FRAME_ADDRESS_H
 #define WEIR_FRAME_ADDRESS_H
@@ -56,7 +56,7 @@ static __always_inline int destination_is_local(struct weir_context *ctx, const 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Returns whether a frame is for this host, if its address is not in the row of a single device. */
+/* Returns whether a frame is for this host, if its address is not in WEIR_MAC_ROW_SINGLE. */
 __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 mac)
 {
 	__u64 device = (__u64)context_ifindex(ctx) << 48;
@@ -66,7 +66,7 @@ __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u
 	if (mac_is_listed(mac | device))
 		return 1;
 #ifndef WEIR_ON_SKB
-	/* The addresses of other devices are unknown: the ports of a bond, for example. */
+	/* The addresses of other devices, such as ports of a bond, are unknown. */
 	if (!mac_is_listed(WEIR_MAC_LISTED | device))
 		return 1;
 #endif

@@ -2,14 +2,14 @@
 /*
  * The front cache: a small table of flows that had a packet in the current tick. Flow table entries are scattered over
  * all pages of the table, and with thousands of flows TLB misses dominate. Further packets of a flow in the same tick
- * do not change its entry and need not read it. This holds for established TCP and for UDP, for packets that are only
- * an ACK or a datagram, and not under snat, whose source address is in the flow table. All other events must take
+ * do not change its entry and need not read it. This applies to established TCP and to UDP, to packets that are only an
+ * ACK or a datagram, and not to snat, because its source address is in the flow table. All other events must take
  * effect at once: such packets remove the flow from the cache, and the server row is read for every packet. For nat
  * replies see lib/front_reply.h.
  *
  * The cache is 4-way set associative; a set is one cache line. Slots of an earlier tick are free. A full set is not
- * changed, and further flows use the flow table. Each flow starts its search at its own slot, where it usually is: a
- * common order would make the branches unpredictable.
+ * changed, and further flows use the flow table. The search for a flow starts at a slot that depends on the flow, where
+ * it usually is: a common order would make the branches unpredictable.
  */
 #ifndef WEIR_FRONT_H
 #define WEIR_FRONT_H
@@ -41,7 +41,7 @@ static __always_inline volatile struct front_slot *front_slot_of(__u64 hash, int
 	return (volatile void *)weir_front + (offset ^ way << FRONT_SLOT_LOG2);
 }
 
-/* Returns whether a packet leaves an established flow in its state. */
+/* Returns whether a packet does not change the state of an established flow. */
 static __always_inline int front_eligible(const struct packet *p)
 {
 	return p->proto == PROTO_UDP || tcp_event(p->tcp_flags) == TCP_EVENT_ACK;
@@ -56,7 +56,7 @@ static __always_inline int front_lookup(const struct packet *p, struct flow *flo
 	struct weir_dest *dest;
 	__u64 id;
 
-	/* With a negative timeout every entry is expired. */
+	/* With a negative timeout, every entry has expired. */
 	if (!WEIR_FRONT || !front_eligible(p) || (__s32)settings->timeouts[state] < 0)
 		return 0;
 #pragma unroll
@@ -86,7 +86,7 @@ static __always_inline void front_insert(const struct flow *flow, __u64 hash, __
 		slot = front_slot_of(hash, i);
 		if (slot->tick == tick)
 			continue;
-		/* Until the tick is written, readers on other CPUs see the old flow with a past tick, or none. */
+		/* Until the tick is written, readers on other CPUs see the old flow with a past tick, or no flow. */
 		slot->id = (hash & TAG_MASK) << TAG_SHIFT | flow->dest;
 		__sync_lock_test_and_set((__u64 *)&slot->tick, tick);
 		return;
@@ -107,7 +107,7 @@ static __always_inline void front_delete(__u64 hash)
 	}
 }
 
-/* Returns whether the cache can hold all that is needed to forward the flow. */
+/* Returns whether the cache can hold everything that is needed to forward the flow. */
 static __always_inline int front_can_hold(const struct flow *flow)
 {
 	struct weir_dest *dest;
@@ -118,7 +118,7 @@ static __always_inline int front_can_hold(const struct flow *flow)
 	return dest && !(dest->flags & WEIR_DEST_SNAT);
 }
 
-/* Updates the cache after a packet that found its entry and left it in `state`. */
+/* Updates the cache after a packet for which an entry was found, which is now in `state`. */
 static __always_inline void front_update(const struct packet *p, const struct flow *flow, __u32 state, __u64 hash,
 					 __u32 now)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The front cache for nat replies, see lib/front.h. A slot also holds the source address that the client expects, so
- * that a reply reads neither the reverse nor the forward entry. Not used under snat, where the destination changes as
+ * that a reply reads neither the reverse nor the forward entry. Not used with snat, where the destination changes as
  * well.
  *
- * A packet that is more than an ACK removes its flow from both caches. A concurrent packet of the other direction on
- * another CPU does no harm: an ACK does not change the states that such packets set, in either view (lib/tcp_state.h).
+ * A packet that is more than an ACK removes its flow from both caches. A concurrent packet in the other direction on
+ * another CPU is harmless: an ACK does not change the states that such packets set, in either view (lib/tcp_state.h).
  */
 #ifndef WEIR_FRONT_REPLY_H
 #define WEIR_FRONT_REPLY_H
@@ -31,7 +31,7 @@ static volatile struct front_reply weir_front_replies[1 << FRONT_REPLY_SLOTS_LOG
 
 /*
  * Does the same as front_slot_of() for replies. A set is two cache lines; the first two slots searched are in the same
- * one.
+ * cache line.
  */
 static __always_inline volatile struct front_reply *front_reply_of(__u64 hash, int way)
 {
@@ -137,7 +137,7 @@ __noinline int front_delete_flow(__u32 entry_index)
 	return 1;
 }
 
-/* Updates the cache after a reply that left its flow in `state`. */
+/* Updates the cache after a reply, whose flow is now in `state`. */
 static __always_inline void front_update_reply(const struct packet *p, const struct flow *flow,
 					       const struct reply_translation *xlat, __u32 state, __u64 hash, __u32 now)
 {
@@ -148,7 +148,7 @@ static __always_inline void front_update_reply(const struct packet *p, const str
 		front_insert_reply(flow->dest, xlat, hash, now);
 }
 
-/* Updates the caches after a request that found its entry and left it in `state`. */
+/* Updates the caches after a request for which an entry was found, which is now in `state`. */
 static __always_inline void front_update_request(const struct packet *p, const struct flow *flow, __u32 state,
 						 __u64 hash, __u32 now)
 {

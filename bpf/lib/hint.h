@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Hints: a byte per bucket, a bitmap over three bits of the tags of its flows. A tag whose bit is clear is not in the
- * table, so that a flood of new flows does not read uncached buckets; otherwise the bucket is searched. The hints of a
- * table for a million flows fit into a second-level cache.
+ * table, so that a flood of new flows does not read uncached buckets; if the bit is set, the bucket is searched. The
+ * hints of a table for a million flows fit into a second-level cache.
  *
  * A bit is set under the home bucket's lock before its entry is visible, and cleared under the lock by the sweep.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Next hops. Rows are cached per server (and per client for replies under nat) and renewed here once per tick from the
+ * Next hops. Rows are cached per server (and per client for nat replies) and refreshed here once per tick from the
  * kernel's routes and neighbours, so that they follow changes without the daemon; the daemon updates them at once on
  * netlink events.
  */
@@ -44,7 +44,7 @@ static __always_inline __u8 hop_flags(const struct weir_device *device)
 }
 
 /*
- * Looks up the route to `addr` and writes the row. `spread` is used as source address, so that each row of a server
+ * Looks up the route to `addr` and writes the row. `spread` is used as the source address, so that each row of a server
  * keeps one path of a multipath route and different rows use different paths.
  */
 __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct weir_addr *addr, __u32 spread)
@@ -83,8 +83,8 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	}
 	ifindex = fib.ifindex;
 	/*
-	 * Without a neighbour `mtu_result` still holds `tot_len`: an MTU of one byte would reject the packet that
-	 * resolves it.
+	 * Without a neighbour, `mtu_result` still contains `tot_len`: an MTU of one byte would reject the packet that
+	 * resolves the neighbour.
 	 */
 	mtu = result == BPF_FIB_LKUP_RET_SUCCESS ? fib.mtu_result : 0;
 	device = WEIR_LOOKUP(weir_devices, ifindex);
@@ -101,7 +101,7 @@ __noinline int hop_renew(struct weir_context *ctx, struct weir_hop *row, struct 
 	flags |= WEIR_HOP_READY;
 	if (device && flags & WEIR_HOP_SEND)
 		ifindex = device->port;
-	/* A route through the ingress port of a tagged frame leads into the same VLAN. */
+	/* A route through the ingress port of a tagged frame leads to the same VLAN. */
 	if (tag == 0 && ifindex == context_ifindex(ctx))
 		tag = WEIR_HOP_VLAN_KEEP;
 	hop_write(row, hop_link(ifindex, flags, mtu), mac_word(fib.dmac, tag), mac_word(fib.smac, 0));
@@ -170,7 +170,7 @@ static __always_inline int hop_to_client(struct weir_context *ctx, struct weir_a
 	if (!row)
 		return 0;
 	if (!addr_equal(&row->addr, addr)) {
-		/* Replaces another client's row; its readers see the link change. */
+		/* Replaces the row of another client; readers of that row see that the link changes. */
 		hop_write(&row->hop, 0, 0, 0);
 		row->addr = *addr;
 		row->hop.renewed = 0;

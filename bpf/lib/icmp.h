@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * ICMP. Echo requests to a VIP are answered. An error is forwarded with the flow of the packet that it quotes, and the
- * quote is translated like the flow's packets (RFC 5508 section 4). An error about a tunnel packet becomes one about
- * the inner packet. Other messages pass to the stack. No errors are sent about errors: what cannot be forwarded is
- * dropped.
+ * ICMP. The director replies to echo requests to a VIP. An error is forwarded with the flow of the packet that it
+ * quotes, and the quote is translated like the packets of the flow (RFC 5508 section 4). An error about a tunnel packet
+ * is converted to an error about the inner packet. Other messages pass to the stack. No errors are sent about errors:
+ * an error that cannot be forwarded is dropped.
  */
 #ifndef WEIR_ICMP_H
 #define WEIR_ICMP_H
@@ -42,8 +42,8 @@ static __always_inline int icmp_pass(const struct packet *p)
 /* ---- echo -------------------------------------------------------------------------------------------------------- */
 
 /*
- * Returns whether a request may be answered here: it is no fragment, its addresses are unicast, and it has neither
- * options nor extension headers, which may require special handling.
+ * Returns whether the director may reply to a request: it is not a fragment, its addresses are unicast, and it has
+ * neither options nor extension headers, which may require special handling.
  */
 static __always_inline int echo_is_plain(struct weir_context *ctx, const struct packet *p)
 {
@@ -96,7 +96,7 @@ __noinline int icmp_echo(struct weir_context *ctx, struct packet *p)
 
 	if (!p)
 		return XDP_DROP;
-	addr = p->dst; /* before Linux 6.2 a key may not be in a function argument's memory */
+	addr = p->dst; /* before Linux 6.2, a key must not be in the memory of a function argument */
 	vip = bpf_map_lookup_elem(&weir_vips, &addr);
 	if (!vip || (vip->flags & (WEIR_VIP_ECHO | WEIR_VIP_SILENT)) != WEIR_VIP_ECHO || !echo_is_plain(ctx, p))
 		return icmp_pass(p);
@@ -188,7 +188,7 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 
 /*
  * Forwards an error about a request to a nat server, so that its quote shows the request as the client sent it. The
- * source address is kept if it is a router's.
+ * source address is kept if it belongs to a router.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
@@ -282,7 +282,7 @@ __noinline int icmp_find(struct icmp_error *e)
 }
 
 /*
- * Creates a flow for an error without one, as a packet of the client would (ip_vs_core.c, ip_vs_in_icmp with
+ * Creates a flow for an error without a flow, like for a packet from the client (ip_vs_core.c, ip_vs_in_icmp with
  * schedule_icmp). Returns 1 if the flow was bound to a server, -1 if the service has no server, otherwise 0.
  */
 __noinline int icmp_schedule(struct weir_context *ctx, struct icmp_error *e)
@@ -397,8 +397,8 @@ static __always_inline __u32 icmp_mtu(__u8 family, const struct icmp_header *icm
 }
 
 /*
- * Returns the verdict for an error with an unreadable quote: drop at a service's address, where the stack could not use
- * the error either.
+ * Returns the verdict for an error with an unreadable quote: drop if it was sent to a service's address, where the
+ * stack could not use the error either.
  */
 static __always_inline int quote_unreadable(const struct packet *p)
 {

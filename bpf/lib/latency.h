@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Estimates a server's latency only from clients' packets: the time from the last packet of a request to the first
- * payload of its answer. Replies bypass the director, but the client's acknowledgements pass it, and with TCP
- * timestamps (RFC 7323) each of them carries the server's clock at the time of sending.
+ * Estimates a server's latency only from client packets: the time from the last packet of a request to the first
+ * payload of the response. Replies bypass the director, but the client's acknowledgements pass through it, and with TCP
+ * timestamps (RFC 7323) each of them carries the value of the server's clock at which the acknowledged data was sent.
  *
- * The handshake maps that clock: the SYN-ACK was sent just after the SYN arrived here. A sample is the mapped send time
- * of the first new payload that the client acknowledges, minus the arrival of the last payload before it. Without
- * timestamps the sample is the arrival of the acknowledgement minus the arrival of that payload and minus the time of
- * the same loop in the handshake.
+ * The handshake maps the server's clock to the director's: the SYN-ACK was sent just after the SYN arrived here. A
+ * sample is the mapped send time of the first new payload that the client acknowledges, minus the arrival of the last
+ * payload before it. Without timestamps, the sample is the arrival of the acknowledgement minus the arrival of that
+ * payload and minus the duration of the same round trip in the handshake.
  *
  * crates/weir-latency/src/flow.rs is the model of this file, with the reasons for each rule; both must agree on every
  * packet.
@@ -22,7 +22,7 @@
 #define LATENCY_MS 1000000LL
 #define LATENCY_US 1000LL
 
-#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for this long may be reused for another flow */
+#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for this long may be reused for a different flow */
 #define LATENCY_HANDSHAKE_NS    (900 * LATENCY_MS)   /* below the initial retransmission timeout, RFC 6298 */
 #define LATENCY_ANCHOR_NS       (10000 * LATENCY_MS) /* 1 ms of drift at 100 ppm */
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
@@ -78,7 +78,7 @@ static __always_inline void latency_discard(struct weir_latency_flow *flow, enum
 	latency_count(reason);
 }
 
-/* Ends the pending exchange with a sample, unless the answer may have been sent twice. */
+/* Ends the pending exchange with a sample, unless the response may have been sent twice. */
 static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 ns)
 {
 	if (flow->flags & WEIR_LATENCY_PROBE && ns >= LATENCY_RESENT_NS) {
@@ -91,15 +91,15 @@ static __always_inline void latency_emit(struct weir_latency_flow *flow, __s64 n
 }
 
 /*
- * Returns whether the last acknowledgement in the window is of an answer because others came before it: two of session
- * tickets, one of SETTINGS.
+ * Returns whether the last acknowledgement in the window belongs to a response because other acknowledgements came
+ * before it: two of session tickets, one of SETTINGS.
  */
 static __always_inline int latency_follows_others(const struct weir_latency_flow *flow)
 {
 	return flow->acks >= (flow->protocol == WEIR_LATENCY_TLS ? 3 : 2);
 }
 
-/* Ends the exchange in the window: emits the held sample if it belongs to an answer. */
+/* Ends the exchange in the window: emits the held sample if it belongs to a response. */
 static __always_inline void latency_flush(struct weir_latency_flow *flow)
 {
 	__u32 complete = flow->protocol == WEIR_LATENCY_TLS ? LATENCY_TICKET_BYTES : LATENCY_HTTP2_WINDOW;
@@ -182,8 +182,8 @@ static __always_inline int latency_unit_is_us(const struct weir_latency_flow *fl
 }
 
 /*
- * Handles data that were sent before the request, which are not an answer. In the window they are a ticket, and the
- * answer follows.
+ * Handles data that was sent before the request and is therefore not a response. In the window it is a session ticket,
+ * and the response follows.
  */
 static __always_inline void latency_early(struct weir_latency_flow *flow)
 {
@@ -191,7 +191,7 @@ static __always_inline void latency_early(struct weir_latency_flow *flow)
 		latency_discard(flow, WEIR_LATENCY_EARLY);
 }
 
-/* Computes a sample for the answer that a packet acknowledges. Returns 0 if there is none. */
+/* Computes a sample for the response that a packet acknowledges. Returns 0 if there is none. */
 static __always_inline int latency_measure(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
 					   __s64 *sample)
 {
@@ -227,7 +227,7 @@ static __always_inline int latency_measure(struct weir_latency_flow *flow, const
 	}
 	flow->certain = age <= sent + flow->loop_ns + tick + LATENCY_PROMPT_NS;
 	*sample = (__s64)(flow->syn_ns + sent) - (__s64)flow->request_ns;
-	/* Below zero by up to one tick and the drift of 122 ppm. */
+	/* The sample may be negative by up to one tick and the drift of 122 ppm. */
 	if (*sample >= -tick - (__s64)(age >> 13) - LATENCY_SLACK_NS)
 		return 1;
 	latency_early(flow);
@@ -305,7 +305,7 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 }
 
 /*
- * Returns whether a payload requires no answer: a TLS alert, or HTTP/2 control frames, which TLS 1.3 makes 22 bytes
+ * Returns whether a payload requires no response: a TLS alert, or HTTP/2 control frames, which TLS 1.3 makes 22 bytes
  * longer.
  */
 static __always_inline int latency_is_control(const struct weir_latency_flow *flow, __u32 length)
@@ -439,7 +439,8 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 }
 
 /*
- * Classifies the client's first payload, to detect protocols in which the server's first data do not answer a request.
+ * Classifies the client's first payload, to detect protocols in which the server's first data is not a response to a
+ * request.
  */
 static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 offset)
 {
@@ -486,7 +487,7 @@ __noinline int latency_observe(struct weir_context *ctx, struct packet *p, __u64
 	headers = p->l4 - p->l3 + tcp->offset * 4;
 	packet.length = p->ip_len > headers ? p->ip_len - headers : 0;
 	options = (void *)(tcp + 1);
-	/* NOP, NOP, timestamps: where every common stack puts them (RFC 7323 appendix A). */
+	/* NOP, NOP, timestamps: the position that every common stack uses (RFC 7323 appendix A). */
 	if (tcp->offset >= 8 && (void *)(options + 3) <= data_end && options[0] == bpf_htonl(0x0101080a)) {
 		packet.timestamps = 1;
 		packet.ts_ecr = bpf_ntohl(options[2]);

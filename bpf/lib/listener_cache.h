@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A per-CPU cache of exact listener lookups, for packets of a flood: the hash map lookup would cost as much as the rest
- * of their processing. An entry is valid for one jiffy (1 to 10 ms): for so long after a change to the listeners,
- * packets of a flood may still use the old service. Other packets never do.
+ * of their processing. An entry is valid for one jiffy (1 to 10 ms). For this time after a change to the listeners,
+ * packets of a flood may still use the old service; other packets never do.
  */
 #ifndef WEIR_LISTENER_CACHE_H
 #define WEIR_LISTENER_CACHE_H

@@ -28,7 +28,7 @@ struct translation {
 
 static __always_inline int reply_of_fragment(struct packet *p, __u32 now, struct translation *to)
 {
-	struct weir_fragment record = {}; /* before Linux 6.3 memory passed to a function must be initialised */
+	struct weir_fragment record = {}; /* before Linux 6.3, memory passed to a function must be initialised */
 
 	if (!fragment_lookup(p, now, &record) || !record.reverse)
 		return 0;
@@ -107,7 +107,8 @@ static __always_inline int local_reply(struct __sk_buff *skb, const struct weir_
 }
 
 /*
- * Routes a reply again: under snat the stack routed the packet to the snat address, and the client's route may differ.
+ * Routes a reply again: with snat, the stack routed the packet to the snat address, and the route to the client may
+ * differ.
  */
 static __always_inline int local_reply_route(struct __sk_buff *skb)
 {

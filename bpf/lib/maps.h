@@ -12,8 +12,8 @@
 #include "abi/weir_abi.h"
 
 /*
- * Constants for the verifier, so that sizes cost no load. The secret is part of the layout record: the flow table's
- * tags depend on it.
+ * Sizes are constants for the verifier, so that they need not be loaded. The secret is part of the layout record: the
+ * flow table's tags depend on it.
  */
 const volatile __u64 weir_secret0 = 0;
 const volatile __u64 weir_secret1 = 0;
@@ -24,7 +24,10 @@ const volatile __u32 weir_dest_count = 1;
 const volatile __u32 weir_service_count = 1;
 const volatile __u32 weir_table_count = 1;
 const volatile __u32 weir_live_count = 1;
-/* The same for the old table, from which flows are moved. 0 = no old table: the verifier then removes its code. */
+/*
+ * The same for the old table, from which flows are moved. 0 = no old table, in which case the verifier removes the code
+ * for it.
+ */
 const volatile __u32 weir_old_bucket_count = 0;
 const volatile __u32 weir_old_stash_count = 0;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Untracked marks: parts of the hash space that may contain flows without an entry. A part stays marked for as long as
- * such a flow may be idle. Until then, a packet there without an entry is forwarded by the spread table, like its
- * flow's other packets.
+ * such a flow may be idle. Until then, a packet in this part without an entry is forwarded by the spread table, like
+ * the other packets of its flow.
  *
- * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set. A
- * false mark only sends a stray packet to a server, which answers with a reset.
+ * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set.
+ * The only effect of a false mark is that a stray packet is sent to a server, which replies with a reset.
  */
 #ifndef WEIR_MARK_H
 #define WEIR_MARK_H

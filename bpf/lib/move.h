@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Moves flows from a table with another size or layout to the current one. Run by the daemon while packets are
- * processed. At any time a packet finds its flow in one of the tables. An entry is claimed first, after which it no
- * longer changes. It is used until its copy exists, and stays marked as moved for packets that looked into the current
- * table too early.
+ * Moves flows from a table with a different size or layout to the current table. Run by the daemon while packets are
+ * processed. At any time a packet finds its flow in one of the tables. An entry is claimed first, and no longer changes
+ * afterwards. It is used until its copy exists, and stays marked as moved for packets that searched the current table
+ * before the move.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -13,7 +13,7 @@
 
 #define MOVE_TRIES 32
 
-/* A separate scratch row: on older kernels a packet may interrupt a test run. */
+/* A separate scratch row: on older kernels, a packet may interrupt a test run. */
 struct move_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
@@ -80,7 +80,7 @@ static __always_inline int move_insert(struct flow_new *new)
 	return result;
 }
 
-/* Moves the reverse entry at `entry_index` and links it to its forward entry, which is in the current table already. */
+/* Moves the reverse entry at `entry_index` and links it to its forward entry, which is already in the current table. */
 __noinline int move_reverse(__u32 entry_index)
 {
 	struct move_scratch *scratch = WEIR_LOOKUP(weir_move_scratch, 0);
@@ -106,7 +106,7 @@ __noinline int move_reverse(__u32 entry_index)
 	return 1;
 }
 
-/* Drops a flow for which there is no free slot. Its packets may still reach the same server by hash. */
+/* Drops a flow for which there is no free slot. Its packets may still be sent to the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

@@ -99,8 +99,8 @@ struct icmp_header {
 };
 
 /*
- * A parsed packet. Offsets are from the start of the frame and bounded by the parser; a stage that dereferences them
- * checks against data_end again, because the verifier does not track them across calls.
+ * A parsed packet. Offsets are relative to the start of the frame and bounded by the parser; a stage that dereferences
+ * them checks against data_end again, because the verifier does not track them across calls.
  */
 struct packet {
 	struct weir_addr src;
@@ -116,14 +116,14 @@ struct packet {
 	__u16 ip_len; /* bytes from l3 to the end of the IP packet */
 	__u16 frag_offset; /* offset of the fragment header, for the fragment stage */
 	__u32 frag_id;
-	__u32 alternative; /* server row of the second hop under GUE, 0 = none */
+	__u32 alternative; /* server row of the second hop of GUE, 0 = none */
 };
 
 /* Masks that no parsed offset exceeds; the verifier needs the bound where the pointer is computed. */
 #define L3_OFFSET_MASK 0x3f
 #define L4_OFFSET_MASK 0x7ff
 
-/* Hides a bound that the compiler knows and the verifier does not, so that the following check is emitted. */
+/* Hides a bound that the compiler knows but the verifier does not, so that the following check is emitted. */
 #define VERIFIER_FORGET(x) asm volatile("" : "+r"(x))
 
 static __always_inline void *packet_l3(void *data, const struct packet *p)

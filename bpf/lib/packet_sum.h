@@ -11,8 +11,8 @@
 #define SUM_CHUNKS 320 /* 10 KiB: no jumbo frame is longer */
 
 /*
- * Returns the one's complement sum of `len` bytes at `offset`, unfolded, or -1 if the range is too long or not all in
- * the packet. The range must start at an even offset of the checksummed data.
+ * Returns the one's complement sum of `len` bytes at `offset`, unfolded, or -1 if the range is too long or not entirely
+ * in the packet. The range must start at an even offset of the checksummed data.
  */
 __noinline __s64 packet_sum(struct weir_context *ctx, __u32 offset, __u32 len)
 {
@@ -34,7 +34,7 @@ __noinline __s64 packet_sum(struct weir_context *ctx, __u32 offset, __u32 len)
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
+	/* Kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" give it the minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (context_load(ctx, offset, chunk, (rest & (SUM_CHUNK - 1)) + 1))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Parses a frame into struct packet: Ethernet with up to two tags, IPv4 with options, IPv6 with extension headers,
- * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so that a wrong one
- * stays wrong and the receiver detects it.
+ * ports. Returns PARSE_OK or a reason. Checksums are not verified: they are updated incrementally, so that a wrong
+ * checksum stays wrong and the receiver detects it.
  */
 #ifndef WEIR_PARSE_H
 #define WEIR_PARSE_H
@@ -53,7 +53,10 @@ static __always_inline int parse_ipv4(void *data, void *data_end, struct packet 
 
 	if ((void *)(ip + 1) > data_end)
 		return WEIR_DROP_TOO_SHORT;
-	/* Before any error: the addresses decide whether a malformed packet is ours to drop. */
+	/*
+	 * Read the addresses before any error is returned: they decide whether the director must drop a malformed
+	 * packet.
+	 */
 	p->family = 4;
 	p->src = addr_from_v4(ip->src);
 	p->dst = addr_from_v4(ip->dst);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The director's health probes through a service's forwarding method. A socket is connected to the server's address.
- * Its packets are sent as the forwarding method would send a client's, with the VIP as destination, and replies from
- * the VIP are translated back to the server's address. So the director's stack never receives a packet from an address
- * that may be its own.
+ * The director's health probes that use a service's forwarding method. A socket is connected to the server's address.
+ * Its packets are forwarded like those of a client, with the VIP as destination, and replies from the VIP are
+ * translated back to the server's address. The director's stack therefore never receives a packet from an address that
+ * may be its own.
  *
  * Checksums of local packets may be partial: only differences are applied, and the sum of a segment is derived from its
  * pseudo header, which is correct in both cases.
@@ -19,7 +19,7 @@
 #define PROBE_GRE_CSUM_LEN 8
 #define PROBE_GUE_LEN	   4
 #define PROBE_GRE_CSUM	   0x8000
-#define PROBE_SOURCE_PORT  0xc357 /* of GUE; any value works for a single connection */
+#define PROBE_SOURCE_PORT  0xc357 /* of GUE; any value is suitable for a single connection */
 
 #define ICMP_UNREACHABLE   3
 #define ICMPV6_UNREACHABLE 1
@@ -47,8 +47,8 @@ static __always_inline __u32 probe_shim_len(const struct weir_probe *probe)
 /* ---- egress ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Returns the sum over the inner packet as the server sees it. An IPv4 header sums to zero. In IPv6 the header's sum is
- * added to the segment's, which is the complement of its pseudo header.
+ * Returns the sum over the inner packet as the server sees it. The sum of an IPv4 header is zero. In IPv6, the sum of
+ * the header is added to the sum of the segment, which is the complement of its pseudo header.
  */
 static __always_inline __u64 probe_inner_sum(struct __sk_buff *skb, const struct packet *p,
 					     const struct weir_probe *probe)

@@ -155,7 +155,7 @@ __noinline __u64 quote_rewrite(struct weir_context *ctx, struct packet *q, struc
 	return diff;
 }
 
-/* Returns whether the packet itself, parsed as ICMP, is only a part of a datagram. */
+/* Returns whether the packet, which was parsed as ICMP, is only a part of a datagram. */
 static __always_inline int packet_is_fragment(struct weir_context *ctx, const struct packet *p)
 {
 	__be16 frag;

@@ -75,8 +75,8 @@ enum rs_count {
 	RS_PASS_EXCEPT = 7,       /* reply to a client of --except */
 	RS_DROP_MALFORMED = 8,    /* tunnel packet too short, or without an inner IP packet */
 	RS_DROP_ECN = 9,          /* outer CE, but the inner packet is not ECN-capable (RFC 6040 section 4.2) */
-	RS_DROP_FAILED = 10,      /* the kernel refused to change the packet */
-	RS_SECOND_HOP = 11,       /* packet of an unknown connection, sent to the server that the director named */
+	RS_DROP_FAILED = 10,      /* the kernel failed to modify the packet */
+	RS_SECOND_HOP = 11,       /* packet of an unknown connection, sent to the server that the director specified */
 	RS_COUNT_MAX = 12,
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The second hop of GUE: a packet of a TCP connection that this host does not have is sent to the server that the
+ * The second hop of GUE: a packet of a TCP connection that does not exist on this host is sent to the server that the
  * director's previous table selects. The director includes the server's address in GUE's private data, in the format of
  * GitHub's load balancer (glb-director, "GLB GUE header"). The number of the next hop is incremented, so a packet takes
  * at most one such hop.
@@ -61,7 +61,7 @@ static __noinline int rs_is_known(struct __sk_buff *skb, const struct rs_packet 
 	return known;
 }
 
-/* Sends the tunnel packet from this host to the hop. Returns 0 or a negative error. */
+/* Readdresses the tunnel packet from this host to the next hop. Returns 0 or a negative error. */
 static __always_inline int rs_readdress(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_tunnel *t)
 {
 	__be32 from[8] = {}, to[8] = {};
@@ -112,7 +112,7 @@ static __noinline int rs_second_hop(struct __sk_buff *skb, const struct rs_packe
 		return 0;
 	if (bpf_skb_load_bytes(skb, inner->l4 + RS_TCP_FLAGS, &flags, sizeof(flags)) || flags & TCP_SYN)
 		return 0;
-	/* Type 0, and the only hop is not yet used. */
+	/* Type 0, and the only hop has not been used yet. */
 	if (bpf_skb_load_bytes(skb, t->hops, hops, sizeof(hops)) || hops[0] || hops[1] || hops[2] != 0 || hops[3] != 1)
 		return 0;
 	if (rs_is_known(skb, inner))

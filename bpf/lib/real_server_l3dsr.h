@@ -2,10 +2,10 @@
 /*
  * The server's half of `forward = "l3dsr"`: the director has replaced the VIP with this host's address.
  *
- * With a DSCP of 1 to 63 the VIP is restored as destination before the socket lookup, so that replies have it as
- * source, no state is kept, and other traffic to the host's address is not changed. With DSCP 0 sockets listen on the
- * host's address, and replies get the VIP as source at egress, except replies to clients of --except. ICMP errors are
- * translated in both cases.
+ * With a DSCP of 1 to 63, the VIP is restored as the destination before the socket lookup, so that replies have it as
+ * their source, no state is kept, and other traffic to the host's address is not changed. With DSCP 0, sockets listen
+ * on the host's address, and replies get the VIP as their source at egress, except replies to clients listed with
+ * --except. ICMP errors are translated in both cases.
  */
 #ifndef WEIR_REAL_SERVER_L3DSR_H
 #define WEIR_REAL_SERVER_L3DSR_H
@@ -70,8 +70,8 @@ static __noinline int rs_find_vip(const struct rs_mark *mark, const struct rs_pa
 
 /*
  * Translates an ICMP error about a packet that this host sent. With a DSCP, sockets use the VIP: the director's
- * translation of the quote is reverted, and the destination is restored as for other packets. Without one, sockets use
- * the host's address, which replaces the VIP in the quote.
+ * translation of the quote is reverted, and the destination is restored as for other packets. Without a DSCP, sockets
+ * use the host's address, which replaces the VIP in the quote.
  */
 static __noinline int rs_error_in(struct __sk_buff *skb, const struct rs_mark *mark, const struct rs_packet *p,
 				  __u32 dscp)

@@ -2,8 +2,8 @@
 /*
  * Parses IP headers of an skb at any offset: of the packet, of a tunnel's inner packet, of an ICMP error's quote.
  *
- * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers may be outside the linear part, and the
- * changes that follow would invalidate pointers.
+ * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers may be outside the linear part, and later
+ * modifications would invalidate pointers.
  */
 #ifndef WEIR_REAL_SERVER_PARSE_H
 #define WEIR_REAL_SERVER_PARSE_H
@@ -143,8 +143,8 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Returns whether the address is this host's. A frame for another host, flooded by a bridge, has another destination
- * address, so its MAC address need not be compared.
+ * Returns whether the address belongs to this host. A frame for another host that a bridge floods has a different
+ * destination address, so its MAC address need not be compared.
  */
 static __always_inline int rs_is_own(const struct weir_addr *addr)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Rewrites headers of an skb. Checksums are updated incrementally, so that a wrong one stays wrong, and correctly for
- * every skb->ip_summed: a partial checksum (CHECKSUM_PARTIAL) is the pseudo header's sum, which the kernel adjusts with
- * BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
+ * Rewrites headers of an skb. Checksums are updated incrementally, so that a wrong checksum stays wrong, and correctly
+ * for every skb->ip_summed: a partial checksum (CHECKSUM_PARTIAL) is the sum of the pseudo header, which the kernel
+ * adjusts with BPF_F_PSEUDO_HDR; for the sum over the whole packet (CHECKSUM_COMPLETE) see each function.
  */
 #ifndef WEIR_REAL_SERVER_REWRITE_H
 #define WEIR_REAL_SERVER_REWRITE_H
@@ -36,8 +36,8 @@ static __always_inline __u32 rs_csum_offset(const struct rs_packet *p)
 }
 
 /*
- * Sets an IPv4 address. The header checksum compensates the change, so CHECKSUM_COMPLETE changes only with the
- * transport's.
+ * Sets an IPv4 address. The header checksum compensates for the change, so CHECKSUM_COMPLETE changes only by the
+ * transport checksum.
  */
 static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -55,7 +55,7 @@ static __always_inline int rs_rewrite_ipv4(struct __sk_buff *skb, const struct r
 
 /*
  * Sets an IPv6 address. In CHECKSUM_COMPLETE, address and transport checksum cancel out. The helper always subtracts
- * the checksum's part (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
+ * the part of the checksum (kernels before BPF_F_IPV6), so the address is stored with BPF_F_RECOMPUTE_CSUM.
  */
 static __always_inline int rs_rewrite_ipv6(struct __sk_buff *skb, const struct rs_packet *p, int source,
 					   const struct weir_addr *to)
@@ -82,8 +82,8 @@ static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *
 
 /*
  * Does the same in the quote of an ICMP error. Its transport checksum is not updated: it may be truncated, and
- * receivers do not verify it. In IPv4 the quoted header's checksum compensates the change; in IPv6 the ICMP checksum is
- * updated.
+ * receivers do not verify it. In IPv4, the checksum of the quoted header compensates for the change; in IPv6 the ICMP
+ * checksum is updated.
  */
 static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs_packet *icmp,
 					  const struct rs_packet *inner, int source, const struct weir_addr *to)

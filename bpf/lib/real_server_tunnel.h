@@ -3,9 +3,9 @@
  * Decapsulation for `forward = "tunnel"`: IP in IP, GUE (variants 0 and 1) and GRE, all combinations of address
  * families.
  *
- * At tc and not XDP, so that any interface of the server keeps its driver mode and offloads: GRO merges IP in IP and
- * GRE before this program runs, and one decapsulation handles up to 64 KiB. The outer checksum of GUE and GRE is not
- * verified: the stack verifies the inner one. Fragments of tunnel packets are left to the stack.
+ * This runs at tc, not XDP, so that all interfaces of the server keep their driver mode and offloads: GRO merges IP in
+ * IP and GRE before this program runs, and one decapsulation handles up to 64 KiB. The outer checksum of GUE and GRE is
+ * not verified: the stack verifies the inner checksum. Fragments of tunnel packets are left to the stack.
  */
 #ifndef WEIR_REAL_SERVER_TUNNEL_H
 #define WEIR_REAL_SERVER_TUNNEL_H
@@ -32,8 +32,8 @@
 
 /*
  * Returns the one's complement sum of a range of the packet, or -1. The range starts at an even offset of the
- * checksummed data. A global function, verified once: verified per call, the loop would exceed the limits of kernel
- * 6.1.
+ * checksummed data. This is a global function, which is verified once: if the loop were verified per call, it would
+ * exceed the limits of kernel 6.1.
  */
 __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 offset, __u32 len, __u32 sum)
 {
@@ -54,7 +54,7 @@ __noinline __s64 rs_sum(struct __sk_buff *skb, __u32 offset, __u32 len, __u32 su
 	if (rest == 0)
 		return sum;
 	__builtin_memset(chunk, 0, sizeof(chunk));
-	/* Kernel 6.1 derives no bound from "!= 0": mask and + 1 show it minimum and maximum of the length. */
+	/* Kernel 6.1 derives no bound from "!= 0": the mask and "+ 1" give it the minimum and maximum of the length. */
 	rest--;
 	VERIFIER_FORGET(rest);
 	if (bpf_skb_load_bytes(skb, offset, chunk, (rest & (RS_SUM_CHUNK - 1)) + 1))
@@ -86,8 +86,8 @@ static __always_inline int rs_parse_gre(struct __sk_buff *skb, const struct rs_p
 }
 
 /*
- * Parses GUE (draft-ietf-intarea-gue): two bits variant; in variant 0 a control bit, the length of options in words,
- * the protocol. Returns enum rs_count, or -1 to continue.
+ * Parses GUE (draft-ietf-intarea-gue): two bits variant; in variant 0, a control bit, the length of the options in
+ * words, and the protocol. Returns enum rs_count, or -1 to continue.
  */
 static __always_inline int rs_parse_gue(struct __sk_buff *skb, const struct rs_packet *outer, struct rs_tunnel *t)
 {
@@ -179,9 +179,10 @@ static __always_inline int rs_tunnel_vip_matches(const struct rs_packet *inner, 
 }
 
 /*
- * Completes the inner checksum of GUE remote checksum offload: its field holds the pseudo header's sum. With an outer
- * UDP checksum the whole datagram sums to zero, so the inner checksum equals the sum of the bytes before `csum_start`:
- * the data need not be summed, and corruption is still detected. Without an outer checksum the data is summed.
+ * Completes the inner checksum of GUE remote checksum offload, whose field holds the sum of the pseudo header. With an
+ * outer UDP checksum, the sum of the whole datagram is zero, so the inner checksum equals the sum of the bytes before
+ * `csum_start`: the data need not be summed, and corruption is still detected. Without an outer checksum, the data is
+ * summed.
  */
 static __noinline int rs_remote_checksum(struct __sk_buff *skb, const struct rs_packet *outer,
 					 const struct rs_packet *inner, const struct rs_tunnel *t)
@@ -232,9 +233,9 @@ static __always_inline int rs_ecn(__u8 outer, __u8 inner)
 
 /*
  * Removes everything between the Ethernet header and the inner packet. If the families differ, bpf_skb_change_proto
- * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room came after 6.1). It adds or removes the 20 bytes
- * by which the two headers differ, which the length takes into account. bpf_skb_adjust_room resets the checksum state,
- * which was the outer one, and the stack verifies the inner checksum.
+ * sets the skb's protocol (the DECAP_L3 flags of bpf_skb_adjust_room were added after 6.1). It adds or removes the 20
+ * bytes by which the two headers differ, which the length takes into account. bpf_skb_adjust_room resets the checksum
+ * state, which applied to the outer checksum, and the stack verifies the inner checksum.
  */
 static __always_inline int rs_strip(struct __sk_buff *skb, const struct rs_packet *outer, const struct rs_tunnel *t)
 {

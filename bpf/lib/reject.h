@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Errors that the director sends: ICMP for no server, packet too big and TTL exceeded (RFC 792, RFC 4443, RFC 1191), a
- * TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the rejected packet, so
- * that the director's addresses and routes are not disclosed. Which packets must not be answered: RFC 1122 section
- * 3.2.2 and RFC 4443 section 2.4. A budget limits the rate.
+ * Errors that the director sends: ICMP errors for "no server", "packet too big" and "TTL exceeded" (RFC 792, RFC 4443,
+ * RFC 1191), and a TCP reset for connections of a removed server (RFC 9293). Their source is the destination of the
+ * rejected packet, so that the director's addresses and routes are not disclosed. RFC 1122 section 3.2.2 and RFC 4443
+ * section 2.4 list the packets to which no error may be sent. A budget limits the rate.
  */
 #ifndef WEIR_REJECT_H
 #define WEIR_REJECT_H
@@ -148,7 +148,7 @@ __noinline int icmp_error_build(struct weir_context *ctx, struct packet *p, stru
 	return PARSE_OK;
 }
 
-/* Sets sequence numbers with which the sender accepts the reset (RFC 9293 section 3.10.7.1). */
+/* Sets sequence numbers that make the sender accept the reset (RFC 9293 section 3.10.7.1). */
 static __always_inline void reset_set_sequence(const struct packet *p, const struct tcp_header *tcp,
 					       struct tcp_header *reset)
 {
@@ -175,7 +175,10 @@ static __always_inline __u16 reset_csum(const struct packet *p, const struct tcp
 	return ~csum_fold(sum);
 }
 
-/* Turns the TCP packet at p->l3 into a reset from its destination to its source. Returns as icmp_error_build(). */
+/*
+ * Turns the TCP packet at p->l3 into a reset from its destination to its source. Returns the same values as
+ * icmp_error_build().
+ */
 __noinline int reset_build(struct weir_context *ctx, struct packet *p)
 {
 	struct tcp_header tcp, reset = { .offset = TCP_MIN_LEN / 4 };
@@ -188,7 +191,7 @@ __noinline int reset_build(struct weir_context *ctx, struct packet *p)
 	reset_set_sequence(p, &tcp, &reset);
 	reset.csum = reset_csum(p, &reset);
 	offset = p->l3 + (p->family == 4 ? IPV4_MIN_LEN : IPV6_LEN);
-	/* Never longer than the rejected packet, which has both headers. */
+	/* The reset is never longer than the rejected packet, which has both headers. */
 	if (length_set(ctx, p, offset + TCP_MIN_LEN) ||
 	    reply_ip_write(ctx, p, PROTO_TCP, 0, TCP_MIN_LEN) || context_store(ctx, offset, &reset, sizeof(reset)))
 		return WEIR_DROP_INTERNAL;
@@ -227,7 +230,7 @@ static __always_inline int source_is_unicast(const struct packet *p)
 	return v4 >> 24 != 0 && v4 >> 24 != 127 && v4 >> 28 < 0xe;
 }
 
-/* Returns whether the frame may be answered: multicast and broadcast frames are not. */
+/* Returns whether the director may reply to the frame: not to multicast and broadcast frames. */
 static __always_inline int frame_is_unicast(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -271,7 +274,7 @@ static __always_inline int may_send_error(struct weir_context *ctx, const struct
 	if (p->slow_path == PACKET_ICMP || p->slow_path == PACKET_FRAGMENT_LATER || !source_is_unicast(p) ||
 	    !frame_is_unicast(ctx))
 		return 0;
-	/* A reset is not answered with a reset. */
+	/* No reset is sent in reply to a reset. */
 	return !(reset && p->tcp_flags & TCP_RST) && reject_budget_take(weir_tick());
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Replies of nat servers: from the reverse entry to its flow. */
+/* Replies of nat servers: finds the flow of a reverse entry. */
 #ifndef WEIR_REPLY_H
 #define WEIR_REPLY_H
 
@@ -13,8 +13,8 @@ struct reply {
 };
 
 /*
- * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry belongs to
- * another tuple or the flow has ended.
+ * Finds the flow of a reply. `flow` is the reverse entry with the packet's hash. Returns 0 if the entry belongs to a
+ * different tuple or the flow has ended.
  */
 static __always_inline int reply_find(const struct packet *p, const struct flow *flow, __u32 now,
 				      const struct weir_settings *settings, struct reply *reply)
@@ -59,7 +59,7 @@ struct reply_translation {
 	__be16 port;
 	__be16 client_port;
 	__u32 ifindex;
-	struct weir_addr *client; /* its destination under snat, 0 = unchanged */
+	struct weir_addr *client; /* its destination with snat, 0 = unchanged */
 };
 
 /* Fills `xlat` from the forward entry's cold record. */

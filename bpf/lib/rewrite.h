@@ -18,8 +18,8 @@ struct rewrite {
 };
 
 /*
- * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change that no other checksum compensates;
- * for other states the helper fails, which is ignored.
+ * Updates the sum over the whole packet (CHECKSUM_COMPLETE of an skb) for a change for which no other checksum
+ * compensates; for other states the helper fails, which is ignored.
  */
 static __always_inline void whole_sum_add(struct weir_context *ctx, __u64 diff)
 {
@@ -121,7 +121,7 @@ static __always_inline __u64 address_set(void *data, void *data_end, const struc
 static __always_inline void side_rewrite(struct weir_context *ctx, const struct packet *p, int is_src,
 					 const struct weir_addr *addr, __be16 port)
 {
-	/* Does not fail for parsed headers; if it did, the receiver would drop the packet for its checksum. */
+	/* Does not fail for parsed headers; if it did, the receiver would drop the packet because of its checksum. */
 	if (skb_set_address(ctx, p, is_src, addr) || p->slow_path == PACKET_FRAGMENT_LATER)
 		return;
 	skb_set_port(ctx, p, is_src, port);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Schedulers: choose a server for a new flow. User space builds the hash tables (crates/weir-sched); schedulers that
- * use live counts or a cursor run here. Each returns a dest id, or 0 for none, and makes the same choices as IPVS for
- * the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
+ * use live counts or a cursor run here. Each scheduler returns a dest id, or 0 for none, and makes the same choices as
+ * IPVS for the same sequence of flows (net/netfilter/ipvs/ip_vs_*.c).
  */
 #ifndef WEIR_SCHEDULE_H
 #define WEIR_SCHEDULE_H
@@ -13,7 +13,7 @@
 #include "lib/schedule_locality.h"
 #include "lib/schedule_time.h"
 
-/* Runs the schedulers by load. A separate function for the verifier: each group has its own loops. */
+/* Runs the schedulers by load. This is a separate function for the verifier: each group has its own loops. */
 __noinline __u32 schedule_by_load(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Hash schedulers: look up an owner in a table, dh, sh and mh by an address, maglev by the flow's hash. Unavailable
- * owners stay in the tables; the extent's flags decide whether the search continues past them (crates/weir-sched,
- * availability).
+ * Hash schedulers: look up an owner in a table, by an address (dh, sh and mh) or by the flow's hash (maglev).
+ * Unavailable owners stay in the tables; the extent's flags decide whether the search continues past them
+ * (crates/weir-sched, availability).
  */
 #ifndef WEIR_SCHEDULE_HASH_H
 #define WEIR_SCHEDULE_HASH_H
@@ -133,8 +133,8 @@ struct probe {
 };
 
 /*
- * Returns the table position of probe `index` after the first: dh and sh add to twice the first bucket, mh rehashes the
- * client, maglev uses the next position.
+ * Returns the table position of the probe `index` probes after the first: dh and sh add to twice the first bucket, mh
+ * rehashes the client, maglev uses the next position.
  */
 static __always_inline __u32 probe_position(const struct probe *probe, __u32 index)
 {
@@ -235,7 +235,7 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 }
 
 /*
- * Returns the server that the previous table selects; 0 = the same as the current one, or unknown. A connection that
+ * Returns the server that the previous table selects; 0 = the same as the current server, or unknown. A connection that
  * started through another director before the change may have its socket there.
  */
 static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 current_dest)

@@ -53,7 +53,7 @@ static __always_inline struct weir_member *member_of(const struct weir_extent *e
 
 static __always_inline void tree_read(struct tree *tree, const struct weir_extent *extent)
 {
-	/* The rule is not needed: nothing is compared. */
+	/* The rule is not needed, because nothing is compared. */
 	tree->list_at = extent->list_at;
 	tree->list_len = extent->list_len;
 	tree->nodes_at = extent->tree_at;
@@ -79,7 +79,7 @@ static __always_inline enum root tree_root(const struct weir_extent *extent, str
 	if (winner == TREE_NONE)
 		return ROOT_NONE;
 	*choice = tree_member(&tree, winner);
-	/* Between reaching a threshold and the tree update the root may still name the server. */
+	/* After a server has reached its threshold, the root may still contain the server until the tree is updated. */
 	return *choice && !live_overloaded((*choice)->live) ? ROOT_FOUND : ROOT_WALK;
 }
 
@@ -233,7 +233,7 @@ static __always_inline __u32 cursor_take(struct weir_cursor *cursor, const struc
 	return member->dest;
 }
 
-/* Resets a cursor after a change to the list. User space computes its start by the kernel's rules. */
+/* Resets a cursor after a change to the list. User space computes its initial position by the kernel's rules. */
 static __always_inline void cursor_start(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
 	if (cursor->generation == extent->generation)
@@ -256,9 +256,9 @@ static __always_inline __u32 schedule_rr(struct weir_cursor *cursor, const struc
 }
 
 /*
- * Selects by weighted round robin. A pass takes every server whose weight is at least current_weight. The next pass
- * lowers it by gcd; after the lowest it starts at max_weight again. Passes without a server are skipped in one step
- * (crates/weir-sched, table::wrr).
+ * Selects by weighted round robin. A pass selects every server whose weight is at least current_weight. The next pass
+ * reduces current_weight by gcd; after the lowest value it starts at max_weight again. Passes without a server are
+ * skipped in one step (crates/weir-sched, table::wrr).
  */
 static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const struct weir_extent *extent)
 {
@@ -276,7 +276,7 @@ static __always_inline __u32 schedule_wrr(struct weir_cursor *cursor, const stru
 		level -= step;
 	heaviest = list_heaviest(extent);
 	if (heaviest == 0) {
-		/* The state of the kernel's loop when it gives up. */
+		/* This is the state in which the kernel's loop ends without a server. */
 		cursor->current_weight = wrapped ? 1 : extent->max_weight;
 		if (!wrapped)
 			cursor->seq = 0;

@@ -69,7 +69,7 @@ static __always_inline __u32 draw(struct weir_cursor *cursor)
 	return (x ^ (x >> 31)) >> 32;
 }
 
-/* Draws a number below `ceiling`, as the kernel's get_random_u32_below. */
+/* Draws a number below `ceiling`, like the kernel's get_random_u32_below. */
 static __always_inline __u32 draw_below(struct weir_cursor *cursor, __u32 ceiling)
 {
 	__u64 product = (__u64)ceiling * draw(cursor);
@@ -292,7 +292,7 @@ static long p2c_find_step(__u32 index, void *context)
 	__u32 weight = p2c_weight(scan, index);
 
 	scan->reached += weight;
-	/* If a server became full since the sum was computed, the last one found is used. */
+	/* If a server became full after the sum was computed, the last server found is used. */
 	return weight && scan->reached >= scan->target;
 }
 
@@ -318,7 +318,7 @@ __noinline __u32 p2c_list(__u32 service_id, struct weir_extent *extent, __u32 ex
 }
 
 /*
- * Does the same as p2c_list() with a sum tree. `missed`: there is none; a daemon of an earlier version has a winner
+ * Does the same as p2c_list() with a sum tree. `missed`: there is none; a daemon of an earlier version writes a winner
  * tree here.
  */
 __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 excluded, int *missed)
@@ -360,8 +360,9 @@ static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *
 }
 
 /*
- * Draws two positions by weight; the list's length if not found. Returns the first in the low, the second in the high
- * word. A separate function, because its caller's frame counts in the call chains below p2c_tree().
+ * Draws two positions by weight; the list's length if not found. Returns the first position in the low word and the
+ * second in the high word. A separate function, because its caller's frame would be part of the call chains below
+ * p2c_tree().
  */
 __noinline __u64 p2c_draw(__u32 service_id, struct weir_extent *extent)
 {

@@ -2,7 +2,8 @@
 /*
  * lblc and lblcr: an address keeps its server, or its set of servers, while they have capacity
  * (net/netfilter/ipvs/ip_vs_lblc.c and ip_vs_lblcr.c). The kernel expires entries with a timer; here an expired entry
- * is ignored, and the LRU map bounds their number. A set has at most 16 servers; further ones are used but not stored.
+ * is ignored, and the LRU map bounds their number. A set has at most 16 servers; further servers are used but not
+ * stored.
  */
 #ifndef WEIR_SCHEDULE_LOCALITY_H
 #define WEIR_SCHEDULE_LOCALITY_H
@@ -41,7 +42,10 @@ static long capacity_step(__u32 index, void *context)
 	return search->found;
 }
 
-/* Returns whether the server has more active flows than its weight while another has fewer than half of its own. */
+/*
+ * Returns whether the server has more active flows than its weight while another server has fewer than half of its
+ * weight.
+ */
 static __always_inline int locality_full(const struct weir_extent *extent, const struct weir_member *member)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, member->live);
@@ -152,7 +156,7 @@ static __always_inline void locality_begin(struct locality_scratch *scratch, __u
 	bpf_map_update_elem(&weir_localities, &scratch->key, fresh, BPF_ANY);
 }
 
-/* Returns the set's server for the flow; 0 = another one is needed. */
+/* Returns the set's server for the flow; 0 = a server outside the set is needed. */
 static __always_inline __u32 locality_serve(const struct weir_extent *extent, struct weir_locality *set, __u32 now,
 					    __u32 shrink_after)
 {

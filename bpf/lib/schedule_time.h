@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * least-time: two servers drawn at random by their share (weight per estimated latency), then the one with the lower
- * latency * (active + 1) / weight. User space publishes the shares every few milliseconds; the flows that are assigned
- * in between count at once. Among idle servers the first draw decides, so that noise in the estimates does not send all
- * flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a server without flows would
- * yield no samples. crates/weir-sched/src/least_time.rs is the model.
+ * latency * (active + 1) / weight. User space publishes the shares every few milliseconds; flows that are assigned in
+ * between are counted at once. Among idle servers the first draw decides, so that noise in the estimates does not send
+ * all flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a server without flows
+ * would yield no samples. crates/weir-sched/src/least_time.rs is the model.
  */
 #ifndef WEIR_SCHEDULE_TIME_H
 #define WEIR_SCHEDULE_TIME_H
@@ -17,7 +17,7 @@ static __always_inline int costs_fresh(void)
 	__u64 *updated = (void *)WEIR_LOOKUP(weir_costs, 0);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	/* The coarse clock may be behind the one that user space reads. */
+	/* The coarse clock may be behind the clock that user space reads. */
 	return updated && *updated && (now < *updated || now - *updated < WEIR_COST_STALE_NS);
 }
 
@@ -87,7 +87,9 @@ static __always_inline __u32 time_better(const struct weir_member *first, const 
 	return (a->active + 1) * time_share(second) > (b->active + 1) * time_share(first) ? second->dest : first->dest;
 }
 
-/* Selects a server. Returns 0 if no server has a share, as before the first update: the caller uses lc. */
+/*
+ * Selects a server. Returns 0 if no server has a share, for example before the first update; the caller then uses lc.
+ */
 __noinline __u32 schedule_by_time(__u32 service_id, struct weir_extent *extent)
 {
 	struct weir_cursor *cursor = WEIR_LOOKUP(weir_cursors, service_id);
@@ -107,7 +109,7 @@ __noinline __u32 schedule_by_time(__u32 service_id, struct weir_extent *extent)
 	search.target[1] = draw_below(cursor, ceiling);
 	search.reached = 0;
 	bpf_loop(extent->list_len, time_find_step, &search, 0);
-	/* A server that became full since the sum was computed may leave a target out of reach. */
+	/* If a server became full after the sum was computed, a target may be unreachable. */
 	first = search.found & 1 ? member_at(extent, search.position[0]) : 0;
 	if (!first)
 		return 0;

@@ -39,7 +39,7 @@ static __noinline __u32 service_by_range(struct weir_vip *vip, __u8 proto, __u16
 	return proto == PROTO_TCP ? vip->any_tcp : vip->any_udp;
 }
 
-/* Returns the service, or 0. `vip` is set if the address is one of ours and no exact listener matched. */
+/* Returns the service, or 0. `vip` is set if the address is a VIP and no exact listener matched. */
 static __always_inline __u32 service_find(struct packet *p, struct weir_vip **vip)
 {
 	struct weir_listener listener = { p->dst, p->dport, p->proto, {} };
@@ -48,7 +48,7 @@ static __always_inline __u32 service_find(struct packet *p, struct weir_vip **vi
 	*vip = 0;
 	if (service)
 		return *service;
-	/* Uses the copy: before Linux 6.2 a key may not be in a function argument's memory. */
+	/* Uses the copy: before Linux 6.2, a key must not be in the memory of a function argument. */
 	*vip = bpf_map_lookup_elem(&weir_vips, &listener.addr);
 	if (!*vip)
 		return 0;

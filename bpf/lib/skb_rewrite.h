@@ -53,7 +53,7 @@ static __noinline int skb_set_address(struct __sk_buff *skb, const struct packet
 		return -1;
 	/*
 	 * Address and checksum cancel out in a sum over the whole packet, but the helper subtracts its part (kernels
-	 * before BPF_F_IPV6), so the address must count too; in a later fragment nothing cancels it.
+	 * before BPF_F_IPV6), so the address must be added too; in a later fragment nothing cancels it out.
 	 */
 	return bpf_skb_store_bytes(skb, l3 + (source ? 8 : 24), new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
 }

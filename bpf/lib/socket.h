@@ -19,7 +19,7 @@
 #define SOCKET_EHOSTUNREACH (-113)
 #define SOCKET_ENOBUFS      (-105)
 
-/* A client's destination, and what identifies the client. */
+/* A client's destination, and the values that identify the client. */
 struct socket_client {
 	struct weir_addr addr;
 	__be16 port;
@@ -278,8 +278,8 @@ static __always_inline int socket_connect(struct socket_client *client)
 
 /*
  * Finds the record of an unconnected socket for a VIP. Returns RECORD_FOUND and replaces the client's destination, or
- * returns the index for a new record. A server that no longer takes flows gets no further datagrams; its record still
- * translates replies.
+ * returns the index for a new record. A server that no longer accepts flows gets no further datagrams; its record is
+ * still used to translate replies.
  */
 __noinline int record_find(struct socket_client *client)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Stages of the path that are called by tail calls. A program array holds programs of one type, so each type has its
- * own.
+ * Stages of the packet path that are run by tail calls. A program array holds programs of one type, so each program
+ * type has its own array.
  */
 #ifndef WEIR_STAGE_H
 #define WEIR_STAGE_H

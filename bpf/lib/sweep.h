@@ -70,7 +70,7 @@ static __noinline int sweep_slot(__u32 entry_index, __u64 meta, __u32 now, __u32
 	return flow_release(entry_index, meta);
 }
 
-/* Clears the hint bits of removed tags; not for a home with spilled entries, whose tags are unknown here. */
+/* Clears the hint bits of removed tags; not for a home bucket with spilled entries, whose tags are unknown here. */
 static __noinline int sweep_hint(__u32 position)
 {
 	struct weir_bucket *bucket = WEIR_LOOKUP(weir_flows, position);
@@ -157,7 +157,7 @@ static __always_inline int sweep_start(void)
 
 	if (!sweep)
 		return 0;
-	/* Fails if an earlier generation initialised the timer: then only the callback changes. */
+	/* Fails if an earlier generation initialised the timer; in this case only the callback changes. */
 	bpf_timer_init(&sweep->timer, &weir_sweeps, CLOCK_MONOTONIC_ID);
 	bpf_timer_set_callback(&sweep->timer, sweep_tick);
 	bpf_timer_start(&sweep->timer, 0, 0);

@@ -2,10 +2,11 @@
 /*
  * Inserts flows that another director has sent, in batches. Run by the daemon while packets are processed. User space
  * has translated the service and the server to this director's rows; the hash is computed here with this table's
- * secret. Locks and counts are those of flows that start here, except that a flow from a peer is neither a new
- * connection of the server nor queued for the peers again.
+ * secret. Locks and counts work as for flows that start here, except that a flow from a peer is neither counted as a
+ * new connection of the server nor queued for the peers again.
  *
- * A record may be late: the flow may have moved to this director in the meantime. The side with the later packet wins.
+ * A record may be late: the flow may have moved to this director in the meantime. The director with the later packet
+ * takes precedence.
  */
 #ifndef WEIR_SYNC_H
 #define WEIR_SYNC_H
@@ -14,7 +15,7 @@
 
 #define SYNC_TRIES 32
 
-/* A separate scratch row: on older kernels a packet may interrupt a test run. */
+/* A separate scratch row: on older kernels, a packet may interrupt a test run. */
 struct sync_scratch {
 	struct flow_new forward;
 	struct flow_new reverse;
@@ -41,8 +42,8 @@ static __always_inline __u32 sync_result(int inserted)
 }
 
 /*
- * Returns whether the flow is translated. This director's settings decide: a server may be local here, and the peer may
- * be an older version.
+ * Returns whether the flow is translated. The settings of this director decide: a server may be local here, and the
+ * peer may run an older version.
  */
 static __always_inline int sync_uses_nat(const struct weir_dest *dest, const struct weir_sync_flow *record)
 {
@@ -89,7 +90,10 @@ __noinline int sync_fill(__u32 index, __u32 now)
 	new->created = record->kind == WEIR_KIND_TEMPLATE ? 0 : now - record->age;
 	new->peer = WEIR_NO_PLACE;
 	new->peer_generation = 0;
-	/* As after a migration: a template's lifetime depends only on flows that start here, and on its peer's. */
+	/*
+	 * Like after a migration, a template's lifetime depends only on flows that start here, and on the lifetime of
+	 * the peer's template.
+	 */
 	new->template = WEIR_NO_PLACE;
 	new->template_generation = 0;
 	new->dest_generation = record->dest_generation;
@@ -114,8 +118,8 @@ __noinline int sync_insert_nat(__u32 index)
 		return WEIR_SYNC_GONE;
 	dest = WEIR_LOOKUP(weir_dests, scratch->forward.dest);
 	/*
-	 * The flow cannot continue without the source address that the server uses for it, or with one that this
-	 * director does not use.
+	 * The flow cannot continue without the source address that the server uses for it, or with a source address
+	 * that this director does not use.
 	 */
 	if (!dest || !!(dest->flags & WEIR_DEST_SNAT) != !!record->snat_port)
 		return WEIR_SYNC_GONE;
@@ -214,7 +218,7 @@ static __always_inline int sync_release(__u32 entry_index, __u64 meta)
 
 /*
  * Handles an entry that has the record's tag. Returns a result, or 0 after releasing the entry. Ticks of two directors
- * start at different times, so a record may appear one tick older than it is.
+ * start at different times, so a record may appear to be one tick older than it is.
  */
 __noinline int sync_existing(__u32 index, __u32 entry_index, __u64 meta, __u32 now)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * IPVS's TCP state transitions (net/netfilter/ipvs/ip_vs_proto_tcp.c), by the direction that is seen. crates/weir-flow
- * has the same table for the reference model; a test compares both with packets.
+ * has the same table for the reference model; a test compares the two by sending packets.
  */
 #ifndef WEIR_TCP_STATE_H
 #define WEIR_TCP_STATE_H
@@ -59,7 +59,7 @@ static __always_inline __u64 tcp_next_states(__u32 view, __u32 event)
 	}
 }
 
-/* Returns the one event of a packet; priority RST, SYN, FIN, ACK. */
+/* Returns the event of a packet; the priority is RST, SYN, FIN, ACK. */
 static __always_inline __u32 tcp_event(__u8 flags)
 {
 	if (flags & TCP_RST)

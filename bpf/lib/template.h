@@ -27,7 +27,7 @@ static __always_inline struct weir_addr addr_masked(const struct weir_addr *addr
 	return network;
 }
 
-/* Builds the template's tuple for a packet's client; fills all that flow_insert() needs except the server. */
+/* Builds the template's tuple for a packet's client; fills everything that flow_insert() needs except the server. */
 __noinline int template_key(struct packet *p, __u32 service_id, struct flow_new *key)
 {
 	struct weir_service *service = WEIR_LOOKUP(weir_services, service_id);
@@ -83,7 +83,7 @@ __noinline int template_release(__u32 entry_index, __u64 meta)
 }
 
 /*
- * Removes an expired template, or extends it by a minute if flows of it live; the minute becomes its timeout. Returns
+ * Removes an expired template, or extends it by a minute if it has live flows; the minute becomes its timeout. Returns
  * whether the template was removed.
  */
 __noinline int template_expire(__u32 entry_index, __u64 meta, __u32 now)
@@ -130,7 +130,7 @@ __noinline int template_find(struct flow_new *key, __u32 now)
 }
 
 /*
- * Uses the template for another flow: restarts its timeout and, with `flow`, counts the flow. The flow is counted
+ * Uses the template for a new flow: restarts its timeout and, if `flow` is set, counts the flow. The flow is counted
  * before the timeout restarts: a sweep that saw no flow removes the template only if its timeout has not been restarted
  * since.
  */
@@ -161,7 +161,10 @@ __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 	return 0;
 }
 
-/* Stores a template and returns its server, which is another CPU's choice if that came first; 0 = no free slot. */
+/*
+ * Stores a template and returns its server. If another CPU has stored the template first, that is the server of the
+ * other CPU. 0 = no free slot.
+ */
 static __always_inline __u32 template_insert(struct flow_new *key, __u32 dest_id, __u32 now)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);

@@ -84,7 +84,7 @@ __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *
 	return redirect_verdict(bpf_redirect_neigh(ifindex, &neigh, sizeof(neigh), 0));
 }
 
-/* Sets one tag, or none, as frame_retag() under XDP. */
+/* Sets one tag, or none, like frame_retag() in XDP. */
 __noinline long skb_retag(struct weir_context *ctx, __u32 tag)
 {
 	tags_pop(ctx);
@@ -106,7 +106,8 @@ __noinline int skb_transmit(struct weir_context *ctx, struct hop *hop, struct we
 	if (!(flags & WEIR_HOP_READY))
 		return to_tc(ctx, ifindex, next_hop);
 	/*
-	 * The row has the lower device of a VLAN device only if XDP can send there; else the VLAN device adds the tag.
+	 * The row contains the lower device of a VLAN device only if XDP can send there; otherwise the VLAN device adds
+	 * the tag.
 	 */
 	if (!(flags & WEIR_HOP_SEND) && tag != WEIR_HOP_VLAN_KEEP)
 		tag = 0;

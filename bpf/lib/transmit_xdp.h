@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Transmission under XDP: sets link addresses and sends the packet, or hands it to the tc program if XDP cannot send
- * it.
+ * Transmission in XDP: sets link addresses and sends the packet, or passes it to the tc program if XDP cannot send it.
  */
 #ifndef WEIR_TRANSMIT_XDP_H
 #define WEIR_TRANSMIT_XDP_H
@@ -29,7 +28,7 @@ static __always_inline long length_set(struct weir_context *ctx, const struct pa
 /* ---- transmission ------------------------------------------------------------------------------------------------ */
 
 /*
- * Hands a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; the kernel resolves the
+ * Passes a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; the kernel resolves the
  * neighbour and queues the packet until then. `next_hop` overrides the packet's destination (direct routing).
  */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
@@ -64,7 +63,7 @@ static __always_inline void mac_write(void *to, __u64 word)
 	*(__u16 *)(to + 4) = word >> 32;
 }
 
-/* Sets one tag on the frame, or none. Rare: only for packets that change VLAN on a port. */
+/* Sets one tag on the frame, or none. This is rare: only packets that change VLANs on a port need it. */
 __noinline int frame_retag(struct weir_context *ctx, __u16 tag)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field holds only the pseudo header's
- * sum. XDP can neither update nor forward it, because an XDP frame does not carry that state. Such packets are passed
- * unmodified to the tc program. One in 65536 complete checksums matches too, and is handled correctly there.
+ * Packets with a partial checksum (CHECKSUM_PARTIAL), from virtual devices: the field holds only the sum of the pseudo
+ * header. XDP can neither update nor forward it, because an XDP frame does not carry this state. Such packets are
+ * passed unmodified to the tc program. One in 65536 complete checksums matches too; such packets are handled correctly
+ * at tc.
  */
 #ifndef WEIR_UNFINISHED_H
 #define WEIR_UNFINISHED_H

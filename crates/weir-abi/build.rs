@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let path = abi.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
         fs::read_to_string(&path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))
+            .map_err(|error| format!("failed to read {}: {error}", path.display()))
     };
     let reasons = parse_reasons("weir_reasons.h", &read("weir_reasons.h")?);
     let hash = fnv1a(&without_comments(&read("weir_abi.h")?));
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     writeln!(out, "pub const ABI_HASH: u64 = {hash:#018x};")?;
     let path = Path::new(&env::var("OUT_DIR")?).join("generated.rs");
     fs::write(&path, out)
-        .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+        .map_err(|error| format!("failed to write {}: {error}", path.display()).into())
 }
 
 /// Parses the lines `X(number, NAME, "label", "text")` of the header `file`.
@@ -54,7 +54,7 @@ fn parse_reasons(file: &str, header: &str) -> Vec<Reason> {
             .strip_prefix("X(")
             .and_then(|body| body.strip_suffix(')'))
         else {
-            panic!("{file}: cannot read the line {line:?}");
+            panic!("{file}: failed to parse the line {line:?}");
         };
         let mut parts = body.splitn(3, ',').map(str::trim);
         let (Some(number), Some(name), Some(strings)) = (parts.next(), parts.next(), parts.next())
@@ -157,7 +157,7 @@ fn without_comments(header: &str) -> String {
     while let Some(start) = rest.find("/*") {
         out.push_str(&rest[..start]);
         let Some(end) = rest[start..].find("*/") else {
-            panic!("weir_abi.h: a comment does not end");
+            panic!("weir_abi.h: unterminated comment");
         };
         rest = &rest[start + end + 2..];
     }

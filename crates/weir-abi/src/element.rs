@@ -4,7 +4,7 @@ use crate::{Element, Extent, Member};
 
 impl Element {
     /// Packs words into elements, four words per element; pads the last element with zeros.
-    pub fn packed(words: &[u32]) -> impl Iterator<Item = Self> {
+    pub fn pack(words: &[u32]) -> impl Iterator<Item = Self> {
         words.chunks(4).map(|chunk| {
             let mut word = [0; 4];
             word[..chunk.len()].copy_from_slice(chunk);

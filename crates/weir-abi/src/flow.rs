@@ -9,9 +9,9 @@ use crate::{Addr, Be16};
 constants! {
     /// Number of entries of a bucket.
     BUCKET_SLOTS: u32 = 7;
-    /// Number of pairs of buckets in a page of buckets.
+    /// Number of bucket pairs in a page of buckets.
     SPILL_PAIRS: u32 = 16;
-    /// Number of pairs of stash buckets that a home bucket may use.
+    /// Number of stash bucket pairs that a home bucket may use.
     STASH_PAIRS: u32 = 8;
     /// Number of buckets per element of `weir_hints`.
     HINTS: u32 = 64;
@@ -21,7 +21,7 @@ constants! {
     MARKS_UDP: u32 = 1;
     /// Number of rows of `weir_marks`.
     MARKS_ROWS: u32 = 2;
-    /// Number of bits of a hash that select its mark.
+    /// Number of hash bits that select an untracked mark.
     MARKS_LOG2: u32 = 12;
     /// Position of the 8-bit generation in [`Entry::meta`].
     META_GENERATION_SHIFT: u32 = 56;
@@ -53,12 +53,12 @@ constants! {
     FLOW_ONESIDED: u8 = 4;
     /// Flag of an entry: the flow belongs to a template.
     FLOW_TEMPLATE: u8 = 8;
-    /// Bit in [`FlowCold::proto`] of a template, so that no packet has its tuple; the other bits are the protocol, 0 =
-    /// all.
+    /// Bit in [`FlowCold::proto`] of a template, so that no packet matches its tuple; the other bits are the protocol,
+    /// 0 = all.
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
-    /// Bit in a link from the current table: the entry is in the old table, from which flows are being moved.
+    /// Bit in a link from the current table: the linked entry is in the old table, from which flows are being moved.
     PLACE_OLD: u32 = 0x8000_0000;
 }
 
@@ -81,7 +81,7 @@ numbered! {
         Close = 6,
         /// The client sent the first FIN.
         CloseWait = 7,
-        /// The server sent a FIN after that of the client.
+        /// The server sent a FIN after the client's FIN.
         LastAck = 8,
         /// Not used by Weir.
         Listen = 9,
@@ -105,20 +105,20 @@ structs! {
     Bucket = "weir_bucket", 128 {
         /// Lock, held while an entry is inserted.
         lock: u32,
-        /// Counts of this home's entries in the stash: four bits for each of [`STASH_PAIRS`] pairs.
+        /// Counts of this home bucket's entries in the stash: four bits for each of [`STASH_PAIRS`] pairs.
         stashed: u32,
-        /// Counts of this home's entries in other buckets of the page: four bits for each of [`SPILL_PAIRS`] pairs.
+        /// Counts of this home bucket's entries in other buckets of the page: four bits for each of [`SPILL_PAIRS`]
+        /// pairs.
         spilled: u64,
         /// Entries.
         slots: [Entry; BUCKET_SLOTS as usize],
     }
 
-    /// The bucket of flow layout 2, which does not change any more. Entries and cold records are those of the current
-    /// layout.
+    /// The bucket of flow layout 2, which is frozen. Entries and cold records are the same as in the current layout.
     Bucket2 = "weir_bucket_2", 128 {
         /// As in [`Bucket`].
         lock: u32,
-        /// Number of this home's entries in their second bucket.
+        /// Number of this home bucket's entries in their second bucket.
         spilled: u32,
         /// Zero.
         pad: [u32; 2],
@@ -128,14 +128,15 @@ structs! {
 
     /// `weir_hints`: [`HINTS`] buckets per element.
     Hints = "weir_hints", 64 {
-        /// Per bucket a bitmap over the low three bits of a tag: whether the bucket may be the home of an entry with
-        /// such a tag.
+        /// For each bucket, a bitmap indexed by the low three bits of a tag: whether the bucket may be the home of an
+        /// entry with such a tag.
         tags: [u8; HINTS as usize],
     }
 
     /// `weir_marks`: one row for TCP, one for UDP.
     Marks = "weir_marks", 16384 {
-        /// By the top [`MARKS_LOG2`] bits of the hash: tick until which flows without an entry may exist, 0 = none.
+        /// Indexed by the top [`MARKS_LOG2`] bits of the hash: tick until which flows without an entry may exist, 0 =
+        /// none.
         until: [u32; 1 << MARKS_LOG2],
     }
 
@@ -208,7 +209,7 @@ structs! {
         dest: u32,
         /// Tick of the first fragment.
         tick: u32,
-        /// Hash of the flow, which selects the next hop; with `reverse`: the flow's ingress ifindex.
+        /// Hash of the flow, which selects the next hop; if `reverse` is set, the flow's ingress ifindex.
         hash: u32,
         /// 1 = from a server.
         reverse: u8,
@@ -220,8 +221,9 @@ structs! {
 impl Bucket {
     /// Returns the number of home buckets in a table of `buckets`; the buckets after them are the stash.
     ///
-    /// A table of one page has no stash: every home can use every bucket. For larger tables, 1/32 is sufficient at 90 %
-    /// load; the square root is added because the pages of small tables are unevenly loaded (docs/performance.md).
+    /// A table of one page has no stash: every home bucket can use every other bucket. For larger tables, 1/32 is
+    /// sufficient at 90 % load; the square root is added because the pages of small tables are unevenly loaded
+    /// (docs/performance.md).
     pub const fn home_count(buckets: u32) -> u32 {
         if buckets <= 2 * SPILL_PAIRS {
             return buckets;

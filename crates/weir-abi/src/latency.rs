@@ -27,7 +27,7 @@ constants! {
     LATENCY_DATA: u8 = 64;
     /// [`LatencyFlow::flags`], of the pending request: payload that had already been received arrived again.
     LATENCY_PROBE: u8 = 128;
-    /// [`LatencyFlow::protocol`]: unknown, or a protocol in which servers send only answers.
+    /// [`LatencyFlow::protocol`]: unknown, or a protocol in which servers send only responses.
     LATENCY_OTHER: u8 = 0;
     /// [`LatencyFlow::protocol`]: TLS.
     LATENCY_TLS: u8 = 1;
@@ -45,7 +45,7 @@ constants! {
     LATENCY_METHOD_GAPS: u32 = 1;
     /// [`LatencySample::method`]: the time of a local client's `connect()`.
     LATENCY_METHOD_CONNECT: u32 = 2;
-    /// Age of the costs, in nanoseconds, from which on `least-time` behaves like `lc`.
+    /// Age of the costs, in nanoseconds, at or above which `least-time` behaves like `lc`.
     COST_STALE_NS: u64 = 1_000_000_000;
     /// [`Cost::share`] of the best server.
     COST_SHARE_MAX: u32 = 65_535;
@@ -67,13 +67,13 @@ structs! {
         request_ns: u64,
         /// Arrival time of the last packet.
         seen_ns: u64,
-        /// Held sample in nanoseconds: emitted unless a later answer replaces it.
+        /// Held sample in nanoseconds: emitted unless a later response replaces it.
         held_ns: i64,
         /// Spin lock; a packet makes only one attempt to take it.
         lock: u32,
         /// Server row.
         dest: u32,
-        /// Value of the server's clock when it answered the SYN.
+        /// TCP timestamp of the server's SYN-ACK.
         server_ts: u32,
         /// Time from the SYN to the client's ACK, in nanoseconds.
         loop_ns: u32,
@@ -83,7 +83,7 @@ structs! {
         seq: u32,
         /// Number of bytes acknowledged in the window.
         acked: u32,
-        /// Maximum number of bytes from the server that may precede its first answer; 0 = none.
+        /// Maximum number of bytes from the server that may precede its first response; 0 = none.
         window: u32,
         /// Number of payload bytes of the pending request.
         sent: u32,
@@ -97,7 +97,7 @@ structs! {
         held: u8,
         /// Number of acknowledgements in the window, at most 3.
         acks: u8,
-        /// Whether the held sample's answer was acknowledged as soon as it was sent.
+        /// Whether the held sample's response was acknowledged as soon as it was sent.
         certain: u8,
         /// Protocol: `LATENCY_OTHER` to `LATENCY_HTTP2`.
         protocol: u8,

@@ -42,7 +42,7 @@ structs! {
         sent: u32,
         /// Number of replies from the VIP.
         answered: u32,
-        /// Number of replies from the VIP but with another source MAC address.
+        /// Number of replies from the VIP with an unexpected source MAC address.
         stray: u32,
         /// Number of replies from the server's address instead of the VIP (l3dsr).
         unturned: u32,

@@ -30,7 +30,7 @@ constants! {
     POLICY_SILENT: u8 = 4;
     /// [`Dest::policy`]: the health checks of the server failed.
     POLICY_DOWN: u8 = 8;
-    /// Number of bits for the dest in the id of a flow entry.
+    /// Number of bits for the dest id in the id of a flow entry.
     DEST_BITS: u32 = 20;
     /// All dest ids are less than this number.
     DESTS_MAX: u32 = 1 << DEST_BITS;
@@ -46,7 +46,7 @@ constants! {
     HOP_SEND: u8 = 2;
     /// [`Hop::link`]: the destination is the director itself.
     HOP_LOCAL: u8 = 4;
-    /// [`Hop::link`]: user space writes the row, and the data plane does not renew it.
+    /// [`Hop::link`]: user space writes the row, and the data plane does not refresh it.
     HOP_STATIC: u8 = 8;
     /// [`Hop::link`]: redirect packets even if the device is the ingress device.
     HOP_REDIRECT: u8 = 16;
@@ -62,13 +62,14 @@ constants! {
     MAC_ROW_WORDS: u32 = 8;
     /// The address in the word that marks a device as listed: 01:00:00:00:00:00 in memory order.
     MAC_LISTED: u64 = 1;
-    /// The last word of a [`MacRow`] with too few words: every address that belongs in the row is accepted.
+    /// The last word of a [`MacRow`] that has more addresses than words: every address that belongs in the row is
+    /// accepted.
     MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
     /// The row of `weir_macs` with the addresses of the only listed device.
     MAC_ROW_SINGLE: u32 = 1 << MAC_ROWS_LOG2;
-    /// Number of words that are used in this row.
+    /// Number of words that are used in [`MAC_ROW_SINGLE`].
     MAC_SINGLE_WORDS: u32 = 2;
-    /// Replaces the ifindex in the words of this row.
+    /// Replaces the ifindex in the words of [`MAC_ROW_SINGLE`].
     MAC_SINGLE: u64 = 0x1_0000_0000_0000;
     /// [`Meta::magic`] of a packet that XDP has balanced.
     META_MAGIC: u32 = 0x5765_6972;
@@ -89,7 +90,7 @@ numbered! {
         Tunnel = 3,
         /// Only the destination address is rewritten; the DSCP identifies the service.
         L3dsr = 4,
-        /// No packet is forwarded: the hooks of connect() select the server.
+        /// No packet is forwarded: the connect() hooks select the server.
         Socket = 5,
     }
 }
@@ -97,7 +98,7 @@ numbered! {
 numbered! {
     /// `enum weir_tunnel`: the encapsulation of a tunnel dest.
     Tunnel: u8 {
-        /// IP in IP, with all four pairs of address families.
+        /// IP in IP, with all four combinations of address families.
         Ipip = 0,
         /// Generic UDP encapsulation.
         Gue = 1,
@@ -141,12 +142,12 @@ structs! {
         generation: u32,
         /// 1 + the position in the list of the service, 0 = not in the list; may be out of date during a change.
         place: u32,
-        /// Next row of this server in another service of its pool; these rows form a ring. 0 = the counts are not
+        /// Next row of this server in a different service of its pool; these rows form a ring. 0 = the counts are not
         /// shared.
         sibling: u32,
     }
 
-    /// `weir_live`: flow counts. Index = dest id, or a row after the dest rows for a server of a pool.
+    /// `weir_live`: flow counts. Index = dest id, or for a server of a pool, a row after the dest rows.
     Live = "weir_live", 64 {
         /// Number of active flows.
         active: u64,
@@ -172,7 +173,7 @@ structs! {
         answered: u64,
     }
 
-    /// `weir_traffic`, per CPU; index = dest id. Bytes are those of the IP packets on the client side.
+    /// `weir_traffic`, per CPU; index = dest id. Bytes are counted on the client side, from the IP header.
     Traffic = "weir_traffic", 32 {
         /// Number of packets from clients.
         packets_in: u64,
@@ -193,7 +194,7 @@ structs! {
         dmac: u64,
         /// MAC address of the device: six bytes in memory order; then 16 spare bits.
         smac: u64,
-        /// Tick of the last renewal.
+        /// Tick of the last refresh.
         renewed: u64,
     }
 
@@ -252,18 +253,18 @@ impl MacRow {
     }
 
     /// Returns the word of an address in the row [`MAC_ROW_SINGLE`].
-    pub const fn single(mac: [u8; 6]) -> u64 {
+    pub const fn single_device_word(mac: [u8; 6]) -> u64 {
         Self::word(0, mac) | MAC_SINGLE
     }
 
     /// Returns the word that marks a device as listed.
-    pub const fn listed(ifindex: u32) -> u64 {
+    pub const fn listed_word(ifindex: u32) -> u64 {
         let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
         Self::word(ifindex, [a, b, c, d, e, f])
     }
 
-    /// Returns whether [`Self::listed`] returns this word for a device.
-    pub const fn is_listed(word: u64) -> bool {
+    /// Returns whether [`Self::listed_word`] returns this word for a device.
+    pub const fn is_listed_word(word: u64) -> bool {
         let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
         let [k, l, m, n, o, p, _, _] = word.to_ne_bytes();
         matches!(
@@ -272,7 +273,7 @@ impl MacRow {
         )
     }
 
-    /// Returns the row of a word, as in the data plane (bpf/lib/frame_address.h).
+    /// Returns the row of a word, computed like in the data plane (bpf/lib/frame_address.h).
     pub const fn index(word: u64) -> u32 {
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MAC_ROWS_LOG2)) as u32
     }
@@ -293,7 +294,7 @@ pub struct HopParts {
     pub smac: [u8; 6],
     /// VLAN tag to push; 0 = none; or [`HOP_VLAN_KEEP`].
     pub vlan: u16,
-    /// Tick of the last renewal.
+    /// Tick of the last refresh.
     pub renewed: u32,
 }
 

@@ -4,7 +4,7 @@ use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
 
 constants! {
-    /// [`Vip::flags`]: answer ICMP echo; set on every address of an L4 service.
+    /// [`Vip::flags`]: reply to ICMP echo requests; set on every address of an L4 service.
     VIP_ECHO: u32 = 1;
     /// [`Vip::flags`]: `ranges_at` and `ranges_len` describe port ranges.
     VIP_RANGES: u32 = 2;
@@ -57,7 +57,7 @@ constants! {
 }
 
 numbered! {
-    /// `enum weir_scheduler`. The numbers are the ABI.
+    /// `enum weir_scheduler`. The numbers are part of the ABI.
     Scheduler: u32 {
         /// No scheduler: the service has no server.
         None = 0,
@@ -181,7 +181,7 @@ structs! {
         scheduler: u32,
         /// `EXTENT_*`.
         flags: u32,
-        /// A cursor of another generation restarts at `start_seq` and `start_weight`.
+        /// A cursor of a different generation restarts at `start_seq` and `start_weight`.
         generation: u32,
         /// First element of the list of [`Member`]s, which contains only usable servers, newest first.
         list_at: u32,
@@ -200,15 +200,15 @@ structs! {
         max_weight: u32,
         /// Greatest common divisor of the list's weights.
         gcd: u32,
-        /// Initial `seq` of a cursor of another generation.
+        /// Initial `seq` of a cursor of a different generation.
         start_seq: u32,
-        /// Initial `current_weight` of a cursor of another generation.
+        /// Initial `current_weight` of a cursor of a different generation.
         start_weight: u32,
         /// Limit on a server's active flows for hash schedulers, in percent of its fair share; 0 = no limit.
         max_load: u32,
         /// First element of the tree: positions in the list, or sums; four nodes per element, which packets update.
         tree_at: u32,
-        /// Number of the tree's nodes and also of its leaves, a power of two; 0 = the scheduler searches the list.
+        /// Number of nodes and also number of leaves of the tree, a power of two; 0 = the scheduler searches the list.
         tree_width: u32,
         /// Sum of the weights in the list.
         weight: u64,
@@ -278,7 +278,7 @@ structs! {
 
     /// The unit of `weir_tables`.
     Element = "weir_element", 16 {
-        /// Four words in host byte order, or another struct of this size.
+        /// Four words in host byte order, or a different struct of this size.
         word: [u32; 4],
     }
 }

@@ -21,12 +21,12 @@ constants! {
     SETTINGS_BEGIN_IN_OLD: u32 = 4;
     /// [`Settings::flags`]: `sloppy_tcp`: any TCP packet without RST starts a flow.
     SETTINGS_SLOPPY_TCP: u32 = 8;
-    /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a closed flow starts a new one.
+    /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a closed flow starts a new flow.
     SETTINGS_REUSE: u32 = 16;
-    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: a SYN also starts a new flow on a one-sided flow in FIN_WAIT.
+    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: a SYN on a one-sided flow in FIN_WAIT also starts a new flow.
     SETTINGS_REUSE_FIN_WAIT: u32 = 32;
-    /// [`Settings::flags`]: `expire_nodest_conn`: a SYN also starts a new flow on a flow whose server accepts no new
-    /// flows.
+    /// [`Settings::flags`]: `expire_nodest_conn`: a SYN on a flow whose server accepts no new flows also starts a new
+    /// flow.
     SETTINGS_EXPIRE_NODEST: u32 = 64;
     /// [`Settings::flags`]: flows that change their state are recorded in `weir_sync_rings`.
     SETTINGS_SYNC: u32 = 4096;
@@ -63,7 +63,7 @@ structs! {
         untracked_ticks: u32,
         /// Index of the device to which marked packets are routed, 0 = none.
         mark_entry: u32,
-        /// Index of the peer of this device, on which XDP receives the packets.
+        /// Index of the peer of this device; XDP receives the packets on the peer.
         mark_exit: u32,
         /// Number of flows out of 65536 whose latency is estimated; 0 = off.
         latency_sample: u32,
@@ -115,8 +115,8 @@ structs! {
 }
 
 impl Filter {
-    /// Returns the index of the word of an address, and the two bits of the address in it, which may coincide; as in
-    /// the data plane (bpf/lib/hash.h). The hash has no key: a false positive costs a packet only one lookup.
+    /// Returns the index of the word of an address, and the two bits of the address in it, which may coincide. Must
+    /// match the data plane (bpf/lib/hash.h). The hash has no key: a false positive costs a packet only one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
         let hash =
             (addr.lo ^ addr.lo >> 32 ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -16,7 +16,7 @@ constants! {
     SYNC_UPDATED: u8 = 2;
     /// [`SyncFlow::result`]: this director has received a packet of the flow that is newer than the peer's record.
     SYNC_OLDER: u8 = 3;
-    /// [`SyncFlow::result`]: another live flow has the tag or the reverse tuple.
+    /// [`SyncFlow::result`]: a different live flow has the same tag or reverse tuple.
     SYNC_CONFLICT: u8 = 4;
     /// [`SyncFlow::result`]: no slot is free.
     SYNC_FULL: u8 = 5;
@@ -37,7 +37,7 @@ structs! {
         slots: [u64; SYNC_RING_SLOTS as usize],
     }
 
-    /// `weir_sync_batch`: a flow or template of a peer, with the row numbers of this director.
+    /// `weir_sync_batch`: a flow or template from a peer, with the row numbers of this director.
     SyncFlow = "weir_sync_flow", 104 {
         /// Source of the client's packets; of a template: the client's network.
         src: Addr,

@@ -1,4 +1,5 @@
-//! Collects the announcer's input: which VIPs that `[announce]` covers can serve, and whether this node is drained.
+//! Collects the announcer's input: whether each VIP that `[announce]` covers can serve, and whether this node is
+//! drained.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,8 +19,8 @@ pub(crate) fn facts(
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
-    // In a group, the other directors already use all servers. Connections that move to this director must find the
-    // same servers.
+    // In a group, the other directors already use all servers. Connections that move to this director must be forwarded
+    // to the same servers.
     let pools = desired.pools.iter();
     let pools = pools.filter(|_| is_new && desired.cluster.is_some());
     let settling_pools: BTreeSet<&str> = pools
@@ -95,7 +96,7 @@ impl Serving {
     }
 }
 
-/// Returns whether a service can serve: one usable pool is enough, because the other pools belong to single routes.
+/// Returns whether a service can serve: one usable pool is enough, because the other pools belong to individual routes.
 fn serving_of(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
     let serves = |pool: &&str| plane.serves(pool);
     if pools.is_empty() || pools.iter().any(serves) {

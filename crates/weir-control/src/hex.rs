@@ -5,7 +5,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Decodes exactly `N` bytes; `None` = another length, or not hexadecimal.
+/// Decodes exactly `N` bytes; `None` = a different length, or not hexadecimal.
 pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {

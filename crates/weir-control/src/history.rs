@@ -1,8 +1,8 @@
 //! Totals of services over the last 15 minutes, for the charts of the dashboard.
 //!
 //! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded:
-//! there are points for the sum of all services and for the first [`SERVICES_MAX`] services. Points survive reloads,
-//! but not restarts of the process. This module reads no clock: the caller passes the time.
+//! there are points for the sum of all services and for each of the first [`SERVICES_MAX`] services. Points survive
+//! reloads, but not restarts of the process. This module reads no clock: the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;

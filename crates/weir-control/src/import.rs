@@ -1,8 +1,8 @@
 //! Gives `weir import` read-only access to this machine: files, names and the environment.
 //!
 //! Host names are resolved concurrently and within one deadline, so that a name server that does not respond causes a
-//! delay of two seconds in total, not of ten for each name. Importers look up names one after another. They therefore
-//! run once to collect the names, and again with the results.
+//! delay of two seconds in total, not of ten seconds for each name. Importers look up names one after another. They
+//! therefore run once to collect the names, and again with the results.
 
 mod resolve;
 
@@ -22,8 +22,8 @@ use weir_sys::names;
 
 /// The time limit for all host names of an import.
 pub const RESOLVING: Duration = Duration::from_secs(2);
-/// Maximum number of runs of an importer after the first. A name that is looked up only after another name was found
-/// needs another run.
+/// Maximum number of runs of an importer after the first. A name that is looked up only after a different name was
+/// found needs an additional run.
 const RERUNS_MAX: usize = 4;
 
 /// This machine, with the names resolved so far.
@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// Opens a file or a directory. Below the root, `..` and links are resolved relative to the root, so that a copy of
-    /// another machine's files cannot lead to files of this machine.
+    /// the files of another machine cannot refer to files of this machine.
     fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC;
         let absolute = std::path::absolute(path)?;
@@ -196,7 +196,8 @@ impl Names for Machine {
 const VIPS_SHOWN_MAX: usize = 4;
 
 /// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
-/// machine. Only the operator can decide whether Weir should add them: if another director has them, Weir must not.
+/// machine. Only the operator can decide whether Weir should add them: if another director has them, Weir must not add
+/// them.
 pub async fn about_vips(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
@@ -291,7 +292,7 @@ impl Environment for Machine {
         system.nodename().to_string_lossy().into_owned()
     }
 
-    /// Returns `None` with a root: this process's variables are not those of the machine whose files are below the
+    /// Returns `None` with a root: the variables of this process are not those of the machine whose files are below the
     /// root.
     fn variable(&self, name: &str) -> Option<String> {
         match self.root {
@@ -420,7 +421,7 @@ mod tests {
         ] {
             assert!(read(outside).is_err(), "{outside}");
         }
-        // Neither contents nor names of files outside become known.
+        // Neither the contents nor the names of files outside the root are revealed.
         let paths = |found: &[&str]| -> Vec<String> {
             let path = |path: &&str| format!("{}{path}", root.display());
             found.iter().map(path).collect()

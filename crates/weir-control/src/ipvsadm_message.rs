@@ -35,7 +35,7 @@ pub enum Answer {
     Daemons(String),
 }
 
-/// Adds the file's name to errors that refer to a line of the file.
+/// Adds the file name to errors that refer to a line of the file.
 pub(crate) fn name_file(results: &mut [Result<(), Refusal>], file: &std::path::Path) {
     for result in results {
         if let Err(Refusal::File { line, definition }) = result {

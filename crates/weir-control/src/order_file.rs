@@ -77,8 +77,8 @@ impl OrderStore {
         }
     }
 
-    /// Adds the server states from the engine's state file to `states`. If the overrides came from there, because this
-    /// file was not found (`is_found`), writes them to this file.
+    /// Adds the server states from the engine's state file to `states`. If this file was not found (`is_found`), the
+    /// overrides come from the state file and are written to this file.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,6 +1,6 @@
 //! The interface between the daemon and the two planes, layer 4 and the proxy.
 //!
-//! A trait, so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
+//! This is a trait, so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -23,7 +23,7 @@ use weir_engine::{Engine, ListenerConflict};
 use weir_engine_host::AddedServer;
 use weir_probing::PathTable;
 
-/// A function that returns the time of the last passed probe that was sent directly to a server, since the Unix epoch.
+/// A function that returns the time, since the Unix epoch, of the last passed probe that was sent directly to a server.
 /// The arguments are pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
@@ -129,7 +129,7 @@ pub trait Plane {
     /// Ends the ejections that are not in `kept`.
     ///
     /// # Errors
-    /// The plane's.
+    /// The error of the plane.
     fn end_ejections(&mut self, kept: &BTreeSet<EjectedServer>) -> Result<(), Self::Error> {
         let _ = kept;
         Ok(())
@@ -181,7 +181,7 @@ pub trait Plane {
     /// flows.
     ///
     /// # Errors
-    /// The plane's.
+    /// The error of the plane.
     fn services(&self) -> Result<Snapshot, Self::Error>;
 
     /// Returns the VIPs that Weir added on this host, with their interface.
@@ -192,11 +192,11 @@ pub trait Plane {
     /// Returns the number of live flows of a service, or of one of its servers.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
 
-    /// Returns the number of connections of a server in all services that use its pool: open ones, and closed ones that
-    /// have not expired.
+    /// Returns the number of connections of a server in all services that use its pool: open connections, and closed
+    /// connections that have not expired.
     ///
     /// # Errors
-    /// The plane's.
+    /// The error of the plane.
     fn connections(&self, pool: &str, server: &str) -> Result<(u64, u64), Self::Error> {
         let _ = (pool, server);
         Ok((0, 0))
@@ -217,8 +217,8 @@ pub trait Plane {
     /// server's last passed direct probe.
     ///
     /// # Errors
-    /// The plane's.
-    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
+    /// The error of the plane.
+    fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Self::Error> {
         let _ = passed;
         Ok(())
     }
@@ -227,7 +227,7 @@ pub trait Plane {
     /// without an engine.
     ///
     /// # Errors
-    /// The plane's.
+    /// The error of the plane.
     fn publish_latency(&mut self) -> Result<Option<Duration>, Self::Error> {
         Ok(None)
     }
@@ -256,8 +256,8 @@ pub trait Plane {
     /// Performs periodic maintenance. Called once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Writes the state that a successor needs to an anonymous file: what is neither in the kernel nor in the runtime
-    /// directory.
+    /// Writes the state that a successor needs, and that is neither in the kernel nor in the runtime directory, to an
+    /// anonymous file.
     ///
     /// # Errors
     /// The file cannot be created or written.
@@ -270,7 +270,7 @@ pub trait Plane {
         std::future::ready(Ok(()))
     }
 
-    /// Starts handing over clients to the successor through `channel`, each as soon as possible. Afterwards only
+    /// Starts handing over clients to the successor through `channel`, each as soon as possible. Afterwards, only
     /// [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);

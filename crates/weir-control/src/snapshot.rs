@@ -1,4 +1,5 @@
-//! The state that status, metrics and explanations show. Contains only values, read at one time, no handles.
+//! The state that status, metrics and explanations show. Contains only values that were read at one time, and no
+//! handles.
 
 mod checks;
 

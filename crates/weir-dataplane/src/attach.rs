@@ -19,7 +19,7 @@ use crate::sys::{self, LinkKind};
 
 const XDP_GENERIC: u32 = 1 << 1;
 const XDP_NATIVE: u32 = 1 << 2;
-/// Attach before all other tcx programs: packets passed on by XDP must not reach another program first.
+/// Attach before all other tcx programs: packets that XDP passes on must not reach a different program first.
 const BEFORE: u32 = 1 << 3;
 
 /// Priority and handle that identify Weir's clsact filters.
@@ -176,7 +176,7 @@ pub fn attach_tc(
                 sys::pin(link.as_fd(), &path).at(&path)?;
                 return Ok(hook);
             }
-            // Kernels before 6.6 do not have the attach type.
+            // Kernels before 6.6 lack the attach type.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(error) => return Err(error).during("attach", subject),
         }
@@ -292,7 +292,7 @@ fn interface_name(ifindex: u32) -> io::Result<String> {
 /// The device does not exist, or the kernel rejects the request.
 pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
     match sys::programs_at(ifindex, LinkKind::TcxIngress) {
-        // ENOENT: no program was ever attached. EINVAL: kernels before 6.6 do not have the attach type.
+        // ENOENT: no program was ever attached. EINVAL: kernels before 6.6 lack the attach type.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
             Ok(Vec::new())
         }

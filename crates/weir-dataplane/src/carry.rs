@@ -1,8 +1,8 @@
-//! Copies the contents of an old state, with other sizes or from another build, into a new state.
+//! Copies the contents of an old state, with different sizes or from a different build, into a new state.
 //!
-//! Rows are copied by index, up to the smaller size. A map with another value type is skipped; maps that refer to each
-//! other are either all copied or all skipped. Packets are counted in the old maps until the programs are replaced. The
-//! difference is added to the new maps when no packet can be in an old program any more.
+//! Rows are copied by index, up to the smaller size. A map with a different value type is skipped; maps that refer to
+//! each other are either all copied or all skipped. Packets are counted in the old maps until the programs are
+//! replaced. The difference is added to the new maps once no packet can be in an old program.
 
 use std::io::ErrorKind;
 use std::mem::offset_of;
@@ -97,7 +97,7 @@ impl CarriedCounters {
         Ok(carried)
     }
 
-    /// Adds the counts of the old maps since the copy. No packet may be in an old program.
+    /// Adds the counts of the old maps since the copy. No packet may still be in an old program.
     pub(crate) fn add_difference(self, new: &Maps) -> Result<()> {
         if let Some((old, rows)) = self.live {
             add_live_difference(&old, &rows, &new.live)?;
@@ -156,9 +156,9 @@ fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) 
     Ok(())
 }
 
-/// Adds the servers' counts of a replaced state to the new state, which has `dests` server rows, if the build that
+/// Adds the server counts of a replaced state to the new state, which has `dests` server rows, if the build that
 /// created the new state did not copy them. In this case the new rows started at zero, and flows that end would make
-/// them wrap around. Returns whether counts were added. No packet may be in a program of the replaced state.
+/// them wrap around. Returns whether counts were added. No packet may still be in a program of the replaced state.
 pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let Some(new_live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
@@ -170,7 +170,7 @@ pub(crate) fn transfer(old: &Maps, state: &Path, dests: u32) -> Result<bool> {
     let mut were_not_copied = false;
     for row in 0..count.min(new_live.entries()) {
         let (old_row, new_row) = (old.live.get(row)?, new_live.get(row)?);
-        // A used row is not reused within this short time.
+        // A row in use is not reused within this short time.
         were_not_copied |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
     if !were_not_copied {
@@ -229,7 +229,7 @@ fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
     Mapped::open(name, state, Access::Read)
 }
 
-/// Returns `None` if the old state has no such map, or a map of another type.
+/// Returns `None` if the old state has no such map, or a map of a different type.
 fn if_compatible<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),

@@ -1,10 +1,10 @@
 //! Opens, activates, attaches and migrates the data plane of one director.
 //!
 //! Opening does not affect packets. It adopts maps that fit, creates new directories for maps that do not, and loads
-//! programs if the pinned programs are from another build or for other sizes. [`Dataplane::activate`] makes the changes
-//! effective: it commits the record, replaces each device's program atomically, and unpins the old objects. If the
-//! process dies in between, there is either the old record with extra directories, which the next open removes, or the
-//! new record with devices that still run the old programs, which the next activation replaces.
+//! programs if the pinned programs are from a different build or for different sizes. [`Dataplane::activate`] makes the
+//! changes effective: it commits the record, replaces each device's program atomically, and unpins the old objects. If
+//! the process dies in between, there is either the old record with extra directories, which the next open removes, or
+//! the new record with devices that still run the old programs, which the next activation replaces.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
 use crate::maps::{Maps, wait_for_packets};
-use crate::migrate::{MOVE_PROGRAM, Migrated, Migration};
+use crate::migrate::{MOVE_PROGRAM, Migration, MigrationResult};
 use crate::pins::{Hook, PinDir};
 use crate::plan::{Plan, flow_directory, load_generation, share_counts, verify};
 use crate::sys::Access;
@@ -56,17 +56,17 @@ impl OpenOptions {
 pub enum Opened {
     /// Nothing was pinned, so every map is new and empty.
     Fresh,
-    /// The maps fit and were adopted with their contents. Programs of another build are replaced on activation.
+    /// The maps fit and were adopted with their contents. Programs of a different build are replaced on activation.
     Adopted,
-    /// The maps had other sizes or were from another build: they were created again with the contents that could be
+    /// The maps had different sizes or were from a different build: they were recreated with the contents that could be
     /// copied. Write every row before activation. The flow table was adopted.
     Replaced,
-    /// The flow table has another size or layout: call [`Dataplane::migrate_flows`] after activation. Other maps may be
-    /// new too: write every row before activation.
+    /// The flow table has a different size or layout: call [`Dataplane::migrate_flows`] after activation. Other maps
+    /// may be new too: write every row before activation.
     FlowsMigrating,
 }
 
-/// Names of the programs that a device's hooks run, and of the program that starts the sweep.
+/// Names of the programs that are attached to a device, and of the program that starts the sweep.
 pub(crate) const XDP_PROGRAM: &str = "weir_xdp";
 const INGRESS_PROGRAM: &str = "weir_tc_ingress";
 const EGRESS_PROGRAM: &str = "weir_tc_egress";
@@ -149,7 +149,7 @@ impl Dataplane {
     /// replaced objects. Idempotent.
     ///
     /// # Errors
-    /// The kernel returns an error; remaining devices keep the old programs, and a second call continues.
+    /// The kernel returns an error; the remaining devices keep the old programs, and a second call continues.
     pub fn activate(&mut self) -> Result<()> {
         if self.migration.is_some() {
             self.select_table_for_new_flows(true)?;
@@ -191,7 +191,7 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Returns whether this data plane is still pinned, and was not replaced by another process.
+    /// Returns whether this data plane is still pinned, that is, was not replaced by another process.
     ///
     /// # Errors
     /// The record cannot be read or parsed.
@@ -199,8 +199,8 @@ impl Dataplane {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
     }
 
-    /// Adds this data plane's counts to the data plane that has replaced it, if the new one started with zero counts:
-    /// an older build does not copy them. Returns whether counts were added.
+    /// Adds this data plane's counts to the data plane that has replaced it, if the new data plane started with zero
+    /// counts, because an older build does not copy them. Returns whether counts were added.
     ///
     /// # Errors
     /// A pinned map cannot be read or written.
@@ -219,7 +219,7 @@ impl Dataplane {
     }
 
     /// Detaches the packet path at tc from devices on which a replacing data plane runs XDP. An older build does not
-    /// have this hook, and would leave the program attached with maps that are not updated. Returns the number of
+    /// know this hook, and would leave the program attached with maps that are not updated. Returns the number of
     /// devices.
     ///
     /// # Errors
@@ -237,8 +237,8 @@ impl Dataplane {
         Ok(detached)
     }
 
-    /// Attaches XDP to a device in the calling thread's network namespace, unless it is attached. Then detaches the
-    /// packet path at tc. For a moment, packets pass through both, XDP first.
+    /// Attaches XDP to a device in the calling thread's network namespace, unless it is already attached. Then detaches
+    /// the packet path at tc. For a moment, packets pass through both, XDP first.
     ///
     /// # Errors
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel rejects the request.
@@ -289,7 +289,7 @@ impl Dataplane {
             .collect())
     }
 
-    /// Attaches the tc program of one direction to a device, unless it is attached.
+    /// Attaches the tc program of one direction to a device, unless it is already attached.
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel rejects the request.
@@ -381,18 +381,18 @@ impl Dataplane {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
 
-    /// Moves flows out of the old table of another size or layout, if there is one, and unpins it; see
+    /// If there is an old flow table with a different size or layout, moves its flows and unpins it; see
     /// [`crate::migrate`].
     ///
     /// # Errors
     /// [`Error::NotActive`], or the kernel returns an error. Packets still find their flows in both tables, and a
     /// second call continues.
-    pub fn migrate_flows(&mut self) -> Result<Migrated> {
+    pub fn migrate_flows(&mut self) -> Result<MigrationResult> {
         let Some(migration) = &self.migration else {
-            return Ok(Migrated::default());
+            return Ok(MigrationResult::default());
         };
         self.require_active()?;
-        // After the first wait no older program runs. After the second wait every packet uses the new setting.
+        // After the first wait, no older program is running. After the second wait, every packet uses the new setting.
         wait_for_packets();
         self.select_table_for_new_flows(false)?;
         wait_for_packets();

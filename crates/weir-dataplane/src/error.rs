@@ -6,10 +6,10 @@ use std::path::PathBuf;
 /// An error of the data plane. The failing call does not change what was pinned and running before.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A bpf(2) command, or a call around it, failed.
+    /// A bpf(2) command or a related system call failed.
     #[error("failed to {operation} {subject}: {source}")]
     Kernel {
-        /// The operation, as a verb: "attach".
+        /// The operation, as a verb, such as "attach".
         operation: &'static str,
         /// The object of the operation: a map, a program, a path, a device.
         subject: String,
@@ -64,7 +64,7 @@ pub enum Error {
         /// What the kernel reports.
         found: u32,
     },
-    /// The layout record was written by another program or by an incompatible version of Weir.
+    /// The layout record was written by a different program or by an incompatible version of Weir.
     #[error(
         "{path} was not written by this version of Weir ({found}); `weir clean` removes what is pinned",
         path = path.display()

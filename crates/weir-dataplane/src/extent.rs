@@ -44,8 +44,8 @@ impl ExtentAllocator {
         }
     }
 
-    /// Creates an allocator in which these runs are in use. Runs may overlap, as extents that share a hash table do.
-    pub fn adopting(elements: u32, used: impl IntoIterator<Item = Extent>) -> Self {
+    /// Creates an allocator in which these runs are in use. Runs may overlap, because extents may share a hash table.
+    pub fn with_used(elements: u32, used: impl IntoIterator<Item = Extent>) -> Self {
         let mut allocator = Self::new(elements);
         for extent in used {
             allocator.mark_used(extent);
@@ -53,7 +53,7 @@ impl ExtentAllocator {
         allocator
     }
 
-    /// Removes `extent`, or the part of it that is free, from the free runs.
+    /// Removes `extent`, or those parts of it that are free, from the free runs.
     fn mark_used(&mut self, extent: Extent) {
         let end = extent.at.saturating_add(extent.length);
         let overlapping: Vec<(u32, u32)> = self
@@ -91,7 +91,7 @@ impl ExtentAllocator {
         Some(Extent { at, length })
     }
 
-    /// Retires an extent that no row refers to any more; packets may still read it at `now`.
+    /// Retires an extent to which no row refers any more; packets may still read it at `now`.
     pub fn retire(&mut self, extent: Extent, now: Instant) {
         self.retired.push_back((now, extent));
     }
@@ -107,7 +107,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Frees all retired extents. Call [`crate::wait_for_packets`] before.
+    /// Frees all retired extents. Call [`crate::wait_for_packets`] first.
     pub fn reclaim_all(&mut self) {
         while let Some((_, extent)) = self.retired.pop_front() {
             self.release(extent);
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn adopted_extents_are_used_even_if_they_overlap() {
         let mut allocator =
-            ExtentAllocator::adopting(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
+            ExtentAllocator::with_used(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
         assert_eq!(free_elements(&allocator), 4 + 8);
         assert_eq!(allocator.allocate(5), Some(extent(10, 5)));
         assert_eq!(allocator.allocate(4), Some(extent(1, 4)));

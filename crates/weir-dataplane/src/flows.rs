@@ -1,8 +1,8 @@
 //! Reads the flow table while packets change it.
 //!
 //! A flow that changes while it is read is read again or skipped. This module never changes entries. [`crate::migrate`]
-//! moves entries to a table of another size or layout. The spill counts of a bucket, in which layout 2 differs, are not
-//! used.
+//! moves entries to a table of a different size or layout. The spill counts of a bucket, which differ in layout 2, are
+//! not used.
 
 use std::path::Path;
 
@@ -128,7 +128,7 @@ impl FlowTable {
         self.cold.prefetch(index);
     }
 
-    /// Returns a copy of a cold record, which may be an earlier flow's.
+    /// Returns a copy of a cold record, which may belong to an earlier flow.
     ///
     /// # Errors
     /// The index is outside the table.

@@ -21,10 +21,10 @@ impl Maps {
     pub fn set_frame_addresses(&self, addresses: &BTreeSet<(u32, [u8; 6])>) -> Result<()> {
         let listed = addresses
             .iter()
-            .map(|(ifindex, _)| MacRow::listed(*ifindex));
+            .map(|(ifindex, _)| MacRow::listed_word(*ifindex));
         let listed: BTreeSet<u64> = listed.collect();
         let single = single_device(addresses);
-        // The words of this row match frames from any device: remove old words before another device is listed.
+        // The words of this row match frames from any device: remove old words before a second device is listed.
         let remaining = self.macs.get(MAC_ROW_SINGLE)?.words;
         self.write_row(
             MAC_ROW_SINGLE,
@@ -50,7 +50,7 @@ impl Maps {
             words.extend(
                 addresses
                     .iter()
-                    .map(|(ifindex, _)| MacRow::listed(*ifindex)),
+                    .map(|(ifindex, _)| MacRow::listed_word(*ifindex)),
             );
             self.write_macs(&words)?;
         }
@@ -83,21 +83,22 @@ impl Maps {
     }
 }
 
-/// Returns the row of a single device: some of its addresses; empty if there are addresses of several devices.
+/// Returns the row for a single device: as many of its addresses as fit; empty if there are addresses of several
+/// devices.
 fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
     let mut row = [0; weir_abi::MAC_ROW_WORDS as usize];
     let devices: BTreeSet<u32> = addresses.iter().map(|(device, _)| *device).collect();
     if devices.len() == 1 {
         let free = row.iter_mut().take(MAC_SINGLE_WORDS as usize);
         for (free, (_, mac)) in free.zip(addresses) {
-            *free = MacRow::single(*mac);
+            *free = MacRow::single_device_word(*mac);
         }
     }
     row
 }
 
-/// Returns the new contents of a row, which are written in the order of the positions. Words that remain keep their
-/// position, so that packets find them in between. If there are too many words, the last word accepts all addresses.
+/// Returns the new contents of a row, which are written in order of position. Words that remain keep their position, so
+/// that packets find them during the update. If there are too many words, the last word accepts all addresses.
 fn new_row(before: Words, wanted: BTreeSet<u64>) -> Words {
     let mut missing = wanted.clone();
     let mut row = before.map(|word| if missing.remove(&word) { word } else { 0 });
@@ -132,7 +133,7 @@ mod tests {
                 .map(|(device, last)| (*device, [2, 0, 0, 0, 0, *last]));
             single_device(&addresses.collect())
         };
-        let word = |last| MacRow::single([2, 0, 0, 0, 0, last]);
+        let word = |last| MacRow::single_device_word([2, 0, 0, 0, 0, last]);
         assert_eq!(row_of(&[]), [0; 8]);
         assert_eq!(row_of(&[(5, 1)]), [word(1), 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(

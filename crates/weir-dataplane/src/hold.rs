@@ -1,10 +1,10 @@
-//! Holds the SYNs of new TCP connections while this process renews a deadline.
+//! Holds the SYNs of new TCP connections while this process extends a deadline.
 //!
-//! A program at tc ingress takes SYNs from the stack and passes them through a ring buffer; [`Hold::release`] injects a
-//! frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. On older kernels a
-//! filter may outlive a killed process. The filter then passes all packets, because its deadline has expired, and the
-//! next [`Hold`] removes it. The caller decides which connections to hold, for how long, and what to do with frames
-//! from the loopback.
+//! A program at tc ingress intercepts SYNs before they reach the stack and passes them to this process through a ring
+//! buffer; [`Hold::release`] injects a frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with
+//! the process. On older kernels a filter may outlive a killed process. The filter then passes all packets, because its
+//! deadline has expired, and the next [`Hold`] removes it. The caller decides which connections to hold, for how long,
+//! and what to do with frames from the loopback device.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -55,7 +55,7 @@ pub struct HeldFrame {
     pub bytes: Vec<u8>,
 }
 
-/// Packet counters since the start.
+/// Packet counters since the programs were loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldCounts {
     /// Number of held packets.
@@ -112,7 +112,7 @@ impl Hold {
         })
     }
 
-    /// Attaches the programs to an Ethernet device or the loopback in the calling thread's network namespace.
+    /// Attaches the programs to an Ethernet device or the loopback device in the calling thread's network namespace.
     ///
     /// # Errors
     /// The device does not exist, or the kernel rejects the request.
@@ -121,7 +121,7 @@ impl Hold {
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
         match ingress.attach_with_options(interface, TcAttachType::Ingress, first) {
             Ok(_) => return Ok(()),
-            // Kernels before 6.6 do not have the attach type.
+            // Kernels before 6.6 lack the attach type.
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load_error(&error)),
         }
@@ -131,7 +131,7 @@ impl Hold {
         let stale_filter =
             SchedClassifierLink::attached(interface, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None);
         if let Ok(stale_filter) = stale_filter {
-            // The filter of a killed process.
+            // Remove the filter of a killed process.
             let _ = aya::programs::links::Link::detach(stale_filter);
         }
         let options = TcAttachOptions::Netlink(NlOptions {
@@ -175,8 +175,8 @@ impl Hold {
         }
     }
 
-    /// Injects a frame, so that the stack receives it from its device. Not possible for the loopback, whose packets
-    /// have a route attached.
+    /// Injects a frame, so that the stack receives it from its device. Not possible for the loopback device, whose
+    /// packets have a route attached.
     ///
     /// # Errors
     /// The device does not exist.

@@ -16,10 +16,10 @@ use crate::maps::Maps;
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 
 impl Maps {
-    /// Returns the rings' current ends, so that older samples are skipped.
+    /// Returns the current ends of the rings, so that older samples are skipped.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn latency_positions(&self) -> Result<RingPositions> {
         let mut positions = RingPositions([0; LATENCY_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -36,7 +36,7 @@ impl Maps {
     /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn latency_samples(
         &self,
         positions: &mut RingPositions,
@@ -108,11 +108,11 @@ impl Maps {
         self.costs.store_u64(dest, 0, word)
     }
 
-    /// Marks the costs as up to date at a time of the monotonic clock.
+    /// Sets the time at which the costs are up to date, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
-    /// None for a mapped map.
-    pub fn confirm_costs(&self, now_ns: u64) -> Result<()> {
+    /// Does not fail for a mapped map.
+    pub fn refresh_costs_timestamp(&self, now_ns: u64) -> Result<()> {
         self.costs.store_u64(0, 0, now_ns)
     }
 

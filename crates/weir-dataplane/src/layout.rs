@@ -1,8 +1,7 @@
 //! Defines the sizes of the data plane, and reads and writes the pinned layout record.
 //!
 //! The record contains the current generation of state, flow table and programs. Replacing the record is the atomic
-//! step that makes a new data plane the pinned one. The record also contains the hash secret, on which the flow table
-//! depends.
+//! step that activates a new data plane. The record also contains the hash secret, on which the flow table depends.
 
 #![allow(unsafe_code, reason = "the record is a map value")]
 
@@ -19,7 +18,7 @@ use crate::pod::{self, Pod};
 use crate::spec::ARRAY;
 use crate::sys;
 
-/// Sizes of the data plane's maps. All memory except that of hash maps is allocated when the maps are created.
+/// Sizes of the data plane's maps. All memory, except for hash maps, is allocated when the maps are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
@@ -27,7 +26,7 @@ pub struct Sizes {
     pub services: u32,
     /// Number of rows of servers in services, including row 0; at most [`DESTS_MAX`].
     pub dests: u32,
-    /// Number of rows of counts that all services of a pool share; they follow the server rows.
+    /// Number of count rows that are shared by all services of a pool; they follow the server rows.
     pub pool_rows: u32,
     /// Number of 16-byte elements for lists, hash tables and ranges, including element 0.
     pub elements: u32,
@@ -39,7 +38,7 @@ pub struct Sizes {
     pub listeners: u32,
     /// Maximum number of devices.
     pub devices: u32,
-    /// Maximum number of fragmented datagrams at a time.
+    /// Maximum number of fragmented datagrams that are tracked at a time.
     pub fragments: u32,
 }
 
@@ -65,7 +64,7 @@ impl Sizes {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Returns the number of rows of counts: servers, then pools.
+    /// Returns the number of count rows: servers, then pools.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }
@@ -75,7 +74,7 @@ impl Sizes {
     /// # Errors
     /// [`Error::Size`] for the first size that is out of range.
     pub fn check(&self) -> Result<()> {
-        // The maxima keep every map below 4 GiB, the limit of a map's index.
+        // The maxima keep every map below 4 GiB, the limit for map offsets.
         let limits = [
             ("services", self.services, 2, 1 << 20),
             ("dests", self.dests, 2, DESTS_MAX),
@@ -101,7 +100,7 @@ impl Sizes {
     }
 }
 
-/// Returns the number of home buckets of a flow table. The remaining buckets, after them, are its stash.
+/// Returns the number of home buckets of a flow table. The buckets after them are its stash.
 pub(crate) fn home_bucket_count(layout: u32, buckets: u32) -> u32 {
     match layout {
         2 => buckets,
@@ -201,7 +200,7 @@ impl LayoutRecord {
         }
         let mut record = pod::zeroed::<Self>();
         let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut record));
-        // SAFETY: the key is four bytes and the value a record, as just compared.
+        // SAFETY: the key is four bytes and the value is a record, as checked above.
         unsafe { sys::lookup(map.as_fd(), pod::bytes(&0u32), buffer) }.at(path)?;
         if record.magic != MAGIC {
             return Err(foreign(format!("magic {:#x}", record.magic)));
@@ -230,11 +229,11 @@ impl LayoutRecord {
         Ok(())
     }
 
-    /// Replaces the pinned record atomically: pins this one under a temporary name and renames it.
+    /// Replaces the pinned record atomically: pins this record under a temporary name and renames the pin.
     pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
         let map: OwnedFd = sys::create_record("weir_layout", size_of::<Self>() as u32)
             .during("create", || "the layout record".to_owned())?;
-        // SAFETY: the key is four bytes and the value a record: the map was created with these sizes.
+        // SAFETY: the key is four bytes and the value is a record: the map was created with these sizes.
         unsafe { sys::update(map.as_fd(), pod::bytes(&0u32), pod::bytes(self)) }.at(path)?;
         if let Err(error) = std::fs::remove_file(staging)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -46,7 +46,7 @@ pub use latency::RingPositions;
 pub use layout::Sizes;
 pub use maps::{Maps, ProbeTable, elements_of, wait_for_packets};
 pub use mmap::Mapped;
-pub use pins::{Hook, PinDir, PinKind, Pinned};
+pub use pins::{Hook, PinDir, PinKind, PinnedObject};
 pub use pod::Pod;
 pub use status::{PinnedPlane, open_readonly, pinned_sizes, program_name};
 pub use sync::SyncPositions;

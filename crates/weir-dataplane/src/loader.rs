@@ -72,7 +72,7 @@ pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
         .ok_or(Error::NoObject { name })
 }
 
-/// Returns an FNV-1a hash of the director's objects: programs that were loaded from other objects are replaced.
+/// Returns an FNV-1a hash of the director's objects: programs that were loaded from different objects are replaced.
 pub(crate) fn director_hash() -> u64 {
     let bytes = OBJECTS
         .iter()
@@ -188,7 +188,7 @@ fn old_kernel_hint(kernel: Option<KernelVersion>) -> &'static str {
     }
 }
 
-/// Loads programs in parallel: verification takes most of the start-up time and uses one CPU per program.
+/// Loads programs in parallel: verification takes most of the startup time and uses one CPU per program.
 fn load_programs<'a>(
     objects: impl IntoIterator<Item = &'a mut Ebpf>,
 ) -> std::result::Result<(), String> {

@@ -1,7 +1,7 @@
 //! Reads and writes the shared maps, in the order of writes on which packets rely.
 //!
-//! Guarantees: a partly written next hop is never seen as ready, an address that stays in the filter always matches,
-//! and a service's extent changes atomically. The contents of rows are the caller's responsibility.
+//! Guarantees that a partly written next hop is never seen as ready, that an address that stays in the filter always
+//! matches, and that a service's extent changes atomically. The contents of rows are the caller's responsibility.
 
 use std::mem::offset_of;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub struct Maps {
     pub traffic: PerCpu<Traffic>,
     /// Counters by reason.
     pub reasons: PerCpu<u64>,
-    /// Windows of the budgets.
+    /// Windows of the SYN and reject budgets.
     pub budgets: PerCpu<Budget>,
     /// Published costs of servers, by server row.
     pub costs: Mapped<Cost>,
@@ -68,7 +68,7 @@ pub struct Maps {
     pub latency_rings: Mapped<LatencyRing>,
     /// Entry indexes of flows whose state has changed.
     pub sync_rings: Mapped<SyncRing>,
-    /// Flows of a peer that are being inserted.
+    /// Flows from a peer that are being inserted.
     pub sync_batch: Mapped<SyncFlow>,
     /// Counters of the latency estimator.
     pub latency_counts: PerCpu<u64>,
@@ -152,11 +152,11 @@ impl Maps {
     }
 
     /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to the value that `flags` returns for
-    /// their device; `None` = unchanged. Without IP forwarding, these next hops are runs from a flow's first packet
+    /// their device; `None` = unchanged. Without IP forwarding, these next hops are taken from a flow's first packet
     /// and kept.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn set_client_flags(&self, flags: impl Fn(u32) -> Option<u8>) -> Result<()> {
         const MASK: u64 = ((HOP_SEND | HOP_REDIRECT) as u64) << 16;
         let offset = offset_of!(Client, hop) + offset_of!(Hop, link);
@@ -171,7 +171,7 @@ impl Maps {
                 continue;
             };
             let new = old & !MASK | u64::from(flags) << 16 & MASK;
-            // A link that a packet has just replaced already has the current flags.
+            // A link value that a packet has just replaced already has the current flags.
             let _ = link.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Maps {
     /// Returns the run-time settings.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn settings(&self) -> Result<Settings> {
         self.settings.get(0)
     }
@@ -201,7 +201,7 @@ impl Maps {
     /// Returns the address filter.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn filter(&self) -> Result<Filter> {
         self.filters.get(0)
     }
@@ -221,7 +221,8 @@ impl Maps {
         Ok(())
     }
 
-    /// Writes values into the elements from `first` on, padded to whole elements. Returns the number of elements used.
+    /// Writes values into the elements starting at `first`, padded to whole elements. Returns the number of elements
+    /// used.
     ///
     /// # Errors
     /// The values do not fit the map.
@@ -269,7 +270,7 @@ impl Maps {
         Ok(sums)
     }
 
-    /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
+    /// Sets the thresholds of the server whose counts are in `row`. Like in the kernel (ip_vs_ctl.c,
     /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether this
     /// happened.
     ///
@@ -424,8 +425,8 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
 
 /// Waits until every packet that is currently in the data plane has left it.
 ///
-/// Programs run in an RCU read-side section, and membarrier(2) on all CPUs waits for its end. If the call fails
-/// (nohz_full), sleeps for a second instead.
+/// Programs run in an RCU read-side critical section, and membarrier(2) on all CPUs waits for its end. If the call
+/// fails (nohz_full), sleeps for a second instead.
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;

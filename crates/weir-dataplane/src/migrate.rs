@@ -1,10 +1,11 @@
-//! Migrates flows from a table of another size or layout to the current table while packets are processed.
+//! Migrates flows from a table of a different size or layout to the current table while packets are processed.
 //!
 //! Programs for the migration use both tables and search the current table first. While older programs may still run,
-//! new flows are inserted into the old table, where both find them; afterwards into the current table. Then `weir_move`
-//! (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry before it moves the entry, so that counts
-//! stay exact, and marks the old entry as moved for packets that searched the current table too early. At the end,
-//! programs that use only the current table are loaded, and the old table is unpinned.
+//! new flows are inserted into the old table, where old and new programs find them; afterwards they are inserted into
+//! the current table. Then `weir_move` (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry
+//! before it moves the entry, so that counts stay exact, and marks the old entry as moved for packets that searched the
+//! current table before the move. At the end, programs that use only the current table are loaded, and the old table is
+//! unpinned.
 
 use std::path::Path;
 
@@ -21,12 +22,12 @@ pub(crate) const MOVE_PROGRAM: &str = "weir_move";
 
 /// Number of buckets per run. A run takes at most a few milliseconds, because it cannot be interrupted.
 const BATCH_BUCKETS: u32 = 4_096;
-/// Size of the packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
+/// Size of the dummy packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
 const PACKET_LEN: usize = 64;
 
 /// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Migrated {
+pub struct MigrationResult {
     /// Number of flows moved to the current table; both directions of `nat` count as one flow.
     pub moved: u64,
     /// Number of flows lost because their buckets were full.
@@ -50,8 +51,8 @@ impl Migration {
     pub(crate) fn move_all(
         &self,
         run: impl Fn(&TestInput<'_>) -> Result<TestRun>,
-    ) -> Result<Migrated> {
-        let mut moved = Migrated::default();
+    ) -> Result<MigrationResult> {
+        let mut moved = MigrationResult::default();
         let buckets = self.old.entries();
         for position in (0..buckets).step_by(BATCH_BUCKETS as usize) {
             let request = Move {

@@ -116,7 +116,7 @@ impl<T: Pod> Mapped<T> {
                 entries: self.entries,
             });
         }
-        // SAFETY: inside the mapping, which has `entries` elements.
+        // SAFETY: the element is inside the mapping, which has `entries` elements.
         Ok(unsafe { self.start.as_ptr().add(index as usize) })
     }
 
@@ -134,7 +134,7 @@ impl<T: Pod> Mapped<T> {
     /// The index is outside the map.
     pub fn get(&self, index: u32) -> Result<T> {
         let element = self.element(index)?;
-        // SAFETY: inside the mapping and aligned; volatile, because the data plane writes there.
+        // SAFETY: inside the mapping and aligned; volatile, because the data plane writes to it.
         Ok(unsafe { element.read_volatile() })
     }
 
@@ -154,7 +154,7 @@ impl<T: Pod> Mapped<T> {
     /// The index is outside the map, or the map was opened for reading only.
     pub fn set(&self, index: u32, value: &T) -> Result<()> {
         let element = self.element_mut(index)?;
-        // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads there.
+        // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads from it.
         unsafe { element.write_volatile(*value) };
         Ok(())
     }
@@ -244,7 +244,7 @@ const CACHE_LINE: usize = 64;
 #[cfg(target_arch = "x86_64")]
 fn prefetch(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint that accesses nothing, whatever the address.
+    // SAFETY: the instruction is a hint that accesses no memory, whatever the address.
     unsafe { _mm_prefetch(address.cast(), _MM_HINT_T0) };
 }
 
@@ -254,7 +254,7 @@ fn prefetch(_address: *const u8) {}
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: this value's mapping, of this length; no borrow of it outlives self.
+        // SAFETY: the mapping belongs to this value and has this length; no borrow of it outlives self.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -8,7 +8,7 @@
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
-//! A directory to which the record does not refer was left by an interrupted change; the next open removes it.
+//! A directory to which the record does not refer is left over from an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -68,7 +68,7 @@ impl Hook {
 
 /// A pin in the directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pinned {
+pub struct PinnedObject {
     /// Its path.
     pub path: PathBuf,
     /// Its kind.
@@ -96,7 +96,7 @@ pub enum PinKind {
         /// Number of the cgroup.
         scope: u32,
     },
-    /// Not a pin of Weir's, according to its name.
+    /// According to its name, not a pin that Weir created.
     Foreign,
 }
 
@@ -145,7 +145,7 @@ impl PinDir {
         self.root.join(SOCKETS)
     }
 
-    /// Creates the directory on a bpffs. If its parent is not on one and is empty, mounts a bpffs there.
+    /// Creates the directory on a bpffs. If its parent is empty and not on a bpffs, mounts a bpffs there.
     pub(crate) fn prepare(&self) -> Result<()> {
         let existing = self
             .root
@@ -206,7 +206,7 @@ impl PinDir {
     ///
     /// # Errors
     /// A directory cannot be read.
-    pub fn list(&self) -> Result<Vec<Pinned>> {
+    pub fn list(&self) -> Result<Vec<PinnedObject>> {
         let mut found = Vec::new();
         if !self.root.exists() {
             return Ok(found);
@@ -220,9 +220,9 @@ impl PinDir {
                     } else {
                         PinKind::Map
                     };
-                    found.push(Pinned { path: inner, kind });
+                    found.push(PinnedObject { path: inner, kind });
                 }
-                found.push(Pinned {
+                found.push(PinnedObject {
                     path,
                     kind: PinKind::Directory,
                 });
@@ -232,24 +232,24 @@ impl PinDir {
                         Some((scope, _)) => PinKind::Cgroup { scope },
                         None => PinKind::Map,
                     };
-                    found.push(Pinned { path: inner, kind });
+                    found.push(PinnedObject { path: inner, kind });
                 }
-                found.push(Pinned {
+                found.push(PinnedObject {
                     path,
                     kind: PinKind::Directory,
                 });
             } else if let Some((ifindex, hook)) = parse_link(&path) {
-                found.push(Pinned {
+                found.push(PinnedObject {
                     path,
                     kind: PinKind::Link { ifindex, hook },
                 });
             } else if path == self.layout() || path == self.layout_staging() {
-                found.push(Pinned {
+                found.push(PinnedObject {
                     path,
                     kind: PinKind::Map,
                 });
             } else {
-                found.push(Pinned {
+                found.push(PinnedObject {
                     path,
                     kind: PinKind::Foreign,
                 });
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_names_are_parsed_back() {
+    fn link_names_round_trip() {
         let pins = PinDir::new("/pins");
         for hook in Hook::ALL {
             assert_eq!(parse_link(&pins.link(7, hook)), Some((7, hook)));

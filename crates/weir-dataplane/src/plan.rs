@@ -52,7 +52,7 @@ impl Plan {
         options: &OpenOptions,
     ) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
-        // During a migration the current table is not replaced: there are never three tables.
+        // During a migration the current table is not replaced, so that there are never three tables.
         if old.old_buckets > 0 {
             (sizes.flows, flow_layout) = (old.sizes.flows, old.flow_layout);
         }

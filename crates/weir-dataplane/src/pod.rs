@@ -101,6 +101,6 @@ pub(crate) fn from_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: long enough, and every bit pattern is valid; the source need not be aligned.
+    // SAFETY: the source is long enough and need not be aligned; every bit pattern is valid.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

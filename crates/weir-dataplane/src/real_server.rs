@@ -84,12 +84,13 @@ pub fn object_id() -> u64 {
 
 /// The installed state of one pin directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Observed {
-    /// The active rules; `None` if nothing is attached, the hooks' rules differ, or the maps are from another build.
+pub struct InstalledState {
+    /// The active rules; `None` if nothing is attached, the rules of the hooks differ, or the maps are from a different
+    /// build.
     pub rules: Option<Rules>,
     /// The hooks at which the programs are attached.
     pub hooks: Vec<Hook>,
-    /// Pins whose program is not attached any more: the interface was removed, or another process detached the program.
+    /// Pins whose program is no longer attached: the interface was removed, or another process detached the program.
     pub stale: usize,
     /// Totals over all CPUs, in the order of [`COUNTS`]; preserved when the rules change.
     pub counts: [u64; COUNTS.len()],
@@ -115,8 +116,8 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Creates the value for `pin_dir`/real-server, without accessing the directory yet. `interfaces`: ifindex and name
-    /// of the existing interfaces.
+    /// Creates a `RealServer` for `pin_dir`/real-server, without accessing the directory yet. `interfaces`: ifindex and
+    /// name of the existing interfaces.
     pub fn new(pin_dir: impl AsRef<Path>, interfaces: Vec<(u32, String)>) -> Self {
         Self {
             pins: Pins::new(pin_dir.as_ref().join("real-server"), interfaces),
@@ -132,8 +133,8 @@ impl RealServer {
     ///
     /// # Errors
     /// Pins cannot be read, usually because `CAP_BPF` is missing.
-    pub fn observe(&self) -> Result<Observed> {
-        let mut observed = Observed::default();
+    pub fn observe(&self) -> Result<InstalledState> {
+        let mut observed = InstalledState::default();
         let mut map_ids = BTreeSet::new();
         for pin in self.pins.list()? {
             let Some(interface) = self.pins.interface(pin.ifindex()) else {
@@ -212,8 +213,8 @@ impl RealServer {
     }
 }
 
-/// Initializes the new generation's counts with the old generation's. Packets that the old generation counts until it
-/// is replaced are lost from the counts.
+/// Initializes the counts of the new generation with those of the old generation. Packets that the old generation
+/// counts afterwards, until it is replaced, are missing from the new counts.
 fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()> {
     let map = map.ok_or(Error::Object {
         missing: "weir_rs_counts",

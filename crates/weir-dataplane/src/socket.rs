@@ -1,8 +1,8 @@
 //! Attaches the programs that balance clients on this machine to cgroups, with pinned links.
 //!
 //! Every cgroup has a number, its scope; its programs use only listeners with this number. The programs share services,
-//! servers and counts with the director's. Scope and cgroup are read from the pinned links, so that a new process
-//! continues with them. If the process dies between two steps, the next [`attach`] completes them.
+//! servers and counts with the director's programs. Scope and cgroup are read from the pinned links, so that a new
+//! process continues to use them. If the process dies between two steps, the next [`attach`] completes them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +24,7 @@ const OBJECT: &str = "weir_socket";
 /// Maximum scope: it is one byte in a socket's record.
 pub const SCOPE_MAX: u32 = 255;
 
-/// A hook of a cgroup: the suffix of its pin and its program, and whether it selects servers.
+/// A hook of a cgroup: the suffix of its pin, its program, and whether it selects servers.
 struct Hook {
     name: &'static str,
     program: &'static str,
@@ -41,7 +41,8 @@ const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects
     }
 }
 
-/// The hooks, in the order in which they are attached: a socket is counted only after the hook for its end is attached.
+/// The hooks, in the order in which they are attached: a socket is counted only after the hook that observes its
+/// release is attached.
 const HOOKS: [Hook; 10] = [
     hook("release", "weir_sock_release", LinkKind::SockRelease, false),
     hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
@@ -136,7 +137,7 @@ impl Sockets {
     /// Opens the pinned maps, or creates them.
     ///
     /// # Errors
-    /// A pinned map has other properties than this build expects, or the kernel rejects the request.
+    /// A pinned map does not have the properties that this build expects, or the kernel rejects the request.
     pub fn open(plane: &Dataplane) -> Result<Self> {
         let directory = plane.pins().sockets();
         let missing = SOCKET_MAPS
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_names_are_parsed_back() {
+    fn link_names_round_trip() {
         let pins = PinDir::new("/pins");
         for (index, hook) in HOOKS.iter().enumerate() {
             let path = link_path(&pins, 7, hook);

@@ -1,6 +1,6 @@
 //! Defines the expected type and size of every shared map, and checks maps against them.
 //!
-//! The loader does not check the maps that it opens, and would use a map of half the size. So every map is compared
+//! The loader does not check the maps that it opens, and would use a map that is too small. So every map is compared
 //! with this table before it is adopted and after it is created.
 
 use weir_abi::{
@@ -27,7 +27,7 @@ pub(crate) enum Group {
     Flows,
 }
 
-/// The values of `enum bpf_map_type` that are used.
+/// The values of `enum bpf_map_type` that Weir uses.
 const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;

@@ -23,7 +23,7 @@ pub struct PinnedPlane {
 /// Opens a pinned data plane read-only, for `weir status` without a daemon.
 ///
 /// # Errors
-/// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if it has another ABI version.
+/// [`Error::Absent`] if nothing is pinned, [`Error::ForeignLayout`] if its ABI version is different.
 pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     let Some(record) = LayoutRecord::read(&pins.layout())? else {
         return Err(Error::Absent {

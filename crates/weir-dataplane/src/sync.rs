@@ -1,4 +1,4 @@
-//! Reads the flows that have changed, and inserts flows from a peer: flow synchronization.
+//! Implements flow synchronization: reads the flows that have changed, and inserts flows from a peer.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::pod;
 use crate::testrun::TestInput;
 
 const PROGRAM: &str = "weir_sync_insert";
-/// Size of the packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
+/// Size of the dummy packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
 const PACKET_LEN: usize = 64;
 const XDP_PASS: u32 = 2;
 
@@ -21,10 +21,10 @@ const XDP_PASS: u32 = 2;
 pub struct SyncPositions([u64; SYNC_RINGS as usize]);
 
 impl Maps {
-    /// Returns the rings' current ends.
+    /// Returns the current ends of the rings.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn sync_positions(&self) -> Result<SyncPositions> {
         let mut positions = SyncPositions([0; SYNC_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -44,7 +44,7 @@ impl Maps {
     /// overwritten before they were read.
     ///
     /// # Errors
-    /// None for a mapped map.
+    /// Does not fail for a mapped map.
     pub fn sync_changes(
         &self,
         positions: &mut SyncPositions,

@@ -1,4 +1,4 @@
-//! Accesses hash maps and per-CPU arrays, with batches because every access is a system call.
+//! Accesses hash maps and per-CPU arrays, in batches, because every access is a system call.
 
 #![allow(
     unsafe_code,
@@ -15,13 +15,13 @@ use crate::error::{Context, Error, Result};
 use crate::pod::{self, Pod};
 use crate::sys;
 
-/// Maximum number of retries of a write for which the kernel has no memory, and the pause before each retry.
+/// Maximum number of retries of a write that failed with ENOMEM, and the pause before each retry.
 const MEMORY_RETRIES: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits if a failed write may succeed a moment later, and returns whether to retry it. Elements of maps that are not
+/// If a failed write may succeed a moment later, waits. Returns whether to retry it. Elements of maps that are not
 /// allocated in advance come from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many
-/// new elements in a row can empty it although there is memory. A full map is another error (E2BIG).
+/// new elements in a row can empty it although there is memory. If the map is full, the error is E2BIG.
 fn wait_for_retry(error: &io::Error, retries: &mut u32) -> bool {
     if error.raw_os_error() != Some(libc::ENOMEM) || *retries == 0 {
         return false;
@@ -42,7 +42,7 @@ fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result
     }
 }
 
-/// Compares the sizes of a map's key and value with its types. Returns the number of entries.
+/// Compares the key and value sizes of a map with its Rust types. Returns the number of entries.
 fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
     let info =
         sys::map_info(map.as_fd()).during("read the properties of map", || name.to_owned())?;
@@ -233,8 +233,8 @@ impl<K: Pod, V: Pod> Table<K, V> {
         loop {
             let mut keys = vec![pod::zeroed::<K>(); size as usize];
             let mut values = vec![pod::zeroed::<V>(); size as usize];
-            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements, and a hash map's
-            // positions are buckets, counted in 32 bits.
+            // SAFETY: `new` compared both sizes; keys and values have space for `size` elements, and the position in a
+            // hash map is a 32-bit bucket number.
             let result = unsafe {
                 sys::lookup_batch(
                     self.map.as_fd(),
@@ -245,7 +245,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
                 )
             };
             let result = match result {
-                // A bucket does not fit the batch: nothing was read.
+                // The batch is too small for a bucket: nothing was read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && size < self.entries => {
                     size = size.saturating_mul(2).min(self.entries);
                     continue;
@@ -370,7 +370,7 @@ impl<V: Pod> PerCpu<V> {
         let mut values = vec![pod::zeroed::<V>(); size as usize * self.cpus];
         let mut position = None;
         loop {
-            // SAFETY: `new` compared both sizes; keys and values have room for `size` elements of an array.
+            // SAFETY: `new` compared both sizes; keys and values have space for `size` elements of an array.
             let result = unsafe {
                 sys::lookup_batch(
                     self.map.as_fd(),

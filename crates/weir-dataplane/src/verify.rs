@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
 
-/// Maximum number of attempts, as in libbpf (`PROG_LOAD_ATTEMPTS`).
+/// Maximum number of attempts, the same as in libbpf (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
 /// Calls `load` until verification completes, at most [`ATTEMPTS`] times. The verifier returns EAGAIN if the thread has

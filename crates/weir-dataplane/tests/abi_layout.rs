@@ -90,7 +90,7 @@ fn structs_as_elements_have_the_bytes_of_the_c_structs() {
     assert_eq!(vec![member.element()], elements_of(&[member]));
     for count in 0..=9 {
         let words: Vec<u32> = (0..count).map(|_| word()).collect();
-        let packed: Vec<_> = weir_abi::Element::packed(&words).collect();
+        let packed: Vec<_> = weir_abi::Element::pack(&words).collect();
         assert_eq!(packed, elements_of(&words));
     }
 }

@@ -1,4 +1,4 @@
-//! Tests the tc programs on a device: tcx links, clsact filters, and a second opening.
+//! Tests the tc programs on a device: tcx links, clsact filters, and opening the data plane a second time.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Tests that the stack of every call chain fits the limits of the oldest supported kernel (Linux 6.1,
-//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop
-//! counted like calls, at most eight frames, and less than 256 bytes in the frames of the callers of a
+//! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, with callbacks of
+//! bpf_loop counted like calls, at most eight frames, and less than 256 bytes in the frames of the callers of a
 //! function that makes a tail call. Newer kernels round up to multiples of 16 only, so loading a program on them does
 //! not test this.
 
@@ -32,7 +32,7 @@ type Address = (usize, usize);
 #[derive(Debug)]
 struct Function {
     name: String,
-    /// Bytes of the function's own frame, rounded up.
+    /// Size of the function's own frame in bytes, rounded up.
     frame: usize,
     calls: Vec<Address>,
     /// Callbacks of timers, which run on a separate stack.
@@ -80,8 +80,8 @@ fn stack_access_depth(instruction: Instruction, next: Option<&Instruction>) -> u
     }
 }
 
-/// Returns whether the callback whose address instruction `index` loads is a timer's, according to the next helper
-/// call.
+/// Returns whether the callback whose address instruction `index` loads is a timer callback, according to the next
+/// helper call.
 fn is_timer_callback(code: &[Instruction], index: usize) -> bool {
     let helper = code[index..]
         .iter()
@@ -233,7 +233,7 @@ fn every_call_chain_fits_the_stack_of_the_oldest_kernel() {
     }
 }
 
-/// Tests that callbacks count as calls: without them, the test above would miss the deepest chain.
+/// Tests that callbacks are counted as calls: without them, the test above would miss the deepest chain.
 #[test]
 fn callbacks_are_found() {
     let elf = std::fs::read(format!("{}/weir_xdp.bpf.o", env!("OUT_DIR"))).unwrap();

@@ -1,13 +1,15 @@
-//! Tests checksums of GUE and GRE, and remote checksum offload, for every kind of inner packet.
+//! Tests GUE and GRE checksums, and remote checksum offload, for every kind of inner packet.
 
 mod support;
-mod world;
+mod testbed;
 
+use testbed::{
+    CLIENT_PORT, PORT, PacketOutcome, Setup, Testbed, frame, net, tcp_packet, udp_packet,
+};
 use weir_abi::{Forward, Tunnel};
 use weir_wire::{ChecksumState, Datagram, Packet, TcpFlags, Transport, TunnelHeader};
-use world::{CLIENT_PORT, Out, PORT, Setup, World, frame, net, tcp_packet, udp_packet};
 
-fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<World> {
+fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<Testbed> {
     let mut setup = Setup::new(v6, Forward::Tunnel);
     let outside = net(v6_outside);
     setup.dest.addr = outside.server.into();
@@ -18,9 +20,9 @@ fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<World> 
     setup.open()
 }
 
-/// Returns packets of one flow that cover each way of computing the checksum: deferred, partial, byte by byte.
-fn packets(world: &World) -> Vec<Vec<u8>> {
-    let (client, vip) = (world.net.client, world.net.vip);
+/// Returns packets of one flow that cover each way in which the checksum is computed: deferred, partial, byte by byte.
+fn packets(testbed: &Testbed) -> Vec<Vec<u8>> {
+    let (client, vip) = (testbed.net.client, testbed.net.vip);
     let mut packets: Vec<Vec<u8>> = [0, 1, 2, 3, 31, 1400]
         .map(|length| tcp_packet(client, vip, CLIENT_PORT, PORT, length))
         .to_vec();
@@ -58,9 +60,9 @@ fn packets(world: &World) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Asserts that the inner packet is the sent packet, except for its TTL and a checksum that is left to the receiver.
-/// Returns the inner packet.
-fn inner_packet<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
+/// Asserts that the inner packet equals the sent packet, except for its TTL and a checksum that is left to the
+/// receiver. Returns the inner packet.
+fn inner_packet<'a>(out: &'a PacketOutcome, sent: &[u8]) -> &'a Datagram {
     let inner = out
         .sent()
         .inner()
@@ -75,14 +77,14 @@ fn inner_packet<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
     inner
 }
 
-fn check_all_families(flags: u8, tunnel: Tunnel, check: impl Fn(&Out, &Datagram)) {
+fn check_all_families(flags: u8, tunnel: Tunnel, check: impl Fn(&PacketOutcome, &Datagram)) {
     for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
-        let Some(world) = open(v6, v6_outside, tunnel, flags) else {
+        let Some(testbed) = open(v6, v6_outside, tunnel, flags) else {
             return;
         };
-        world.start_flow();
-        for packet in packets(&world) {
-            let out = world.send(&frame().ip_packet(&packet));
+        testbed.start_flow();
+        for packet in packets(&testbed) {
+            let out = testbed.send(&frame().ip_packet(&packet));
             let inner = inner_packet(&out, &packet);
             check(&out, inner);
         }
@@ -97,7 +99,7 @@ fn gue_full_checksum_is_valid() {
 }
 
 #[test]
-fn gue_without_checksum_sends_none() {
+fn gue_sends_no_checksum_unless_configured() {
     check_all_families(0, Tunnel::Gue, |out, _| {
         assert_eq!(out.ip().transport_checksum, ChecksumState::Absent)
     });
@@ -133,24 +135,24 @@ fn gue_remote_checksum_is_used_only_for_valid_inner_checksums() {
 fn checksums_of_fragments_and_errors_are_correct() {
     for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
         for v6 in [false, true] {
-            let Some(world) = open(v6, true, Tunnel::Gue, flags) else {
+            let Some(testbed) = open(v6, true, Tunnel::Gue, flags) else {
                 return;
             };
-            let (client, vip) = (world.net.client, world.net.vip);
+            let (client, vip) = (testbed.net.client, testbed.net.vip);
             let datagram = udp_packet(client, vip, CLIENT_PORT, PORT, 1400);
             for part in frame().fragments(&datagram, 600, 4).unwrap() {
                 assert_eq!(
-                    world.send(&part).sent().transport_checksum,
+                    testbed.send(&part).sent().transport_checksum,
                     ChecksumState::Valid
                 );
             }
             let quoted = udp_packet(vip, client, PORT, CLIENT_PORT, 51);
             let error = frame()
-                .ip(world.net.router, vip)
+                .ip(testbed.net.router, vip)
                 .port_unreachable(&quoted)
                 .build();
             assert_eq!(
-                world.send(&error).sent().transport_checksum,
+                testbed.send(&error).sent().transport_checksum,
                 ChecksumState::Valid
             );
         }
@@ -160,18 +162,18 @@ fn checksums_of_fragments_and_errors_are_correct() {
 #[test]
 fn wrong_inner_checksum_is_not_corrected() {
     for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
-        let Some(world) = open(false, false, Tunnel::Gue, flags) else {
+        let Some(testbed) = open(false, false, Tunnel::Gue, flags) else {
             return;
         };
-        world.start_flow();
+        testbed.start_flow();
         let bad = frame()
-            .ip(world.net.client, world.net.vip)
+            .ip(testbed.net.client, testbed.net.vip)
             .tcp(CLIENT_PORT, PORT)
             .flags(TcpFlags::ACK)
             .payload(&[1, 2, 3])
             .bad_checksum()
             .build();
-        let out = world.send(&bad);
+        let out = testbed.send(&bad);
         assert_eq!(
             out.ip().transport_checksum,
             ChecksumState::Invalid,

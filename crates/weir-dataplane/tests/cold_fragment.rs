@@ -1,16 +1,16 @@
-//! Tests that fragments follow their first fragment.
+//! Tests that fragments are forwarded like their first fragment.
 
 mod support;
-mod world;
+mod testbed;
 
 use std::net::IpAddr;
 
-use weir_abi::{Forward, Reason};
-use weir_wire::{IpHeader, IpProtocol};
-use world::{
-    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, frame, tcp,
+use testbed::{
+    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS, frame, tcp,
     tcp_packet, udp_packet,
 };
+use weir_abi::{Forward, Reason};
+use weir_wire::{IpHeader, IpProtocol};
 
 /// Returns the frames of one datagram in three fragments.
 fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
@@ -19,12 +19,12 @@ fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
     parts
 }
 
-fn request(world: &World) -> Vec<u8> {
-    udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1400)
+fn request(testbed: &Testbed) -> Vec<u8> {
+    udp_packet(testbed.net.client, testbed.net.vip, CLIENT_PORT, PORT, 1400)
 }
 
 /// Returns the datagram whose fragments the frames contain, without the IP headers.
-fn joined(frames: &[world::Out]) -> Vec<u8> {
+fn joined(frames: &[testbed::PacketOutcome]) -> Vec<u8> {
     frames
         .iter()
         .flat_map(|out| {
@@ -55,13 +55,13 @@ fn every_fragment_goes_to_the_server_of_the_first() {
             Forward::L3dsr,
             Forward::Nat,
         ] {
-            let Some(world) = Setup::new(v6, forward).open() else {
+            let Some(testbed) = Setup::new(v6, forward).open() else {
                 return;
             };
-            let net = world.net;
-            let outs: Vec<_> = parts(&request(&world), 7)
+            let net = testbed.net;
+            let outs: Vec<_> = parts(&request(&testbed), 7)
                 .iter()
-                .map(|part| world.send(part))
+                .map(|part| testbed.send(part))
                 .collect();
             for out in &outs {
                 let outer = out.sent();
@@ -94,9 +94,9 @@ fn every_fragment_goes_to_the_server_of_the_first() {
                 };
                 assert_eq!(datagram[2..4], port.to_be_bytes());
             }
-            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_in, 3);
+            assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_in, 3);
             assert_eq!(
-                world.plane.maps().flows.walk().count(),
+                testbed.plane.maps().flows.walk().count(),
                 if forward == Forward::Nat { 2 } else { 1 }
             );
         }
@@ -104,15 +104,15 @@ fn every_fragment_goes_to_the_server_of_the_first() {
 }
 
 #[test]
-fn fragmented_replies_are_translated_under_nat_and_snat() {
+fn fragmented_replies_are_translated_with_nat_and_snat() {
     for v6 in [false, true] {
         for snat in [false, true] {
             let setup = Setup::new(v6, Forward::Nat);
-            let Some(world) = (if snat { setup.snat() } else { setup }).open() else {
+            let Some(testbed) = (if snat { setup.snat() } else { setup }).open() else {
                 return;
             };
-            let net = world.net;
-            let destination = world.send(&frame().ip_packet(&udp_packet(
+            let net = testbed.net;
+            let destination = testbed.send(&frame().ip_packet(&udp_packet(
                 net.client,
                 net.vip,
                 CLIENT_PORT,
@@ -126,47 +126,47 @@ fn fragmented_replies_are_translated_under_nat_and_snat() {
             let answer = udp_packet(net.server, source, SERVER_PORT, sport, 1400);
             let outs: Vec<_> = parts(&answer, 9)
                 .iter()
-                .map(|part| world.send(part))
+                .map(|part| testbed.send(part))
                 .collect();
             for out in &outs {
                 let ip = out.sent();
                 assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
             }
             assert!(udp_valid(net.vip, net.client, &joined(&outs)));
-            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 3);
+            assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_out, 3);
         }
     }
 }
 
 #[test]
-fn fragment_before_the_first_is_dropped() {
+fn fragment_that_arrives_before_the_first_is_dropped() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Direct).open() else {
             return;
         };
-        let parts = parts(&request(&world), 7);
-        assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
-        assert_eq!(world.count(Reason::DropFragmentEarly), 1);
-        world.send(&parts[0]).sent();
-        world.send(&parts[1]).sent();
-        let other = parts_of_id(&world, 8);
-        assert_eq!(world.send(&other[2]).verdict, XDP_DROP);
-        assert_eq!(world.count(Reason::DropFragmentEarly), 2);
+        let parts = parts(&request(&testbed), 7);
+        assert_eq!(testbed.send(&parts[1]).verdict, XDP_DROP);
+        assert_eq!(testbed.count(Reason::DropFragmentEarly), 1);
+        testbed.send(&parts[0]).sent();
+        testbed.send(&parts[1]).sent();
+        let other = parts_of_id(&testbed, 8);
+        assert_eq!(testbed.send(&other[2]).verdict, XDP_DROP);
+        assert_eq!(testbed.count(Reason::DropFragmentEarly), 2);
     }
 }
 
-fn parts_of_id(world: &World, id: u32) -> Vec<Vec<u8>> {
-    parts(&request(world), id)
+fn parts_of_id(testbed: &Testbed, id: u32) -> Vec<Vec<u8>> {
+    parts(&request(testbed), id)
 }
 
 #[test]
 fn expired_fragment_record_is_ignored() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let parts = parts(&request(&world), 7);
-    world.send(&parts[0]).sent();
-    let records = world.plane.maps().fragments.elements().unwrap();
+    let parts = parts(&request(&testbed), 7);
+    testbed.send(&parts[0]).sent();
+    let records = testbed.plane.maps().fragments.elements().unwrap();
     let [(key, record)] = records[..] else {
         panic!("{records:?}")
     };
@@ -175,100 +175,100 @@ fn expired_fragment_record_is_ignored() {
         tick: record.tick.wrapping_sub(40),
         ..record
     };
-    world.plane.maps().fragments.set(&key, &old).unwrap();
-    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
-    assert_eq!(world.count(Reason::DropFragmentEarly), 1);
+    testbed.plane.maps().fragments.set(&key, &old).unwrap();
+    assert_eq!(testbed.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(testbed.count(Reason::DropFragmentEarly), 1);
 }
 
 #[test]
 fn tcp_fragments_follow_the_first() {
-    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
-    let net = world.net;
-    world.start_flow();
+    let net = testbed.net;
+    testbed.start_flow();
     let packet = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1400);
     for part in parts(&packet, 3) {
-        assert_eq!(world.send(&part).sent().dst(), net.server);
+        assert_eq!(testbed.send(&part).sent().dst(), net.server);
     }
 }
 
 #[test]
 fn fragments_follow_a_first_fragment_that_passed_to_the_stack() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Direct).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Direct).open() else {
             return;
         };
-        let net = world.net;
+        let net = testbed.net;
         let to_other_port = udp_packet(net.client, net.vip, CLIENT_PORT, 53, 1400);
         for part in parts(&to_other_port, 5) {
-            let out = world.send(&part);
+            let out = testbed.send(&part);
             assert_eq!((out.verdict, &out.frame), (XDP_PASS, &part));
         }
-        assert_eq!(world.count(Reason::PassNoService), 3);
+        assert_eq!(testbed.count(Reason::PassNoService), 3);
     }
 }
 
 #[test]
 fn foreign_fragments_pass_unchanged() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
+        let net = testbed.net;
         let from_server = udp_packet(net.server, net.router, 53, 5353, 1400);
         let to_snat = udp_packet(net.router, net.snat, 53, 5353, 1400);
         for packet in [from_server, to_snat] {
             for part in parts(&packet, 11).iter().rev() {
-                let out = world.send(part);
+                let out = testbed.send(part);
                 assert_eq!((out.verdict, &out.frame), (XDP_PASS, part));
             }
         }
-        assert_eq!(world.count(Reason::DropFragmentEarly), 0);
+        assert_eq!(testbed.count(Reason::DropFragmentEarly), 0);
         let echo = weir_wire::Packet::ip(net.client, net.vip)
             .echo_request(1, 1)
             .payload(&[5; 1400])
             .build();
         for part in parts(&echo, 12) {
-            assert_eq!(world.send(&part).verdict, XDP_PASS);
+            assert_eq!(testbed.send(&part).verdict, XDP_PASS);
         }
     }
 }
 
 #[test]
 fn fragments_to_removed_server_are_dropped() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let parts = parts(&request(&world), 7);
-    world.send(&parts[0]).sent();
-    world
+    let parts = parts(&request(&testbed), 7);
+    testbed.send(&parts[0]).sent();
+    testbed
         .plane
         .maps()
         .dests
         .set(1, &weir_abi::Dest::default())
         .unwrap();
-    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
-    assert_eq!(world.count(Reason::DropServerGone), 1);
+    assert_eq!(testbed.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(testbed.count(Reason::DropServerGone), 1);
 }
 
 #[test]
 fn fragments_of_a_rejected_datagram_are_dropped() {
-    let Some(world) = (Setup {
+    let Some(testbed) = (Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
     })
     .open() else {
         return;
     };
-    let parts = parts(&request(&world), 7);
-    let reject = world.send(&parts[0]);
+    let parts = parts(&request(&testbed), 7);
+    let reject = testbed.send(&parts[0]);
     assert_eq!(reject.sent().protocol, IpProtocol::ICMP);
-    assert_eq!(world.send(&parts[1]).verdict, XDP_DROP);
+    assert_eq!(testbed.send(&parts[1]).verdict, XDP_DROP);
     assert_eq!(
         (
-            world.count(Reason::RejectNoServer),
-            world.count(Reason::DropFragmentEarly)
+            testbed.count(Reason::RejectNoServer),
+            testbed.count(Reason::DropFragmentEarly)
         ),
         (1, 1)
     );
@@ -278,28 +278,39 @@ fn fragments_of_a_rejected_datagram_are_dropped() {
 fn local_server_gets_all_fragments() {
     let mut setup = Setup::new(false, Forward::Nat);
     setup.dest.flags |= weir_abi::DEST_LOCAL;
-    let Some(world) = setup.open() else { return };
-    for part in parts(&request(&world), 7) {
-        let out = world.send(&part);
-        assert_eq!((out.verdict, out.ip().dst()), (XDP_PASS, world.net.server));
+    let Some(testbed) = setup.open() else { return };
+    for part in parts(&request(&testbed), 7) {
+        let out = testbed.send(&part);
+        assert_eq!(
+            (out.verdict, out.ip().dst()),
+            (XDP_PASS, testbed.net.server)
+        );
     }
-    assert_eq!(world.count(Reason::PassLocalServer), 3);
+    assert_eq!(testbed.count(Reason::PassLocalServer), 3);
 }
 
 #[test]
 fn unfragmented_packets_create_no_record() {
-    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
-    world.start_flow();
-    world
+    testbed.start_flow();
+    testbed
         .send(&tcp(
-            world.net.client,
-            world.net.vip,
+            testbed.net.client,
+            testbed.net.vip,
             CLIENT_PORT,
             PORT,
             weir_wire::TcpFlags::ACK,
         ))
         .sent();
-    assert!(world.plane.maps().fragments.elements().unwrap().is_empty());
+    assert!(
+        testbed
+            .plane
+            .maps()
+            .fragments
+            .elements()
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -1,18 +1,18 @@
-//! Tests that ICMP errors follow the flow of the quoted packet, and are translated like its packets.
+//! Tests that ICMP errors are assigned to the flow of the quoted packet, and are translated like its packets.
 
 mod support;
-mod world;
+mod testbed;
 
 use std::net::IpAddr;
 
+use testbed::{
+    CLIENT_PORT, PORT, PacketOutcome, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS,
+    XDP_TX, frame, tcp, tcp_packet, udp_packet,
+};
 use weir_abi::{Forward, Reason, SETTINGS_SCHEDULE_ICMP, Tunnel};
 use weir_wire::{
     Datagram, Encapsulation, GueChecksum, Icmpv4Message, Icmpv6Message, IpProtocol, Packet,
     TcpFlags, Transport,
-};
-use world::{
-    CLIENT_PORT, Out, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, XDP_TX,
-    frame, tcp, tcp_packet, udp_packet,
 };
 
 const FORWARDS: [Forward; 4] = [
@@ -41,20 +41,26 @@ fn mtu(ip: &Datagram) -> u32 {
     }
 }
 
-fn reply(world: &World, length: usize) -> Vec<u8> {
-    tcp_packet(world.net.vip, world.net.client, PORT, CLIENT_PORT, length)
+fn reply(testbed: &Testbed, length: usize) -> Vec<u8> {
+    tcp_packet(
+        testbed.net.vip,
+        testbed.net.client,
+        PORT,
+        CLIENT_PORT,
+        length,
+    )
 }
 
 #[test]
 fn error_about_a_reply_reaches_its_server() {
     for v6 in [false, true] {
         for forward in FORWARDS {
-            let Some(world) = Setup::new(v6, forward).open() else {
+            let Some(testbed) = Setup::new(v6, forward).open() else {
                 return;
             };
-            let net = world.net;
-            world.start_flow();
-            let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
+            let net = testbed.net;
+            testbed.start_flow();
+            let out = testbed.send(&too_big(net.router, net.vip, 1400, &reply(&testbed, 600)));
             let outer = out.sent();
             assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
             assert_eq!(outer.ttl(), 59);
@@ -80,23 +86,23 @@ fn error_about_a_reply_reaches_its_server() {
                 "{forward:?}"
             );
             assert_eq!(quoted.ports(), Some((sender.1, CLIENT_PORT)), "{forward:?}");
-            assert_eq!(world.plane.maps().traffic(1).unwrap().packets_in, 2);
+            assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_in, 2);
         }
     }
 }
 
 #[test]
-fn error_about_dscp_packet_is_translated_under_l3dsr() {
+fn error_about_dscp_packet_is_translated_with_l3dsr() {
     for v6 in [false, true] {
         let mut setup = Setup::new(v6, Forward::L3dsr);
         setup.dest.dscp = 5;
-        let Some(world) = setup.open() else { return };
-        world.start_flow();
-        let out = world.send(&too_big(
-            world.net.router,
-            world.net.vip,
+        let Some(testbed) = setup.open() else { return };
+        testbed.start_flow();
+        let out = testbed.send(&too_big(
+            testbed.net.router,
+            testbed.net.vip,
             1400,
-            &reply(&world, 64),
+            &reply(&testbed, 64),
         ));
         assert_eq!(out.sent().tos() >> 2, 5);
     }
@@ -105,13 +111,13 @@ fn error_about_dscp_packet_is_translated_under_l3dsr() {
 #[test]
 fn eight_bytes_of_the_quoted_header_are_enough() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
-        let short = &reply(&world, 600)[..if v6 { 48 } else { 28 }];
-        let out = world.send(&too_big(net.router, net.vip, 1400, short));
+        let net = testbed.net;
+        testbed.start_flow();
+        let short = &reply(&testbed, 600)[..if v6 { 48 } else { 28 }];
+        let out = testbed.send(&too_big(net.router, net.vip, 1400, short));
         let quoted = out.sent().quoted().unwrap();
         assert_eq!(
             (quoted.src(), quoted.ports()),
@@ -124,11 +130,11 @@ fn eight_bytes_of_the_quoted_header_are_enough() {
 fn quoted_udp_with_and_without_checksum_is_translated() {
     for v6 in [false, true] {
         for zero in [false, true] {
-            let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+            let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
                 return;
             };
-            let net = world.net;
-            world
+            let net = testbed.net;
+            testbed
                 .send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 30)))
                 .sent();
             let answer = Packet::ip(net.vip, net.client)
@@ -140,7 +146,7 @@ fn quoted_udp_with_and_without_checksum_is_translated() {
                 answer
             }
             .build();
-            let out = world.send(
+            let out = testbed.send(
                 &frame()
                     .ip(net.router, net.vip)
                     .port_unreachable(&answer)
@@ -160,23 +166,23 @@ fn quoted_udp_with_and_without_checksum_is_translated() {
 }
 
 #[test]
-fn errors_under_snat_are_translated_in_header_and_quote() {
+fn errors_with_snat_are_translated_in_header_and_quote() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;
         };
-        let net = world.net;
-        let request = world.start_flow();
+        let net = testbed.net;
+        let request = testbed.start_flow();
         let (source, sport) = (request.ip().src(), request.ip().ports().unwrap().0);
         assert_eq!(source, net.snat);
 
-        let to_server = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 100)));
+        let to_server = testbed.send(&too_big(net.router, net.vip, 1400, &reply(&testbed, 100)));
         let quoted = to_server.sent().quoted().unwrap();
         assert_eq!((to_server.ip().dst(), quoted.dst()), (net.server, net.snat));
         assert_eq!(quoted.ports(), Some((SERVER_PORT, sport)));
 
         let seen = tcp_packet(net.snat, net.server, sport, SERVER_PORT, 100);
-        let to_client = world.send(&too_big(net.server, net.snat, 1300, &seen));
+        let to_client = testbed.send(&too_big(net.server, net.snat, 1300, &seen));
         let ip = to_client.sent();
         assert_eq!((ip.src(), ip.dst()), (net.vip, net.client));
         let quoted = ip.quoted().unwrap();
@@ -188,14 +194,14 @@ fn errors_under_snat_are_translated_in_header_and_quote() {
 #[test]
 fn error_about_a_request_reaches_the_client() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
+        let net = testbed.net;
+        testbed.start_flow();
         let seen = tcp_packet(net.client, net.server, CLIENT_PORT, SERVER_PORT, 1000);
         for (from, expected_source) in [(net.server, net.vip), (net.router, net.router)] {
-            let out = world.send(&too_big(from, net.client, 1280, &seen));
+            let out = testbed.send(&too_big(from, net.client, 1280, &seen));
             let ip = out.sent();
             assert_eq!(
                 (ip.src(), ip.dst(), mtu(ip)),
@@ -205,27 +211,27 @@ fn error_about_a_request_reaches_the_client() {
             assert_eq!((quoted.src(), quoted.dst()), (net.client, net.vip));
             assert_eq!(quoted.ports(), Some((CLIENT_PORT, PORT)));
         }
-        assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 2);
+        assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_out, 2);
     }
 }
 
 #[test]
 fn other_error_types_are_translated() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
-        let quoted_packet = reply(&world, 40);
-        let unreachable = world.send(
+        let net = testbed.net;
+        testbed.start_flow();
+        let quoted_packet = reply(&testbed, 40);
+        let unreachable = testbed.send(
             &frame()
                 .ip(net.router, net.vip)
                 .port_unreachable(&quoted_packet)
                 .build(),
         );
         assert_eq!(unreachable.sent().dst(), net.server);
-        let exceeded = world.send(
+        let exceeded = testbed.send(
             &frame()
                 .ip(net.router, net.vip)
                 .time_exceeded(&quoted_packet)
@@ -238,42 +244,42 @@ fn other_error_types_are_translated() {
 #[test]
 fn errors_about_unknown_flows_pass_unchanged() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
+        let net = testbed.net;
+        testbed.start_flow();
         let other_port = tcp_packet(net.vip, net.client, PORT, CLIENT_PORT + 1, 50);
         let not_its_sender = tcp_packet(net.server, net.client, PORT, CLIENT_PORT, 50);
         for quoted in [other_port, not_its_sender] {
             let input = too_big(net.router, net.vip, 1400, &quoted);
-            let out = world.send(&input);
+            let out = testbed.send(&input);
             assert_eq!((out.verdict, &out.frame), (XDP_PASS, &input));
         }
-        assert_eq!(world.count(Reason::PassIcmp), 2);
+        assert_eq!(testbed.count(Reason::PassIcmp), 2);
         let foreign = tcp_packet(net.client, net.router, 1, 2, 50);
         assert_eq!(
-            world
+            testbed
                 .send(&too_big(net.director, net.client, 1400, &foreign))
                 .verdict,
             XDP_PASS
         );
-        assert_eq!(world.count(Reason::PassNotOurs), 1);
+        assert_eq!(testbed.count(Reason::PassNotOurs), 1);
     }
 }
 
 #[test]
 fn truncated_quote_is_dropped_only_at_a_vip() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
-        let quoted_packet = reply(&world, 40);
+        let net = testbed.net;
+        testbed.start_flow();
+        let quoted_packet = reply(&testbed, 40);
         for length in [0, 10, if v6 { 44 } else { 24 }] {
             assert_eq!(
-                world
+                testbed
                     .send(&too_big(
                         net.router,
                         net.vip,
@@ -284,7 +290,7 @@ fn truncated_quote_is_dropped_only_at_a_vip() {
                 XDP_DROP
             );
             assert_eq!(
-                world
+                testbed
                     .send(&too_big(
                         net.router,
                         net.client,
@@ -295,38 +301,38 @@ fn truncated_quote_is_dropped_only_at_a_vip() {
                 XDP_PASS
             );
         }
-        assert_eq!(world.count(Reason::DropTooShort), 3);
+        assert_eq!(testbed.count(Reason::DropTooShort), 3);
     }
 }
 
 #[test]
 fn errors_are_never_sent_about_errors() {
-    let Some(world) = Setup::new(false, Forward::Nat).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
-    let net = world.net;
-    world.start_flow();
+    let net = testbed.net;
+    testbed.start_flow();
     let expiring = frame()
         .ip(net.router, net.vip)
         .ttl(1)
-        .too_big(1400, &reply(&world, 40))
+        .too_big(1400, &reply(&testbed, 40))
         .build();
-    assert_eq!(world.send(&expiring).verdict, XDP_DROP);
-    assert_eq!(world.count(Reason::DropTtl), 1);
+    assert_eq!(testbed.send(&expiring).verdict, XDP_DROP);
+    assert_eq!(testbed.count(Reason::DropTtl), 1);
 }
 
 #[test]
 fn wrong_checksum_is_not_corrected() {
     for v6 in [false, true] {
-        let Some(world) = Setup::new(v6, Forward::Nat).open() else {
+        let Some(testbed) = Setup::new(v6, Forward::Nat).open() else {
             return;
         };
-        let net = world.net;
-        world.start_flow();
-        let mut input = too_big(net.router, net.vip, 1400, &reply(&world, 40));
+        let net = testbed.net;
+        testbed.start_flow();
+        let mut input = too_big(net.router, net.vip, 1400, &reply(&testbed, 40));
         let last = input.len() - 1;
         input[last] ^= 0x55;
-        let out = world.send(&input);
+        let out = testbed.send(&input);
         assert_eq!(out.verdict, XDP_TX);
         assert!(!out.ip().has_valid_checksums());
     }
@@ -334,11 +340,11 @@ fn wrong_checksum_is_not_corrected() {
 
 #[test]
 fn extension_headers_in_the_quote_are_followed() {
-    let Some(world) = Setup::new(true, Forward::Nat).open() else {
+    let Some(testbed) = Setup::new(true, Forward::Nat).open() else {
         return;
     };
-    let net = world.net;
-    world.start_flow();
+    let net = testbed.net;
+    testbed.start_flow();
     let (IpAddr::V6(vip), IpAddr::V6(client)) = (net.vip, net.client) else {
         panic!()
     };
@@ -348,7 +354,7 @@ fn extension_headers_in_the_quote_are_followed() {
         .flags(TcpFlags::ACK)
         .payload(&[3; 30])
         .build();
-    let out = world.send(&too_big(net.router, net.vip, 1400, &quoted_packet));
+    let out = testbed.send(&too_big(net.router, net.vip, 1400, &quoted_packet));
     let quoted = out.sent().quoted().unwrap();
     assert_eq!(
         (quoted.src(), quoted.ports()),
@@ -382,12 +388,17 @@ fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     ]
 }
 
-fn from_tunnel(world: &World, encapsulation: Encapsulation, v6_outside: bool, mtu: u16) -> Out {
-    let outer_net = world::net(v6_outside);
-    let inner = tcp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1000);
+fn from_tunnel(
+    testbed: &Testbed,
+    encapsulation: Encapsulation,
+    v6_outside: bool,
+    mtu: u16,
+) -> PacketOutcome {
+    let outer_net = testbed::net(v6_outside);
+    let inner = tcp_packet(testbed.net.client, testbed.net.vip, CLIENT_PORT, PORT, 1000);
     let tunnel_packet =
         Packet::ip(outer_net.director, outer_net.server).encapsulate(encapsulation, &inner);
-    world.send(&too_big(
+    testbed.send(&too_big(
         outer_net.router,
         outer_net.director,
         mtu,
@@ -400,19 +411,19 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
     for (v6, v6_outside) in [(false, false), (true, true), (true, false), (false, true)] {
         for (tunnel, flags, encapsulation, shim) in tunnels() {
             let mut setup = Setup::new(v6, Forward::Tunnel);
-            let outer_net = world::net(v6_outside);
+            let outer_net = testbed::net(v6_outside);
             setup.dest.addr = outer_net.server.into();
             setup.dest.tunnel_source = outer_net.director.into();
             setup.dest.family = if v6_outside { 6 } else { 4 };
             (setup.dest.tunnel, setup.dest.tunnel_flags) = (tunnel as u8, flags);
             setup.settings.flags = 0;
-            let Some(world) = setup.open() else { return };
-            let net = world.net;
-            world.start_flow();
+            let Some(testbed) = setup.open() else { return };
+            let net = testbed.net;
+            testbed.start_flow();
             // If the kernel returns no route, the packet leaves through the client's device, at tc.
-            let out = from_tunnel(&world, encapsulation, v6_outside, 1400);
+            let out = from_tunnel(&testbed, encapsulation, v6_outside, 1400);
             assert_eq!(out.verdict, XDP_PASS, "{tunnel:?}");
-            assert_eq!(world.count(Reason::PassToTc), 1);
+            assert_eq!(testbed.count(Reason::PassToTc), 1);
             let ip = out.ip();
             assert!(ip.has_valid_checksums());
             let room = 1400 - shim - if v6_outside { 40 } else { 20 };
@@ -429,43 +440,43 @@ fn too_big_for_a_tunnel_becomes_too_big_for_the_client() {
 
 #[test]
 fn error_about_a_foreign_tunnel_passes() {
-    let Some(world) = Setup::new(false, Forward::Tunnel).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Tunnel).open() else {
         return;
     };
-    let net = world.net;
-    world.start_flow();
+    let net = testbed.net;
+    testbed.start_flow();
     let inner = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 100);
     let other_server: IpAddr = "10.0.0.77".parse().unwrap();
     let tunnel_packet =
         Packet::ip(net.director, other_server).encapsulate(Encapsulation::Ipip, &inner);
     let input = too_big(net.router, net.director, 1400, &tunnel_packet);
-    let out = world.send(&input);
+    let out = testbed.send(&input);
     assert_eq!((out.verdict, out.frame), (XDP_PASS, input));
-    let too_small = from_tunnel(&world, Encapsulation::Ipip, false, 60);
+    let too_small = from_tunnel(&testbed, Encapsulation::Ipip, false, 60);
     assert_eq!(too_small.verdict, XDP_PASS);
-    assert_eq!(world.count(Reason::PassNotOurs), 2);
+    assert_eq!(testbed.count(Reason::PassNotOurs), 2);
 }
 
 #[test]
 fn flow_without_entry_is_found_by_hash() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.syn_budget = 0;
-    let Some(world) = setup.open() else { return };
-    world
+    let Some(testbed) = setup.open() else { return };
+    testbed
         .send(&tcp(
-            world.net.client,
-            world.net.vip,
+            testbed.net.client,
+            testbed.net.vip,
             CLIENT_PORT,
             PORT,
             TcpFlags::SYN,
         ))
         .sent();
-    assert_eq!(world.plane.maps().flows.walk().count(), 0);
-    let out = world.send(&too_big(
-        world.net.router,
-        world.net.vip,
+    assert_eq!(testbed.plane.maps().flows.walk().count(), 0);
+    let out = testbed.send(&too_big(
+        testbed.net.router,
+        testbed.net.vip,
         1400,
-        &reply(&world, 100),
+        &reply(&testbed, 100),
     ));
     out.sent();
     assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC);
@@ -481,10 +492,10 @@ fn error_about_unknown_flow_creates_flow_with_schedule_icmp() {
                 if enabled {
                     setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
                 }
-                let Some(world) = setup.open() else { return };
-                let net = world.net;
-                let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 600)));
-                let live = world.plane.maps().live(1).unwrap();
+                let Some(testbed) = setup.open() else { return };
+                let net = testbed.net;
+                let out = testbed.send(&too_big(net.router, net.vip, 1400, &reply(&testbed, 600)));
+                let live = testbed.plane.maps().live(1).unwrap();
                 if !enabled {
                     assert_eq!((out.verdict, live.inactive), (XDP_PASS, 0), "{forward:?}");
                     continue;
@@ -506,8 +517,8 @@ fn error_about_unknown_flow_creates_flow_with_schedule_icmp() {
                     (quoted.src(), quoted.ports()),
                     (sender.0, Some((sender.1, CLIENT_PORT)))
                 );
-                world.start_flow();
-                let live = world.plane.maps().live(1).unwrap();
+                testbed.start_flow();
+                let live = testbed.plane.maps().live(1).unwrap();
                 assert_eq!(
                     (live.active, live.inactive, live.total),
                     (1, 0, 1),
@@ -523,8 +534,8 @@ fn error_about_unknown_flow_is_dropped_without_server() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
     setup.servers = false;
-    let Some(world) = setup.open() else { return };
-    let net = world.net;
-    let out = world.send(&too_big(net.router, net.vip, 1400, &reply(&world, 64)));
+    let Some(testbed) = setup.open() else { return };
+    let net = testbed.net;
+    let out = testbed.send(&too_big(net.router, net.vip, 1400, &reply(&testbed, 64)));
     assert_eq!(out.verdict, XDP_DROP);
 }

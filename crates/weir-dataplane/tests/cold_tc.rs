@@ -4,33 +4,33 @@
 #![allow(unsafe_code, reason = "packet sockets")]
 
 mod support;
-mod world;
+mod testbed;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use support::{run, veth};
+use testbed::{
+    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, Testbed, XDP_DROP, XDP_PASS, XDP_TX, frame,
+    tcp, tcp_packet, udp_packet,
+};
 use weir_abi::{Device, Forward, Hop, Reason};
 use weir_dataplane::{Direction, XdpChoice};
 use weir_wire::{IpProtocol, MacAddr, Packet, TcpFlags};
-use world::{
-    CLIENT_PORT, PORT, SERVER_MAC, SERVER_PORT, Setup, World, XDP_DROP, XDP_PASS, XDP_TX, frame,
-    tcp, tcp_packet, udp_packet,
-};
 
 const TC_NEXT: u32 = u32::MAX;
 
 // ---- egress ----
 
-fn open_local(v6: bool, snat: bool) -> Option<World> {
+fn open_local(v6: bool, snat: bool) -> Option<Testbed> {
     let mut setup = Setup::new(v6, Forward::Nat);
     setup.dest.flags |= weir_abi::DEST_LOCAL;
     setup.settings.flags = weir_abi::SETTINGS_LOCAL_NAT;
     if snat { setup.snat() } else { setup }.open()
 }
 
-fn reply(world: &World, packet: &[u8]) -> world::Out {
-    let out = world.run("weir_tc_egress", &frame().ip_packet(packet));
+fn reply(testbed: &Testbed, packet: &[u8]) -> testbed::PacketOutcome {
+    let out = testbed.run("weir_tc_egress", &frame().ip_packet(packet));
     assert_eq!(out.verdict, TC_NEXT);
     assert!(
         out.ip().has_valid_checksums(),
@@ -44,23 +44,23 @@ fn reply(world: &World, packet: &[u8]) -> world::Out {
 fn reply_of_local_server_has_the_vip_as_source() {
     for v6 in [false, true] {
         for snat in [false, true] {
-            let Some(world) = open_local(v6, snat) else {
+            let Some(testbed) = open_local(v6, snat) else {
                 return;
             };
-            let net = world.net;
+            let net = testbed.net;
             let requests = [
                 tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN),
                 frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)),
             ];
             for request in requests {
-                let seen = world.send(&request);
+                let seen = testbed.send(&request);
                 assert_eq!((seen.verdict, seen.ip().dst()), (XDP_PASS, net.server));
                 let (source, sport) = (seen.ip().src(), seen.ip().ports().unwrap().0);
                 let answer = match seen.ip().protocol {
                     IpProtocol::TCP => tcp_packet(net.server, source, SERVER_PORT, sport, 333),
                     _ => udp_packet(net.server, source, SERVER_PORT, sport, 333),
                 };
-                let out = reply(&world, &answer);
+                let out = reply(&testbed, &answer);
                 assert_eq!((out.ip().src(), out.ip().dst()), (net.vip, net.client));
                 assert_eq!(out.ip().ports(), Some((PORT, CLIENT_PORT)));
                 assert_eq!(
@@ -69,7 +69,7 @@ fn reply_of_local_server_has_the_vip_as_source() {
                     "the TTL of the director's own packets is not decremented"
                 );
             }
-            let traffic = world.plane.maps().traffic(1).unwrap();
+            let traffic = testbed.plane.maps().traffic(1).unwrap();
             let header = if v6 { 40 } else { 20 };
             assert_eq!(
                 (traffic.packets_out, traffic.bytes_out),
@@ -81,13 +81,13 @@ fn reply_of_local_server_has_the_vip_as_source() {
 
 #[test]
 fn local_reply_changes_the_state() {
-    let Some(world) = open_local(false, false) else {
+    let Some(testbed) = open_local(false, false) else {
         return;
     };
-    let net = world.net;
-    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
-    let state = |world: &World| {
-        let forward = world
+    let net = testbed.net;
+    testbed.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
+    let state = |testbed: &Testbed| {
+        let forward = testbed
             .plane
             .maps()
             .flows
@@ -95,45 +95,45 @@ fn local_reply_changes_the_state() {
             .find(|flow| flow.cold.dst == net.vip.into());
         forward.unwrap().entry.parts().state
     };
-    assert_eq!(state(&world), weir_abi::State::SynRecv as u8);
-    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
-    assert_eq!(state(&world), weir_abi::State::Established as u8);
+    assert_eq!(state(&testbed), weir_abi::State::SynRecv as u8);
+    testbed.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
+    assert_eq!(state(&testbed), weir_abi::State::Established as u8);
     let fin = Packet::ip(net.server, net.client)
         .tcp(SERVER_PORT, CLIENT_PORT)
         .flags(TcpFlags::FIN)
         .build();
-    reply(&world, &fin);
-    assert_eq!(state(&world), weir_abi::State::FinWait as u8);
+    reply(&testbed, &fin);
+    assert_eq!(state(&testbed), weir_abi::State::FinWait as u8);
 }
 
 #[test]
 fn fragments_of_a_local_reply_are_translated() {
     for v6 in [false, true] {
-        let Some(world) = open_local(v6, false) else {
+        let Some(testbed) = open_local(v6, false) else {
             return;
         };
-        let net = world.net;
-        world.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
+        let net = testbed.net;
+        testbed.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
         let answer = udp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 1400);
         for part in frame().fragments(&answer, 600, 3).unwrap() {
-            let out = world.run("weir_tc_egress", &part);
+            let out = testbed.run("weir_tc_egress", &part);
             assert!(out.ip().has_valid_checksums());
             assert_eq!(
                 (out.verdict, out.ip().src(), out.ip().dst()),
                 (TC_NEXT, net.vip, net.client)
             );
         }
-        assert_eq!(world.plane.maps().traffic(1).unwrap().packets_out, 3);
+        assert_eq!(testbed.plane.maps().traffic(1).unwrap().packets_out, 3);
     }
 }
 
 #[test]
 fn other_packets_leave_unchanged() {
-    let Some(world) = open_local(false, false) else {
+    let Some(testbed) = open_local(false, false) else {
         return;
     };
-    let net = world.net;
-    world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
+    let net = testbed.net;
+    testbed.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::SYN));
     for packet in [
         tcp_packet(net.server, net.client, SERVER_PORT + 1, CLIENT_PORT, 5),
         tcp_packet(net.director, net.client, SERVER_PORT, CLIENT_PORT, 5),
@@ -142,14 +142,14 @@ fn other_packets_leave_unchanged() {
             .echo_request(1, 1)
             .build(),
     ] {
-        assert_eq!(reply(&world, &packet).frame, frame().ip_packet(&packet));
+        assert_eq!(reply(&testbed, &packet).frame, frame().ip_packet(&packet));
     }
-    let mut settings = world.plane.maps().settings().unwrap();
+    let mut settings = testbed.plane.maps().settings().unwrap();
     settings.flags = 0;
-    world.plane.maps().set_settings(&settings).unwrap();
+    testbed.plane.maps().set_settings(&settings).unwrap();
     let own = tcp_packet(net.server, net.client, SERVER_PORT, CLIENT_PORT, 5);
     assert_eq!(
-        reply(&world, &own).frame,
+        reply(&testbed, &own).frame,
         frame().ip_packet(&own),
         "disabled unless a server is local"
     );
@@ -157,17 +157,17 @@ fn other_packets_leave_unchanged() {
 
 #[test]
 fn zero_udp_checksum_stays_zero() {
-    let Some(world) = open_local(false, false) else {
+    let Some(testbed) = open_local(false, false) else {
         return;
     };
-    let net = world.net;
-    world.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
+    let net = testbed.net;
+    testbed.send(&frame().ip_packet(&udp_packet(net.client, net.vip, CLIENT_PORT, PORT, 9)));
     let answer = Packet::ip(net.server, net.client)
         .udp(SERVER_PORT, CLIENT_PORT)
         .payload(b"none")
         .zero_udp_checksum()
         .build();
-    let out = reply(&world, &answer);
+    let out = reply(&testbed, &answer);
     assert_eq!(out.ip().src(), net.vip);
     assert_eq!(
         out.ip().transport_checksum,
@@ -230,7 +230,7 @@ impl PacketSocket {
     }
 
     /// Receives the next frame with a TCP packet, in a tunnel or not.
-    fn receive_tcp(&self) -> weir_wire::Parsed {
+    fn receive_tcp(&self) -> weir_wire::ParsedFrame {
         loop {
             let mut buffer = [0u8; 2048];
             // SAFETY: the buffer and its length belong together.
@@ -260,9 +260,9 @@ impl PacketSocket {
 }
 
 /// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
-fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
-    let world = Setup::new(v6, forward).open()?;
-    let net = world.net;
+fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::ParsedFrame> {
+    let testbed = Setup::new(v6, forward).open()?;
+    let net = testbed.net;
     let (inside, outside) = (veth("va", "vb"), veth("vc", "vd"));
     let (address, length) = (net.director, if v6 { 64 } else { 24 });
     let quick = if v6 { " nodad" } else { "" };
@@ -277,9 +277,9 @@ fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire
         ..Hop::default()
     };
     for slot in 0..weir_abi::HOPS_PER_DEST {
-        world.plane.maps().set_hop(1, slot, &unresolved).unwrap();
+        testbed.plane.maps().set_hop(1, slot, &unresolved).unwrap();
     }
-    world
+    testbed
         .plane
         .maps()
         .devices
@@ -293,8 +293,8 @@ fn send_through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire
             },
         )
         .unwrap();
-    world.plane.attach(inside, XdpChoice::Best).unwrap();
-    world.plane.attach_tc(inside, Direction::Ingress).unwrap();
+    testbed.plane.attach(inside, XdpChoice::Best).unwrap();
+    testbed.plane.attach_tc(inside, Direction::Ingress).unwrap();
     let (feed, sink) = (
         PacketSocket::open(index("vb")),
         PacketSocket::open(index("vd")),
@@ -318,7 +318,7 @@ fn index(name: &str) -> u32 {
 }
 
 #[test]
-fn packets_xdp_could_not_send_use_the_neighbour_table() {
+fn packets_that_xdp_cannot_send_use_the_neighbour_table() {
     for v6 in [false, true] {
         for forward in [
             Forward::Direct,
@@ -329,7 +329,7 @@ fn packets_xdp_could_not_send_use_the_neighbour_table() {
             let Some(parsed) = send_through_tc(v6, forward, false) else {
                 return;
             };
-            let net = world::net(v6);
+            let net = testbed::net(v6);
             assert_eq!(parsed.ethernet.dst.octets(), SERVER_MAC, "{forward:?}");
             let ip = parsed.ip().unwrap();
             assert!(ip.has_valid_checksums());
@@ -363,72 +363,76 @@ const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];
 const BROADCAST: [u8; 6] = [0xff; 6];
 const TC_REDIRECT: u32 = 7;
 
-/// Returns the verdict of a packet path for a frame with this destination, and whether it was counted as another
-/// host's.
-fn verdict_to(world: &World, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32, bool) {
-    let before = world.count(Reason::PassOtherHost);
-    let mac = Packet::ethernet(MacAddr::new(world::PEER_MAC), MacAddr::new(mac));
-    let out = world.run(program, &mac.ip_packet(packet));
-    (out.verdict, world.count(Reason::PassOtherHost) > before)
+/// Returns the verdict of a packet path for a frame with this destination, and whether the frame was counted as a frame
+/// for another host.
+fn verdict_to(testbed: &Testbed, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32, bool) {
+    let before = testbed.count(Reason::PassOtherHost);
+    let mac = Packet::ethernet(MacAddr::new(testbed::PEER_MAC), MacAddr::new(mac));
+    let out = testbed.run(program, &mac.ip_packet(packet));
+    (out.verdict, testbed.count(Reason::PassOtherHost) > before)
 }
 
-fn list_macs(world: &World, macs: &[[u8; 6]]) {
+fn list_macs(testbed: &Testbed, macs: &[[u8; 6]]) {
     let addresses = macs.iter().map(|mac| (LOOPBACK.0, *mac)).collect();
-    world.plane.maps().set_frame_addresses(&addresses).unwrap();
+    testbed
+        .plane
+        .maps()
+        .set_frame_addresses(&addresses)
+        .unwrap();
 }
 
 /// Returns a client's first packet.
-fn request(world: &World) -> Vec<u8> {
-    let packet = Packet::ip(world.net.client, world.net.vip).tcp(CLIENT_PORT, PORT);
+fn request(testbed: &Testbed) -> Vec<u8> {
+    let packet = Packet::ip(testbed.net.client, testbed.net.vip).tcp(CLIENT_PORT, PORT);
     packet.flags(TcpFlags::SYN).build()
 }
 
 #[test]
 fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let request = request(&world);
-    let verdict_for = |mac| verdict_to(&world, "weir_xdp", mac, &request);
+    let request = request(&testbed);
+    let verdict_for = |mac| verdict_to(&testbed, "weir_xdp", mac, &request);
     // No address of the device is listed.
     assert_eq!(verdict_for(OTHER_MAC), (XDP_TX, false));
-    list_macs(&world, &[world::DIRECTOR_MAC]);
-    assert_eq!(verdict_for(world::DIRECTOR_MAC), (XDP_TX, false));
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
+    assert_eq!(verdict_for(testbed::DIRECTOR_MAC), (XDP_TX, false));
     for foreign in [OTHER_MAC, VIRTUAL_MAC, BROADCAST, LOOPBACK.1] {
         assert_eq!(verdict_for(foreign), (XDP_PASS, true), "{foreign:02x?}");
     }
     // The address of a macvlan device while its virtual router is active.
-    list_macs(&world, &[world::DIRECTOR_MAC, VIRTUAL_MAC]);
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC, VIRTUAL_MAC]);
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_TX, false));
     assert_eq!(verdict_for(OTHER_MAC), (XDP_PASS, true));
-    list_macs(&world, &[world::DIRECTOR_MAC]);
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
-    // More addresses than the table has space for: none of them is lost.
+    // If there are more addresses than the table has space for, none of them is lost.
     let many: Vec<[u8; 6]> = (0..4_000u32)
         .map(|n| {
             let [_, _, high, low] = n.to_be_bytes();
             [2, 1, 0, 0, high, low]
         })
         .collect();
-    list_macs(&world, &many);
+    list_macs(&testbed, &many);
     for mac in &many {
         assert_eq!(verdict_for(*mac), (XDP_TX, false), "{mac:02x?}");
     }
-    list_macs(&world, &[world::DIRECTOR_MAC]);
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     assert_eq!(verdict_for(many[0]), (XDP_PASS, true));
 }
 
 #[test]
 fn tc_leaves_frames_to_other_hosts_to_the_stack() {
-    let Some(world) = Setup::new(true, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(true, Forward::Direct).open() else {
         return;
     };
-    let request = request(&world);
-    let verdict_for = |mac| verdict_to(&world, "weir_skb", mac, &request);
-    // The kernel compares the address with the device's, whether the table has it or not.
+    let request = request(&testbed);
+    let verdict_for = |mac| verdict_to(&testbed, "weir_skb", mac, &request);
+    // The kernel compares the address with the address of the device, whether the table contains it or not.
     assert_eq!(verdict_for(LOOPBACK.1), (TC_REDIRECT, false));
     assert_eq!(verdict_for(VIRTUAL_MAC), (TC_NEXT, true));
-    list_macs(&world, &[VIRTUAL_MAC]);
+    list_macs(&testbed, &[VIRTUAL_MAC]);
     assert_eq!(verdict_for(LOOPBACK.1), (TC_REDIRECT, false));
     assert_eq!(verdict_for(VIRTUAL_MAC), (TC_REDIRECT, false));
     for foreign in [OTHER_MAC, BROADCAST] {
@@ -440,18 +444,18 @@ fn tc_leaves_frames_to_other_hosts_to_the_stack() {
 /// kernel's event yet.
 #[test]
 fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
     run("ip link set lo up");
     run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.lo.forwarding=1");
     run("ip route add unreachable default");
-    let request = request(&world);
-    let verdict_for = |mac| verdict_to(&world, "weir_xdp", mac, &request);
-    list_macs(&world, &[world::DIRECTOR_MAC]);
+    let request = request(&testbed);
+    let verdict_for = |mac| verdict_to(&testbed, "weir_xdp", mac, &request);
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_PASS, true));
-    run(&format!("ip addr add {}/32 dev lo", world.net.vip));
-    // There is no route to the server, but the packet was the director's to forward.
+    run(&format!("ip addr add {}/32 dev lo", testbed.net.vip));
+    // There is no route to the server, but the director was responsible for forwarding the packet.
     assert_eq!(verdict_for(VIRTUAL_MAC), (XDP_DROP, false));
     for foreign in [OTHER_MAC, [0, 0, 0x5e, 0, 3, 51], [0, 0, 0x5f, 0, 1, 51]] {
         assert_eq!(verdict_for(foreign), (XDP_PASS, true), "{foreign:02x?}");
@@ -464,19 +468,19 @@ fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
 fn icmp_error_about_a_tunnel_is_left_to_the_addressed_host() {
     let mut setup = Setup::new(false, Forward::Tunnel);
     setup.settings.flags = 0;
-    let Some(world) = setup.open() else { return };
-    let net = world.net;
-    world.start_flow();
+    let Some(testbed) = setup.open() else { return };
+    let net = testbed.net;
+    testbed.start_flow();
     let inside = tcp_packet(net.client, net.vip, CLIENT_PORT, PORT, 1000);
     let tunnel = Packet::ip(net.director, net.server);
     let tunnel_packet = tunnel.encapsulate(weir_wire::Encapsulation::Ipip, &inside);
     let error = Packet::ip(net.router, net.director).too_big(1400, &tunnel_packet);
     let error = error.build();
-    list_macs(&world, &[world::DIRECTOR_MAC]);
+    list_macs(&testbed, &[testbed::DIRECTOR_MAC]);
     // Without a route to the client a translated error leaves at tc.
-    for (mac, translated) in [(OTHER_MAC, 0), (world::DIRECTOR_MAC, 1)] {
-        let (verdict, _) = verdict_to(&world, "weir_xdp", mac, &error);
-        let count = world.count(Reason::PassToTc);
+    for (mac, translated) in [(OTHER_MAC, 0), (testbed::DIRECTOR_MAC, 1)] {
+        let (verdict, _) = verdict_to(&testbed, "weir_xdp", mac, &error);
+        let count = testbed.count(Reason::PassToTc);
         assert_eq!((verdict, count), (XDP_PASS, translated), "{mac:02x?}");
     }
 }

@@ -1,7 +1,7 @@
-//! Tests that a daemon that is killed at any moment leaves a state that the next daemon adopts.
+//! Tests that the next daemon adopts the state of a daemon that was killed at any moment.
 //!
 //! The test runs itself as a child that opens, activates, attaches and cleans up repeatedly. It kills the child and
-//! opens the remaining state. The moments depend on the clock, so each run covers some of them; none may fail.
+//! opens the remaining state. The moments depend on the clock, so each run covers only some of them; none may fail.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn state_of_killed_daemon_is_adopted() {
         child.kill().unwrap();
         child.wait().unwrap();
 
-        // A size that had to wait for a migration takes effect at the next opening.
+        // If a migration delays a change of size, the size takes effect when the data plane is next opened.
         let mut openings = 0;
         let dataplane = loop {
             let (mut dataplane, opened) =

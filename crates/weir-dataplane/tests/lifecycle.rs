@@ -252,7 +252,7 @@ fn device_with_another_program_is_unchanged() {
 }
 
 #[test]
-fn link_of_removed_device_is_dropped() {
+fn link_of_removed_device_is_unpinned() {
     if !privileged() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Tests that flows move to a table of another size or layout while packets continue to arrive.
+//! Tests that flows move to a table of a different size or layout while packets continue to arrive.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small_sizes, tcp, wait_for_flows};
 use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
-use weir_dataplane::migrate::Migrated;
+use weir_dataplane::migrate::MigrationResult;
 use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
 
 /// The previous layout.
@@ -79,10 +79,10 @@ fn migrate(old_table: Table, new_table: Table) {
     assert_eq!(old.maps().flows.walk().count(), 60);
     assert_eq!(unmatched_packets(&new), 0);
     let moved = new.migrate_flows().unwrap();
-    assert_eq!(moved, Migrated { moved: 60, lost: 0 });
+    assert_eq!(moved, MigrationResult { moved: 60, lost: 0 });
     assert_eq!(
         new.migrate_flows().unwrap(),
-        Migrated::default(),
+        MigrationResult::default(),
         "no more flows to move"
     );
     let expected: BTreeSet<u16> = (1000..1070)
@@ -109,7 +109,7 @@ fn migrate(old_table: Table, new_table: Table) {
     }
 }
 
-/// Asserts that the programs insert entries as layout 2 does: the stash is not used, and the home bucket counts the
+/// Asserts that the programs insert entries as in layout 2: the stash is not used, and the home bucket counts the
 /// entries in their second bucket.
 fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, table: Table) {
     let path = table_directory(sandbox, table).join("weir_flows");
@@ -134,7 +134,7 @@ fn table_directory(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::Pa
     sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
-/// Asserts the counts of the server and its pool, and that the table agrees.
+/// Asserts the counts of the server and its pool, and that the table matches them.
 fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     let is_active = |flow: &weir_dataplane::Flow| flow.meta().flags & weir_abi::FLOW_ACTIVE != 0;
     let (active_flows, inactive_flows): (Vec<_>, Vec<_>) =
@@ -253,7 +253,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     next.activate().unwrap();
     assert_eq!(
         next.migrate_flows().unwrap(),
-        Migrated { moved: 30, lost: 0 }
+        MigrationResult { moved: 30, lost: 0 }
     );
     assert!(
         table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists(),
@@ -265,7 +265,7 @@ fn resize_started_by_previous_release_is_finished_first() {
     last.activate().unwrap();
     assert_eq!(
         last.migrate_flows().unwrap(),
-        Migrated { moved: 30, lost: 0 }
+        MigrationResult { moved: 30, lost: 0 }
     );
     assert_eq!(ports(&last), (1000..1030).collect());
     assert!(!table_directory(&sandbox, (PREVIOUS_LAYOUT, 64)).exists());

@@ -1,4 +1,4 @@
-//! Tests maps that another build pinned: if one has another type, the others keep their contents.
+//! Tests maps that a different build pinned: if the type of one map differs, the other maps keep their contents.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn bigger(sandbox: &Sandbox) -> OpenOptions {
     }
 }
 
-/// Replaces the pinned address filter with a map of another size, as another build would have created it.
+/// Replaces the pinned address filter with a map of a different size, as a different build would have created it.
 fn replace_filter_with_other_size(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
@@ -53,7 +53,7 @@ fn replace_filter_with_other_size(sandbox: &Sandbox) {
 }
 
 #[test]
-fn map_of_another_build_keeps_counts_of_others() {
+fn counts_are_kept_if_a_different_map_does_not_fit() {
     if !privileged() {
         return;
     }
@@ -77,7 +77,7 @@ fn map_of_another_build_keeps_counts_of_others() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// Tests a build that finds maps of another type and starts with all counts at zero.
+/// Tests a build that finds maps of a different type and starts with all counts at zero.
 #[test]
 fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     if !privileged() {

@@ -1,15 +1,15 @@
 //! Tests that flows from a peer are inserted, updated or rejected, with exact counts, in the kernel.
 
 mod support;
-mod world;
+mod testbed;
 
+use testbed::{CLIENT_PORT, PORT, SERVER_PORT, Setup, Testbed, XDP_PASS, net, tcp};
 use weir_abi::{
     Addr, Be16, DEST_SNAT, FLOW_ACTIVE, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
     SYNC_GONE, SYNC_INSERTED, SYNC_OLDER, SYNC_UPDATED, State, SyncFlow,
 };
 use weir_dataplane::Dataplane;
 use weir_wire::TcpFlags;
-use world::{CLIENT_PORT, PORT, SERVER_PORT, Setup, World, XDP_PASS, net, tcp};
 
 const DEST: u32 = 1;
 
@@ -33,14 +33,14 @@ fn record(plane: &Dataplane, v6: bool, sport: u16) -> SyncFlow {
     }
 }
 
-fn insert(world: &World, flow: SyncFlow) -> SyncFlow {
+fn insert(testbed: &Testbed, flow: SyncFlow) -> SyncFlow {
     let mut flows = [flow];
-    world.plane.insert_flows(&mut flows).unwrap();
+    testbed.plane.insert_flows(&mut flows).unwrap();
     flows[0]
 }
 
-fn counts(world: &World) -> (u64, u64) {
-    let live = world.plane.maps().live(DEST).unwrap();
+fn counts(testbed: &Testbed) -> (u64, u64) {
+    let live = testbed.plane.maps().live(DEST).unwrap();
     (live.active, live.inactive)
 }
 
@@ -48,12 +48,12 @@ fn counts(world: &World) -> (u64, u64) {
 fn inserted_flow_continues_without_syn() {
     for v6 in [false, true] {
         for forward in [Forward::Direct, Forward::Nat, Forward::Tunnel] {
-            let Some(world) = Setup::new(v6, forward).open() else {
+            let Some(testbed) = Setup::new(v6, forward).open() else {
                 return;
             };
-            let net = world.net;
-            // Packets of another flow determine the next hop to the client.
-            world
+            let net = testbed.net;
+            // Packets of a different flow determine the next hop to the client.
+            testbed
                 .send(&tcp(
                     net.client,
                     net.vip,
@@ -63,11 +63,11 @@ fn inserted_flow_continues_without_syn() {
                 ))
                 .sent();
             let ack = tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK);
-            assert_eq!(world.send(&ack).verdict, XDP_PASS, "no flow yet");
-            let inserted = insert(&world, record(&world.plane, v6, CLIENT_PORT));
+            assert_eq!(testbed.send(&ack).verdict, XDP_PASS, "no flow yet");
+            let inserted = insert(&testbed, record(&testbed.plane, v6, CLIENT_PORT));
             assert_eq!(inserted.result, SYNC_INSERTED);
-            assert_eq!(counts(&world), (2, 0));
-            world.send(&ack).sent();
+            assert_eq!(counts(&testbed), (2, 0));
+            testbed.send(&ack).sent();
             if forward == Forward::Nat {
                 let reply = tcp(
                     net.server,
@@ -76,10 +76,10 @@ fn inserted_flow_continues_without_syn() {
                     CLIENT_PORT,
                     TcpFlags::ACK,
                 );
-                let out = world.send(&reply);
+                let out = testbed.send(&reply);
                 assert_eq!(out.ip().src(), net.vip, "translated back");
             }
-            let flow = world.plane.maps().flows.at(inserted.entry_index).unwrap();
+            let flow = testbed.plane.maps().flows.at(inserted.entry_index).unwrap();
             assert_eq!(flow.meta().flags & FLOW_ACTIVE, FLOW_ACTIVE);
         }
     }
@@ -87,68 +87,72 @@ fn inserted_flow_continues_without_syn() {
 
 #[test]
 fn state_change_updates_counts_and_same_record_changes_nothing() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let flow = record(&world.plane, false, CLIENT_PORT);
-    assert_eq!(insert(&world, flow).result, SYNC_INSERTED);
-    assert_eq!(insert(&world, flow).result, SYNC_UPDATED);
-    assert_eq!(counts(&world), (1, 0));
+    let flow = record(&testbed.plane, false, CLIENT_PORT);
+    assert_eq!(insert(&testbed, flow).result, SYNC_INSERTED);
+    assert_eq!(insert(&testbed, flow).result, SYNC_UPDATED);
+    assert_eq!(counts(&testbed), (1, 0));
     let closing = SyncFlow {
         state: State::FinWait as u8,
         ..flow
     };
-    assert_eq!(insert(&world, closing).result, SYNC_UPDATED);
-    assert_eq!(counts(&world), (0, 1));
+    assert_eq!(insert(&testbed, closing).result, SYNC_UPDATED);
+    assert_eq!(counts(&testbed), (0, 1));
     let late = SyncFlow { idle: 20, ..flow };
-    assert_eq!(insert(&world, late).result, SYNC_OLDER);
-    assert_eq!(counts(&world), (0, 1));
-    assert_eq!(world.plane.maps().live(DEST).unwrap().total, 0);
+    assert_eq!(insert(&testbed, late).result, SYNC_OLDER);
+    assert_eq!(counts(&testbed), (0, 1));
+    assert_eq!(testbed.plane.maps().live(DEST).unwrap().total, 0);
 }
 
 #[test]
 fn flow_of_another_server_generation_is_rejected() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let mut flow = record(&world.plane, false, CLIENT_PORT);
+    let mut flow = record(&testbed.plane, false, CLIENT_PORT);
     flow.dest_generation += 1;
-    assert_eq!(insert(&world, flow).result, SYNC_GONE);
+    assert_eq!(insert(&testbed, flow).result, SYNC_GONE);
     flow.dest = u32::MAX;
-    assert_eq!(insert(&world, flow).result, SYNC_GONE);
-    assert_eq!(counts(&world), (0, 0));
+    assert_eq!(insert(&testbed, flow).result, SYNC_GONE);
+    assert_eq!(counts(&testbed), (0, 0));
 }
 
 #[test]
 fn snat_flow_needs_its_tuple_and_keeps_it() {
-    let Some(world) = Setup::new(false, Forward::Nat).snat().open() else {
+    let Some(testbed) = Setup::new(false, Forward::Nat).snat().open() else {
         return;
     };
-    let net = world.net;
-    let flow = record(&world.plane, false, CLIENT_PORT);
-    assert_eq!(insert(&world, flow).result, SYNC_GONE, "no source address");
-    let dest = world.plane.maps().dests.get(DEST).unwrap();
+    let net = testbed.net;
+    let flow = record(&testbed.plane, false, CLIENT_PORT);
+    assert_eq!(
+        insert(&testbed, flow).result,
+        SYNC_GONE,
+        "no source address"
+    );
+    let dest = testbed.plane.maps().dests.get(DEST).unwrap();
     assert_ne!(dest.flags & DEST_SNAT, 0);
     let flow = SyncFlow {
         snat: Addr::from(net.snat),
         snat_port: Be16::from(20_777),
         ..flow
     };
-    assert_eq!(insert(&world, flow).result, SYNC_INSERTED);
-    let out = world.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
+    assert_eq!(insert(&testbed, flow).result, SYNC_INSERTED);
+    let out = testbed.send(&tcp(net.client, net.vip, CLIENT_PORT, PORT, TcpFlags::ACK));
     assert_eq!((out.sent().src(), out.sent().dst()), (net.snat, net.server));
     assert_eq!(out.ip().ports(), Some((20_777, SERVER_PORT)));
     let other = SyncFlow {
         sport: Be16::from(CLIENT_PORT + 1),
         ..flow
     };
-    assert_eq!(insert(&world, other).result, SYNC_CONFLICT);
-    assert_eq!(counts(&world), (1, 0), "the rejected flow is not counted");
+    assert_eq!(insert(&testbed, other).result, SYNC_CONFLICT);
+    assert_eq!(counts(&testbed), (1, 0), "the rejected flow is not counted");
 }
 
 #[test]
 fn template_is_inserted_and_its_timeout_updated() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
     let template = SyncFlow {
@@ -156,49 +160,49 @@ fn template_is_inserted_and_its_timeout_updated() {
         proto: 6 | weir_abi::PROTO_TEMPLATE,
         kind: KIND_TEMPLATE,
         timeout: 300,
-        ..record(&world.plane, false, 0)
+        ..record(&testbed.plane, false, 0)
     };
-    let inserted = insert(&world, template);
+    let inserted = insert(&testbed, template);
     assert_eq!(inserted.result, SYNC_INSERTED);
-    assert_eq!(world.plane.maps().live(DEST).unwrap().persistent, 1);
-    assert_eq!(counts(&world), (0, 0));
+    assert_eq!(testbed.plane.maps().live(DEST).unwrap().persistent, 1);
+    assert_eq!(counts(&testbed), (0, 0));
     let longer = SyncFlow {
         timeout: 400,
         ..template
     };
-    assert_eq!(insert(&world, longer).result, SYNC_UPDATED);
-    let flow = world.plane.maps().flows.at(inserted.entry_index).unwrap();
+    assert_eq!(insert(&testbed, longer).result, SYNC_UPDATED);
+    let flow = testbed.plane.maps().flows.at(inserted.entry_index).unwrap();
     assert_eq!(flow.cold.ifindex, 400);
 }
 
 #[test]
 fn only_flows_that_left_syn_recv_are_recorded() {
-    let Some(world) = Setup::new(false, Forward::Direct).open() else {
+    let Some(testbed) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
-    let net = world.net;
-    let maps = world.plane.maps();
+    let net = testbed.net;
+    let maps = testbed.plane.maps();
     let mut positions = maps.sync_positions().unwrap();
     let mut recorded = Vec::new();
     let packet = |port, flags| tcp(net.client, net.vip, port, PORT, flags);
-    world.send(&packet(1000, TcpFlags::SYN)).sent();
-    world.send(&packet(1000, TcpFlags::ACK)).sent();
+    testbed.send(&packet(1000, TcpFlags::SYN)).sent();
+    testbed.send(&packet(1000, TcpFlags::ACK)).sent();
     assert_eq!(maps.sync_changes(&mut positions, &mut recorded).unwrap(), 0);
     assert!(recorded.is_empty(), "without [sync]");
     maps.set_sync(true).unwrap();
     for port in 2000..2100 {
-        world.send(&packet(port, TcpFlags::SYN)).sent();
+        testbed.send(&packet(port, TcpFlags::SYN)).sent();
     }
     maps.sync_changes(&mut positions, &mut recorded).unwrap();
     assert!(recorded.is_empty(), "not for a SYN flood");
     for _ in 0..5 {
-        world.send(&packet(2000, TcpFlags::ACK)).sent();
+        testbed.send(&packet(2000, TcpFlags::ACK)).sent();
     }
     maps.sync_changes(&mut positions, &mut recorded).unwrap();
     assert_eq!(recorded.len(), 1, "established once");
     let flow = maps.flows.at(recorded[0]).unwrap();
     assert_eq!(flow.cold.sport, Be16::from(2000));
-    world
+    testbed
         .send(&packet(2000, TcpFlags::FIN | TcpFlags::ACK))
         .sent();
     maps.sync_changes(&mut positions, &mut recorded).unwrap();

@@ -148,7 +148,7 @@ fn traffic_is_summed_over_cpus_and_reset() {
 }
 
 #[test]
-fn used_extents_are_found_at_start() {
+fn used_extents_are_found_at_startup() {
     if !privileged() {
         return;
     }
@@ -165,6 +165,6 @@ fn used_extents_are_found_at_start() {
     let spread = weir_sched::maglev::SIZES[0].div_ceil(4);
     let tables = |at| [extent(at, 5), extent(at + 5, 1), extent(at + 6, spread)];
     assert_eq!(extents, [tables(1), tables(7 + spread)].concat());
-    let mut allocator = ExtentAllocator::adopting(dataplane.sizes().elements, extents);
+    let mut allocator = ExtentAllocator::with_used(dataplane.sizes().elements, extents);
     assert_eq!(allocator.allocate(2), Some(extent(13 + 2 * spread, 2)));
 }

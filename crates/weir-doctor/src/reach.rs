@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weir_model::{Desired, Forward, Ports, Protocol};
-use weir_netlink::{NetState, Resolved, resolve};
+use weir_netlink::{NetState, ResolvedPath, resolve};
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, Packet, TcpFlags};
 
@@ -171,7 +171,7 @@ fn probes(desired: &Desired, state: &NetState, down: &[String]) -> Vec<SynProbe>
 }
 
 /// Creates a probe over a path; `None` for a path with a VLAN tag, because replies arrive on another device.
-fn probe(path: &Resolved, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
+fn probe(path: &ResolvedPath, state: &NetState, vip: SocketAddr, port: u16) -> Option<SynProbe> {
     if path.local || path.vlan.is_some() || path.ifindex != path.device {
         return None;
     }

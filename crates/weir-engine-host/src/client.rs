@@ -10,9 +10,9 @@ use weir_sys::Channel;
 
 use crate::message::{self, Reply, Request, UNREQUESTED};
 
-/// Maximum time for a request that only reads.
+/// Maximum duration of a request that only reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for a change: programs are verified, neighbours resolved.
+/// Maximum duration of a change, which includes verification of programs and resolution of neighbours.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a request has no result.
@@ -21,7 +21,7 @@ pub enum Failure {
     /// The process died; the keeper starts it again.
     #[error("the privileged process of layer 4 has exited; it is being restarted")]
     Lost,
-    /// The process does not respond in time.
+    /// The process did not respond in time.
     #[error("the privileged process of layer 4 does not respond")]
     Silent,
     /// The engine's error.
@@ -89,7 +89,11 @@ impl EngineClient {
     ///
     /// # Errors
     /// See [`Failure`].
-    pub fn begin(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Pending, Failure> {
+    pub fn begin(
+        &self,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<PendingRequest, Failure> {
         let shared = &self.shared;
         if matches!(request, Request::Begin { .. }) {
             shared.lost.store(false, Ordering::Relaxed);
@@ -103,7 +107,7 @@ impl EngineClient {
         let (sender, reply_receiver) = mpsc::channel();
         let number = shared.next_number.fetch_add(1, Ordering::Relaxed);
         shared.lock().insert(number, sender);
-        let pending = Pending {
+        let pending = PendingRequest {
             shared: Arc::clone(shared),
             number,
             reply_receiver,
@@ -117,14 +121,14 @@ impl EngineClient {
 
 /// A request that was sent.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingRequest {
     shared: Arc<Shared>,
     number: u64,
     reply_receiver: mpsc::Receiver<Reply>,
     timeout: Duration,
 }
 
-impl Pending {
+impl PendingRequest {
     /// Waits for the reply.
     ///
     /// # Errors
@@ -156,7 +160,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.shared.lock().remove(&self.number);
     }

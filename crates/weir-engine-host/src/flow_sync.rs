@@ -1,4 +1,4 @@
-//! Synchronizes flows: connects the socket, the sessions with the peers, and the engine's flow table.
+//! Synchronizes flows: passes data between the socket, the sessions with the peers, and the engine's flow table.
 //!
 //! Runs every few milliseconds in the engine's process: otherwise each flow would cross a channel. A datagram is parsed
 //! only after it has been authenticated with the key from root's file. The number of datagrams per step is limited, so
@@ -34,7 +34,7 @@ const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// The state of `[sync]` while it is configured.
 #[derive(Debug)]
-struct Running {
+struct ActiveSync {
     config: FlowSync,
     socket: Option<UdpSocket>,
     retry_at: Duration,
@@ -52,8 +52,8 @@ struct Running {
 #[derive(Debug)]
 pub struct FlowSynchronizer {
     started_at: Instant,
-    running: Option<Running>,
-    /// When flows that a change to tables has moved were last found.
+    running: Option<ActiveSync>,
+    /// When the walk last found flows that a table change had moved.
     moved_at: Duration,
     records: Vec<Record>,
     entries: Vec<u32>,
@@ -84,7 +84,7 @@ impl Source for NoTable {
     }
 }
 
-impl Running {
+impl ActiveSync {
     fn new(config: &FlowSync, now: Duration) -> Option<Self> {
         let mut seed = Seed::default();
         if aws_lc_rs::rand::fill(&mut seed).is_err() {
@@ -283,15 +283,15 @@ fn bind_failure(listen: SocketAddr, error: &io::Error) -> String {
 }
 
 impl FlowSynchronizer {
-    /// Adopts a configuration. Sessions start again only if it differs from the current configuration.
+    /// Adopts a configuration. Sessions are restarted only if it differs from the current configuration.
     pub fn configure(&mut self, config: Option<&FlowSync>) {
         if self.running.as_ref().map(|running| &running.config) == config {
             return;
         }
-        // The socket first: the new one may have the same address.
+        // Close the socket first: the new socket may have the same address.
         self.running = None;
         let now = self.started_at.elapsed();
-        self.running = config.and_then(|config| Running::new(config, now));
+        self.running = config.and_then(|config| ActiveSync::new(config, now));
     }
 
     /// Receives, inserts and sends. Returns the pause until the next call.
@@ -346,7 +346,7 @@ impl FlowSynchronizer {
 
     /// Returns the text of `ipvsadm -L --daemon`, or `None` if there is no `[sync]`.
     pub fn daemons(&self) -> Option<String> {
-        self.running.as_ref().map(Running::daemons)
+        self.running.as_ref().map(ActiveSync::daemons)
     }
 
     /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Silent
@@ -379,7 +379,7 @@ impl FlowSynchronizer {
 }
 
 fn exchange(
-    running: &mut Running,
+    running: &mut ActiveSync,
     engine: &mut Engine,
     now: Duration,
     records: &[Record],
@@ -417,7 +417,7 @@ mod tests {
             peers: Vec::new(),
             key: Secret::new(SecretSource::Text, b"0123456789abcdef".to_vec()),
         };
-        let mut running = Running::new(&config, Duration::ZERO).expect("random numbers");
+        let mut running = ActiveSync::new(&config, Duration::ZERO).expect("random numbers");
         running.open(Duration::ZERO);
         let expected = "192.0.2.1 is not configured on this machine";
         assert_eq!(running.error.as_deref(), Some(expected));

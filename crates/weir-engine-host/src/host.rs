@@ -1,4 +1,4 @@
-//! Executes requests on the engine, with a copy of the servers' state.
+//! Executes requests on the engine, with a copy of the server states.
 
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::message::{
     AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, content,
 };
 use crate::permits::Permits;
-use crate::policy::{Accepted, Policy};
+use crate::policy::{AcceptedConfiguration, Policy};
 use crate::probe::{self, ArpClaim};
 
 /// Pause of flow synchronization while no engine is active.
@@ -24,7 +24,7 @@ const SYNC_PAUSE: Duration = Duration::from_millis(50);
 /// Number of servers in a part of a snapshot.
 const PART_SERVERS: usize = 8_192;
 
-/// The engine, and the copy of the servers' state that it uses.
+/// The engine, and the copy of the server states that it uses.
 #[derive(Debug)]
 pub(crate) struct Host {
     paths: Paths,
@@ -58,7 +58,7 @@ fn facts(engine: &Engine) -> Facts {
     }
 }
 
-/// The steps between the two halves of opening the engine, on the channel.
+/// The communication between the two halves of opening the engine.
 pub(crate) trait Steps {
     /// Replies to the first request, and waits for the state of servers; `None` = the daemon cancels, or has ended.
     fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
@@ -128,7 +128,7 @@ impl Host {
         &mut self,
         files: Vec<OwnedFd>,
         address_digest: Option<u64>,
-    ) -> Result<Arc<Accepted>, String> {
+    ) -> Result<Arc<AcceptedConfiguration>, String> {
         let Some(file) = files.into_iter().next() else {
             let active = self.policy.active();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
@@ -168,7 +168,7 @@ impl Host {
                 self.with_engine(|engine, _| Ok(probe::add(engine, id, way)))
             }
             Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
-            // Handled by a thread, because the server's response may take some time.
+            // Handled by a separate thread, because the server's response may take some time.
             Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
@@ -203,7 +203,7 @@ impl Host {
                 Ok(Reply::Done)
             }),
         };
-        // The daemon reports these changes.
+        // The daemon logs these changes.
         drop(self.states.take_pool_changes());
         reply
     }
@@ -220,7 +220,7 @@ impl Host {
 
     /// Returns the parameters of the ARP request to a probe's server; `None` = there is no such probe.
     pub(crate) fn claim_request(&self, id: ProbeId) -> Option<ArpClaim> {
-        ArpClaim::of(self.engine.as_ref()?, id)
+        ArpClaim::for_probe(self.engine.as_ref()?, id)
     }
 
     async fn apply(
@@ -239,7 +239,7 @@ impl Host {
             Ok(desired) => desired,
             Err(reason) => return refused(reason),
         };
-        // A change that affects only server lists does not read the key again.
+        // After a change that affects only server lists, the key is not read again.
         let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
             Err(reason) => return failed(&reason),
@@ -339,7 +339,7 @@ impl Host {
                 Ok(Reply::Numbers(open, closed))
             }),
             Query::Handshakes => self.with_engine(|engine, states| {
-                let watched = engine.watch_clients(states)?.into_iter();
+                let watched = engine.read_handshakes(states)?.into_iter();
                 let counters = watched.map(|handshakes| {
                     let (watched, silent) = handshakes.into_parts();
                     Counters {
@@ -357,7 +357,7 @@ impl Host {
             Query::Probe(id) => self.with_engine(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with_engine(|engine, _| {
                 let adjusted = engine.adjust_weights();
-                let watched = engine.watch_latencies().into_iter();
+                let watched = engine.read_latency_counts().into_iter();
                 Ok(Reply::Latencies {
                     counters: watched.map(counters).collect(),
                     adjusted,

@@ -7,10 +7,10 @@
 //!   reads itself and which only root may be able to write, or that of a recently active configuration (`policy`). No
 //!   request chooses an interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
-//! - Edits by ipvsadm are those that a client has requested at a socket of this process (`permits`): the kernel, not
-//!   the daemon, identifies the caller (`caller`).
+//! - An edit by ipvsadm is executed only if a client has requested it at a socket of this process (`permits`): the
+//!   kernel, not the daemon, identifies the caller (`caller`).
 //! - Flows are exchanged with the peers in `[sync]` of that configuration. This process reads the key (`flow_sync`).
-//! - The daemon's probes use the path of a configured service to one of its servers (`probe`).
+//! - A probe of the daemon must use the path of a configured service to one of its servers (`probe`).
 //! - Files are written to a directory in which the daemon can neither create nor replace files
 //!   ([`weir_runtime_dir::share`]).
 //!
@@ -28,7 +28,7 @@ mod policy;
 mod probe;
 mod serve;
 
-pub use client::{EngineClient, Failure, Pending};
+pub use client::{EngineClient, Failure, PendingRequest};
 pub use flow_sync::FlowSynchronizer;
 pub use message::{
     AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus,

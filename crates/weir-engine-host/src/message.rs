@@ -1,7 +1,7 @@
 //! Defines the messages between the daemon and the engine process, and sends and reads them.
 //!
-//! Messages are JSON in packets of a SEQPACKET channel; long messages are in an attached file. Requests are only added
-//! and never change their meaning.
+//! Messages are JSON in packets of a SEQPACKET channel; long messages are in an attached file. New versions may add
+//! requests, but never change the meaning of a request.
 //!
 //! Replies with one record for each server are binary (postcard): the daemon requests them several times per second,
 //! and JSON for a hundred thousand servers costs more than reading their counters. Both ends are the same program.
@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weir_engine::snapshot::{Layer4Snapshot, ServiceStatus};
-use weir_engine::{Adjusted, Explanation, Origin};
+use weir_engine::{AdjustedWeights, Explanation, Origin};
 use weir_health::Sample;
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
 use weir_state::{OverrideRecord, SavedServers, StateCopy};
@@ -26,7 +26,7 @@ use crate::Error;
 
 /// Version of the message format.
 const VERSION: u32 = 1;
-/// The number of [`Reply::Started`], which is not a reply to a request.
+/// The message number of [`Reply::Started`], which is not a reply to a request.
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 /// Maximum size of a message without an attached file, in bytes.
 const INLINE_MAX_BYTES: usize = 32 << 10;
@@ -77,7 +77,7 @@ pub enum Request {
         /// The whole state of servers.
         states: StateCopy,
     },
-    /// Instead of the second half: restore the previous state.
+    /// Instead of the second half of opening: restore the previous state.
     Cancel,
     /// Start reading the configuration file, because the daemon loads it.
     Prepare,
@@ -220,7 +220,7 @@ pub struct ProbeResult {
     pub sent: u32,
     /// Number of replies from the VIP.
     pub answered: u32,
-    /// Number of replies from the VIP that another machine sent.
+    /// Number of replies from the VIP that were sent by a different machine.
     pub stray: u32,
     /// Number of replies from the server's address instead of the VIP.
     pub unturned: u32,
@@ -292,7 +292,7 @@ pub struct Counters {
     pub service: String,
     /// The counters, with the server's name.
     pub samples: Vec<(String, Sample)>,
-    /// Servers that send no reply through the director: their indexes, and since when.
+    /// Servers whose replies bypass the director: index in `samples`, and the time of the first unanswered SYN.
     pub silent: Vec<(usize, Duration)>,
 }
 
@@ -317,7 +317,7 @@ pub enum Reply {
     Started,
     /// See [`Request::Begin`].
     Begun {
-        /// The servers' part of the state file.
+        /// The server states in the state file.
         saved: SavedServers,
     },
     /// The configuration is active; also the reply to [`Query::Facts`].
@@ -355,7 +355,7 @@ pub enum Reply {
         /// Numbers of responses: within the limit, and in total.
         counters: Vec<Counters>,
         /// Changed weights.
-        adjusted: Vec<Adjusted>,
+        adjusted: Vec<AdjustedWeights>,
     },
     /// See [`Query::Sync`]; `None` = there is no `[sync]`.
     Sync(Option<SyncStatus>),
@@ -461,7 +461,7 @@ pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Resul
 /// Reads a received reply: its number and its body.
 ///
 /// # Errors
-/// The message has another format or version.
+/// The message has an unknown format or version.
 pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
     if message.bytes != BINARY {
         let (number, reply, _) = open(message)?;
@@ -480,7 +480,7 @@ pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
 /// Reads a received message: its number, its body and the files of its sender.
 ///
 /// # Errors
-/// The message has another format or version.
+/// The message has an unknown format or version.
 pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec<OwnedFd>), Error> {
     let Message { mut bytes, files } = message;
     let mut files = files.into_iter();
@@ -495,7 +495,7 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
     Ok((envelope.number, envelope.body, files.collect()))
 }
 
-/// Reads an attached file in memory. Reading another kind of file could block.
+/// Reads an attached memory file. Reading a different kind of file could block.
 ///
 /// # Errors
 /// The file is not a regular file, or too long.

@@ -1,8 +1,8 @@
 //! Permits edits by ipvsadm that a client has requested at a socket of this process.
 //!
-//! The client sends its edits to this socket, and the kernel reports who the client is. This process executes the edits
-//! when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so a
-//! connection does not prove that root wants an edit.
+//! The client sends its edits to this socket, and the kernel reports the client's user ID. This process executes the
+//! edits when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so
+//! a connection does not prove that root wants an edit.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -83,7 +83,7 @@ struct WaitingRequest {
     received_at: Instant,
 }
 
-/// The state that the socket's thread shares.
+/// The state that is shared with the socket's thread.
 #[derive(Debug, Default)]
 struct State {
     /// The settings that decide who may edit.
@@ -91,7 +91,7 @@ struct State {
     waiting: VecDeque<WaitingRequest>,
 }
 
-/// The socket, and the clients' requests.
+/// The socket, and the requests of clients.
 #[derive(Debug)]
 pub(crate) struct Permits {
     path: PathBuf,
@@ -101,7 +101,7 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// Creates the permits; [`Self::serve`] opens the socket.
+    /// Creates a `Permits` without requests; [`Self::serve`] opens the socket.
     pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(EDITS_SOCKET),
@@ -137,7 +137,7 @@ impl Permits {
         self.socket = Some((Arc::clone(&socket), group));
         let state = Arc::clone(&self.state);
         std::thread::spawn(move || {
-            socket.answer(MESSAGE_TIMEOUT, |channel, _, bytes| {
+            socket.serve(MESSAGE_TIMEOUT, |channel, _, bytes| {
                 let response = match record_request(&state, channel.as_fd(), bytes) {
                     Ok(()) => Response::Permitted,
                     Err(reason) => {
@@ -171,7 +171,7 @@ impl Permits {
         state
             .waiting
             .retain(|it| it.received_at.elapsed() < VALIDITY);
-        // The daemon itself executes edits of weights of configured servers, and omits them here.
+        // The daemon itself executes weight changes of configured servers, and omits them here.
         let is_part = |client_edits: &[Edit]| {
             let mut client_edits = client_edits.iter();
             edits
@@ -181,7 +181,7 @@ impl Permits {
         let found = state.waiting.iter().position(|it| is_part(&it.edits));
         let request = found.and_then(|index| state.waiting.remove(index));
         let request = request.ok_or_else(|| {
-            "no client has asked for these edits of ipvsadm: use `weir ipvsadm`".to_owned()
+            "no client has requested these ipvsadm edits: use `weir ipvsadm`".to_owned()
         })?;
         Ok(request.user)
     }

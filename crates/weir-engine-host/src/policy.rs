@@ -28,7 +28,7 @@ pub const RECORD_FILE: &str = "layer4-configuration";
 
 /// A configuration that may be applied.
 #[derive(Clone, Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConfiguration {
     text: String,
     desired: Desired,
 }
@@ -38,11 +38,11 @@ pub(crate) struct Accepted {
 pub(crate) struct Policy {
     path: PathBuf,
     record_file: PathBuf,
-    active: Option<Arc<Accepted>>,
+    active: Option<Arc<AcceptedConfiguration>>,
     /// The previous configuration, for the rollback of a guarded reload.
-    previous: Option<Arc<Accepted>>,
+    previous: Option<Arc<AcceptedConfiguration>>,
     /// The thread that reads and parses the configuration file in advance.
-    prepared: Option<JoinHandle<Option<Accepted>>>,
+    prepared: Option<JoinHandle<Option<AcceptedConfiguration>>>,
     /// Randomly keyed, so that an attacker cannot construct a configuration whose hash collides with an accepted one.
     hash_builder: RandomState,
 }
@@ -60,7 +60,7 @@ impl Policy {
     }
 
     /// Returns the active configuration, for changes that affect only server lists.
-    pub(crate) fn active(&self) -> Option<Arc<Accepted>> {
+    pub(crate) fn active(&self) -> Option<Arc<AcceptedConfiguration>> {
         self.active.clone()
     }
 
@@ -73,7 +73,7 @@ impl Policy {
             let published = active.as_ref().map_or("", |active| &active.text);
             let text = weir_helper::with_published_part(&root_text, published).ok()?;
             let desired = parse(&text, &Environment).ok()?;
-            Some(Accepted { text, desired })
+            Some(AcceptedConfiguration { text, desired })
         }));
     }
 
@@ -81,7 +81,7 @@ impl Policy {
     ///
     /// # Errors
     /// Returns a message if the text is invalid or root's configuration does not permit it.
-    pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Arc<Accepted>, String> {
+    pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Arc<AcceptedConfiguration>, String> {
         let prepared = self.prepared.take().and_then(|it| it.join().ok()?);
         if let Some(prepared) = prepared.filter(|it| it.text.as_bytes() == text) {
             return Ok(Arc::new(prepared));
@@ -92,7 +92,7 @@ impl Policy {
             return Ok(Arc::clone(active));
         }
         let desired = parse(&text, &Environment)?;
-        let accepted = Arc::new(Accepted { text, desired });
+        let accepted = Arc::new(AcceptedConfiguration { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
             format!("layer 4 services can only be read from {path}, which cannot be used: {error}")
@@ -129,7 +129,7 @@ impl Policy {
     }
 
     /// Records the configuration that became active.
-    pub(crate) fn set_active(&mut self, accepted: Arc<Accepted>) {
+    pub(crate) fn set_active(&mut self, accepted: Arc<AcceptedConfiguration>) {
         let is_recorded = self
             .active
             .as_ref()
@@ -212,24 +212,25 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     }
 }
 
-impl Accepted {
-    /// Compares the digest of the addresses (`weir_helper::address_digest`) with the daemon's, which has read them from
-    /// the same text. `None` = the text has no environment variables.
+impl AcceptedConfiguration {
+    /// Compares the digest of the addresses (`weir_helper::address_digest`) with the digest from the daemon, which has
+    /// read the same text. `None` = the text has no environment variables.
     ///
     /// # Errors
     /// Returns a message if the environments differ.
     pub(crate) fn check_addresses(&self, daemon_digest: Option<u64>) -> Result<(), String> {
         match daemon_digest {
             Some(digest) if digest != weir_helper::address_digest(&self.desired) => Err(
-                "the configuration's environment variables have other values in root's process: set the same values \
-                 for both, with systemd in weir.service and in weir-helper.service"
+                "the configuration's environment variables have different values in root's process: set the same \
+                 values for both, with systemd in weir.service and in weir-helper.service"
                     .to_owned(),
             ),
             _ => Ok(()),
         }
     }
 
-    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may refer to its file.
+    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may refer to a key
+    /// file.
     ///
     /// # Errors
     /// Returns a message if the secrets cannot be read.
@@ -344,7 +345,7 @@ pool = "p"
     }
 
     #[test]
-    fn only_roots_layer_4_part_is_accepted() {
+    fn only_layer_4_part_of_root_file_is_accepted() {
         if !weir_testing::require_root() {
             return;
         }
@@ -375,7 +376,7 @@ pool = "p"
     }
 
     #[test]
-    fn variables_of_addresses_have_no_placeholders() {
+    fn address_variables_must_be_set_and_equal_in_both_processes() {
         if !weir_testing::require_root() {
             return;
         }
@@ -395,7 +396,7 @@ pool = "p"
         let digest = |text: &str| weir_helper::address_digest(&parse(text, &Environment).unwrap());
         let other = digest(&TEXT.replace("10.0.0.9:80", "10.0.0.6:80"));
         let refused = accepted.check_addresses(Some(other)).unwrap_err();
-        assert!(refused.contains("have other values"), "{refused}");
+        assert!(refused.contains("have different values"), "{refused}");
         assert_eq!(accepted.check_addresses(Some(digest(TEXT))), Ok(()));
     }
 
@@ -410,7 +411,7 @@ pool = "p"
     }
 
     #[test]
-    fn group_publishes_only_what_roots_file_permits() {
+    fn group_publishes_only_what_the_file_of_root_permits() {
         if !weir_testing::require_root() {
             return;
         }
@@ -471,7 +472,7 @@ pool = "p"
             let refused = accept(&mut policy, &text).unwrap_err();
             assert!(refused.contains(expected), "{text}: {refused}");
         }
-        // A restarted process adopts what was active, even if the file has changed since.
+        // A restarted process adopts the configuration that was active, even if the file has changed since.
         write(&file, &root_file.replace("192.0.2.0/24", "203.0.113.0/24"));
         let mut restarted = Policy::new(&file, &directory.0);
         assert!(accept(&mut restarted, &good).is_ok(), "recorded");
@@ -485,7 +486,7 @@ pool = "p"
 
     /// The limits on added servers are those of root's file, also with a text that is otherwise the same.
     #[test]
-    fn limits_of_the_group_are_those_of_root() {
+    fn group_limits_come_from_the_file_of_root() {
         if !weir_testing::require_root() {
             return;
         }
@@ -517,7 +518,7 @@ pool = "p"
     fn servers_are_added_to_a_published_pool_within_the_limits() {
         let text = weir_config::with_published(GROUP, "edge", &published("192.0.2.1"));
         let desired = parse(&text, &Environment).unwrap();
-        let accepted = Accepted { text, desired };
+        let accepted = AcceptedConfiguration { text, desired };
         let server = |address: [u8; 4]| AddedServer {
             pool: "q".to_owned(),
             name: "x".to_owned(),
@@ -586,7 +587,7 @@ pool = "p"
 
     #[test]
     fn list_server_with_unknown_pool_or_check_or_high_weight_is_rejected() {
-        let accepted = Accepted {
+        let accepted = AcceptedConfiguration {
             text: TEXT.to_owned(),
             desired: parse(TEXT, &Environment).unwrap(),
         };

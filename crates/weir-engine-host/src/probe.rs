@@ -71,7 +71,7 @@ pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
     if !is_configured(engine.desired(), way) {
         return refused("the path is not configured");
     }
-    // The row would also apply to forwarded packets from another machine.
+    // The row would also apply to packets that another machine sends through this one.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
         return refused("the source address belongs to another machine");
     }
@@ -119,7 +119,7 @@ pub(crate) struct ArpClaim {
 
 impl ArpClaim {
     /// Returns the request; `None` = there is no such probe.
-    pub(crate) fn of(engine: &Engine, id: ProbeId) -> Option<Self> {
+    pub(crate) fn for_probe(engine: &Engine, id: ProbeId) -> Option<Self> {
         let observed = engine.probe_table().get(&key(id)).ok()??;
         Some(Self { observed, id })
     }

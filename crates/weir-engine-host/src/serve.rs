@@ -32,7 +32,7 @@ pub fn restrict() -> Result<(), Error> {
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(
             %error,
-            "failed to raise the limit of open files: only a few maps, programs and links can be open"
+            "failed to raise the open-file limit: only a few maps, programs and links can be open"
         );
     }
     Ok(weir_sys::keep_engine_capabilities()?)
@@ -45,21 +45,21 @@ pub fn restrict() -> Result<(), Error> {
 /// # Errors
 /// The network cannot be watched.
 pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Result<(), Error> {
-    let mut wire = Wire::new(channel);
-    wire.send(UNREQUESTED, &Reply::Started);
+    let mut channel = DaemonChannel::new(channel);
+    channel.send(UNREQUESTED, &Reply::Started);
     let mut host = Host::new(
         paths.clone(),
         Policy::new(configuration, &paths.runtime_dir),
     );
-    // Before the engine reads its tables, so that no change is missed.
+    // Watch before the engine reads the tables, so that no change is missed.
     let mut network = ReopeningWatch::open()?;
     let (mut ticks, mut drift_checks) = (every(TICK_INTERVAL), every(DRIFT_INTERVAL));
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
-            received = wire.received.recv() => {
+            received = channel.received.recv() => {
                 let Some(received) = received else { return Ok(()) };
-                handle(&mut host, &mut wire, received).await;
+                handle(&mut host, &mut channel, received).await;
             }
             event = network.next() => match event {
                 Ok(event) => host.network_event(&event).await,
@@ -79,7 +79,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
     }
 }
 
-async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
+async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message) {
     let (number, request, files) = match message::open::<Request>(received) {
         Ok(opened) => opened,
         Err(error) => {
@@ -92,16 +92,16 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         address_digest,
     } = request
     {
-        let mut opening = OpeningSteps { wire, number };
+        let mut opening = OpeningSteps { channel, number };
         let reply = host.open(added, address_digest, files, &mut opening).await;
         let number = opening.number;
-        wire.send(number, &reply);
+        channel.send(number, &reply);
         return;
     }
     if let Request::ClaimsVip(id) = request
         && let Some(claim) = host.claim_request(id)
     {
-        let channel = Arc::clone(&wire.channel);
+        let channel = Arc::clone(&channel.channel);
         tokio::task::spawn_blocking(move || {
             let reply = Reply::Claims(claim.probe());
             if let Err(error) = message::send(&channel, number, &reply, &[]) {
@@ -111,18 +111,18 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         return;
     }
     let reply = host
-        .execute(request, files, &mut |part| wire.send(number, part))
+        .execute(request, files, &mut |part| channel.send(number, part))
         .await;
-    wire.send(number, &reply);
+    channel.send(number, &reply);
 }
 
 /// The channel, read by a thread.
-struct Wire {
+struct DaemonChannel {
     channel: Arc<Channel>,
     received: mpsc::Receiver<Message>,
 }
 
-impl Wire {
+impl DaemonChannel {
     fn new(channel: Channel) -> Self {
         let channel = Arc::new(channel);
         let (sender, received) = mpsc::channel(RECEIVE_QUEUE_MAX);
@@ -139,7 +139,7 @@ impl Wire {
         Self { channel, received }
     }
 
-    /// Sends a reply. Ignores errors: the reader notices the end of the daemon.
+    /// Sends a reply. Ignores errors: the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &Reply) {
         if let Err(error) = message::send_reply(&self.channel, number, reply) {
             tracing::debug!(%error, "failed to send a response");
@@ -147,18 +147,18 @@ impl Wire {
     }
 }
 
-/// Steps of an engine that is being opened. `number` is the number of the request for the first half, then of that for
-/// the second half.
+/// The channel while an engine is being opened. `number` is the number of the request for the first half, then of the
+/// request for the second half.
 struct OpeningSteps<'a> {
-    wire: &'a mut Wire,
+    channel: &'a mut DaemonChannel,
     number: u64,
 }
 
 impl Steps for OpeningSteps<'_> {
     async fn receive_states(&mut self, saved: SavedServers) -> Option<StateCopy> {
-        self.wire.send(self.number, &Reply::Begun { saved });
+        self.channel.send(self.number, &Reply::Begun { saved });
         loop {
-            let received = self.wire.received.recv().await?;
+            let received = self.channel.received.recv().await?;
             match message::open::<Request>(received) {
                 Ok((number, Request::Finish { states }, _)) => {
                     self.number = number;
@@ -171,7 +171,7 @@ impl Steps for OpeningSteps<'_> {
                 // Probe requests may arrive at any time.
                 Ok((number, request, _)) if is_probe_request(&request) => {
                     let reason = "the engine is being opened".to_owned();
-                    self.wire.send(number, &Reply::Failed { reason });
+                    self.channel.send(number, &Reply::Failed { reason });
                 }
                 Ok(_) | Err(_) => {
                     tracing::error!(

@@ -1,4 +1,4 @@
-//! Calls weir-planner's row allocation with the engine's cursors, map sizes and servers' weights.
+//! Calls weir-planner's row allocation with the engine's cursors, map sizes and server weights.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -9,7 +9,7 @@ use weir_planner::allocation::Allocation;
 use weir_sys::ethtool::Features;
 
 use crate::error::Result;
-use crate::memory::{Memory, Saved, Undo};
+use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Origin;
 use crate::paths::Paths;
 use crate::state::StateFile;
@@ -17,7 +17,7 @@ use crate::vip::{read_record, remove_record, write_record};
 
 /// What [`clean`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
+pub struct CleanSummary {
     /// Whether programs, maps and attachments were pinned.
     pub data_plane: bool,
     /// Removed addresses, with their interfaces.
@@ -35,10 +35,10 @@ pub struct Cleaned {
 ///
 /// # Errors
 /// An object cannot be removed. The state file then remains, so that a second attempt can continue.
-pub async fn clean(paths: &Paths) -> Result<Cleaned> {
+pub async fn clean(paths: &Paths) -> Result<CleanSummary> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?.map(|saved| saved.memory);
-    let mut cleaned = Cleaned::default();
+    let mut cleaned = CleanSummary::default();
     // Remove the rules first: packets must not be routed to detached programs.
     if let Some(routing) = memory.as_ref().and_then(|memory| memory.undo.marks.clone()) {
         cleaned.marks = routing.remove(&Netlink::open()?).await?;
@@ -57,7 +57,7 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     Ok(cleaned)
 }
 
-/// Discards the record of changes to the network, because they were made in another network namespace than the
+/// Discards the record of changes to the network, because they were made in a different network namespace than the
 /// caller's: [`clean`] does not revert them. Returns the discarded addresses, with their interfaces.
 ///
 /// # Errors
@@ -65,7 +65,7 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
 pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut discarded = read_record(&paths.runtime_dir);
-    if let Some(Saved {
+    if let Some(StoredState {
         mut memory,
         servers,
     }) = file.read()?
@@ -83,8 +83,8 @@ pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
 }
 
-/// Removes a pinned data plane that is attached nowhere and has no services of ipvsadm: a start that was killed leaves
-/// one behind. Returns whether it was removed. Keeps the recorded state of servers.
+/// Removes a pinned data plane that is attached nowhere and has no ipvsadm services: a daemon that is killed during
+/// startup leaves one behind. Returns whether it was removed. Keeps the recorded state of servers.
 ///
 /// # Errors
 /// The same as for [`clean`].
@@ -112,7 +112,7 @@ pub async fn clean_unused(paths: &Paths) -> Result<bool> {
 pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)>) -> Result<()> {
     let mut file = StateFile::new(&paths.runtime_dir);
     let mut saved = file.read()?;
-    if let Some(Saved { memory, servers }) = &mut saved {
+    if let Some(StoredState { memory, servers }) = &mut saved {
         memory.undo.addresses.retain(|entry| !kept.contains(entry));
         file.write(memory, servers)?;
     }
@@ -120,7 +120,7 @@ pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)
     clean(paths).await?;
     write_record(&paths.runtime_dir, kept)?;
     match saved {
-        Some(Saved { memory, servers }) => {
+        Some(StoredState { memory, servers }) => {
             let memory = Memory {
                 allocation: Allocation::default(),
                 undo: Undo::default(),
@@ -133,7 +133,7 @@ pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)
     }
 }
 
-async fn revert(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
+async fn revert(undo: &Undo, cleaned: &mut CleanSummary) -> Result<()> {
     if *undo == Undo::default() {
         return Ok(());
     }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use crate::listener_conflict::ListenerConflict;
 
-/// Why a change was not, or not completely, applied.
+/// The reason why a change was not applied, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A data plane error.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
-    /// A netlink error: addresses, routes, neighbours.
+    /// An error from netlink (addresses, routes, neighbours).
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// An address for proxy services cannot be added or removed.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The file's version.
         found: u32,
     },
-    /// The file uses a listener of ipvsadm's.
+    /// The file uses a listener that belongs to an ipvsadm service.
     #[error(transparent)]
     ListenerConflict(ListenerConflict),
     /// The pool or server does not exist.
@@ -63,7 +63,7 @@ pub enum Error {
         /// Name of the interface.
         name: String,
     },
-    /// Another program occupies the interface's hook.
+    /// Another program is attached to the interface's hook.
     #[error("interface {interface} already has another {hook} program: {holder}; {fix}")]
     ForeignProgram {
         /// Name of the interface.

@@ -37,7 +37,7 @@ pub(crate) fn key_of_mark(mark: &Mark) -> ServiceKey {
 /// Converts a forwarding method to ipvsadm's.
 pub(crate) const fn forward(forward: weir_model::Forward) -> Forward {
     match forward {
-        // A socket service is not listed; its address is rewritten as by masquerading.
+        // A socket service is not listed; its address is rewritten, as with masquerading.
         weir_model::Forward::Nat | weir_model::Forward::Socket => Forward::Masq,
         weir_model::Forward::Direct => Forward::Route,
         weir_model::Forward::Tunnel => Forward::Tunnel,

@@ -1,7 +1,7 @@
-//! Appends changes to `state.journal` and reads them back, so that the state file is not rewritten.
+//! Appends changes to `state.journal` and reads them back, so that the state file need not be rewritten.
 //!
-//! The journal names the state file that it continues; a journal of another state file is not read. Reading stops at a
-//! partial line, which a crash may leave.
+//! The journal names the state file that it continues; the journal of a different state file is ignored. Reading stops
+//! at a partial line, which a crash may leave.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use weir_planner::allocation::ServiceSlot;
 use weir_state::{OverrideRecord, StandingRecord};
 use weir_sys::create_private;
 
-use crate::memory::{Memory, Saved, Undo};
+use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Baseline;
 
 /// The file's name, next to the state file.
@@ -55,7 +55,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// Creates a record of the changed services, and of the shared counters if `sharing` has changed.
-    pub(crate) fn of<'a>(
+    pub(crate) fn for_changes<'a>(
         memory: &Memory,
         changed: impl Iterator<Item = &'a str>,
         sharing: bool,
@@ -76,7 +76,7 @@ impl Record {
     }
 
     /// Applies the change.
-    pub(crate) fn apply(self, saved: &mut Saved) {
+    pub(crate) fn apply(self, saved: &mut StoredState) {
         saved.servers.replay(self.overrides, self.standings);
         let memory = &mut saved.memory;
         let allocation = &mut memory.allocation;
@@ -107,7 +107,7 @@ impl Record {
 
 /// The first line: the number of the state file that the journal continues.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct Header {
     continues: u64,
 }
 
@@ -127,7 +127,7 @@ impl Journal {
             file: create_private(path)?,
             bytes: 0,
         };
-        journal.write_line(&Head { continues })?;
+        journal.write_line(&Header { continues })?;
         Ok(journal)
     }
 
@@ -146,7 +146,7 @@ impl Journal {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
         if let Err(error) = self.file.write_all(&text) {
-            // A later line must not continue a partial one.
+            // A later line must not be appended to a partial line.
             let _ = self.file.set_len(self.bytes);
             let _ = self.file.seek(SeekFrom::Start(self.bytes));
             return Err(error);
@@ -161,13 +161,13 @@ impl Journal {
     }
 }
 
-/// Reads the changes since the state file with this number; none if the journal belongs to another state file.
+/// Reads the changes since the state file with this number; none if the journal belongs to a different state file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = weir_sys::read_own(path) else {
         return Vec::new();
     };
     let mut lines = text.split_inclusive(|byte| *byte == b'\n');
-    let head = lines.next().map(serde_json::from_slice::<Head>);
+    let head = lines.next().map(serde_json::from_slice::<Header>);
     if !matches!(head, Some(Ok(head)) if head.continues == continues) {
         return Vec::new();
     }
@@ -199,10 +199,14 @@ mod tests {
             records.filter_map(|it| Some(it.numbers?.0)).collect()
         };
         assert_eq!(revisions(7), [1, 2, 3]);
-        assert_eq!(revisions(8), [0; 0], "the journal of another state file");
+        assert_eq!(
+            revisions(8),
+            [0; 0],
+            "the journal of a different state file"
+        );
         let text = fs::read(&path).unwrap();
         fs::write(&path, &text[..text.len() - 4]).unwrap();
-        assert_eq!(revisions(7), [1, 2], "the last line is cut off");
+        assert_eq!(revisions(7), [1, 2], "the last line is incomplete");
         fs::remove_file(&path).unwrap();
     }
 }

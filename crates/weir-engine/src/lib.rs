@@ -1,26 +1,26 @@
 //! Layer 4 engine: applies configurations to the data plane and the host's network, and repairs drift.
 //!
-//! The caller opens the engine in two steps ([`Opening`]), and then sends requests to one [`Engine`] from one task: a
-//! configuration, weights, network events, ticks. The results are values: [`snapshot`], [`Explanation`], listings,
+//! The caller opens the engine in two steps ([`Opening`]), and then calls one [`Engine`] from one task, with
+//! configurations, weights, network events and ticks. The results are values: [`snapshot`], [`Explanation`], listings,
 //! [`Handshakes`]. The engine has no callbacks and no event loop, opens no client sockets, reads no configuration file,
 //! and does not depend on the proxy, the API or the keeper. It gets the state of servers ([`weir_state::ServerStates`])
 //! as an argument, never changes it, and keeps no copy. It shares only the map of probes
 //! ([`weir_dataplane::ProbeTable`]), which probes write themselves.
 //!
-//! | requests | what they do |
+//! | methods | what they do |
 //! |---|---|
 //! | [`Opening::begin`], [`Opening::finish`], [`Opening::cancel`] | adopt the pinned data plane, or create it |
 //! | [`Engine::apply`], [`Engine::apply_weights`], [`Engine::edit_table`] | change what packets use |
 //! | [`Engine::record_standings`], [`Engine::copy_override`] | add to the state file |
 //! | [`Engine::network_event`], [`Engine::tick`], [`Engine::repair_drift`] | keep rows and network up to date |
-//! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::watch_clients`] | read |
+//! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::read_handshakes`] | read |
 //! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
 //!
-//! [`Pinned`], [`Persisted`], [`added_vips`] and [`with_ipvsadm_services`] read, without an engine, the state that the
-//! last engine left; [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
+//! [`PinnedEngine`], [`PersistedState`], [`added_vips`] and [`with_ipvsadm_services`] read the state that the last
+//! engine left, without an engine; [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
 //!
 //! Modules import in one direction: values and errors first, then records and files (`memory`, `journal`, `state`), the
-//! network, the row writer (`write`), and at the top `engine`, whose submodules implement the requests.
+//! network, the row writer (`write`), and at the top `engine`, whose submodules implement the operations.
 
 mod adopt;
 mod allocate;
@@ -48,9 +48,10 @@ mod tree;
 pub mod vip;
 mod write;
 
-pub use self::clean::{Cleaned, clean, clean_unused, discard_changes, is_pinned};
+pub use self::clean::{CleanSummary, clean, clean_unused, discard_changes, is_pinned};
 pub use self::engine::{
-    Adjusted, Applied, Engine, Handshakes, Opening, SyncCounts, WeightOrder, weight_order,
+    AdjustedWeights, ApplyOutcome, Engine, Handshakes, Opening, SyncCounts, WeightOrder,
+    weight_order,
 };
 pub use self::error::{Error, Result};
 pub use self::ipvsadm_term::is_from_ipvsadm;
@@ -58,5 +59,5 @@ pub use self::listener_conflict::ListenerConflict;
 pub use self::origin::Origin;
 pub use self::packet::{Explanation, Packet, PacketError};
 pub use self::paths::Paths;
-pub use self::pinned::{Persisted, Pinned, added_vips, with_ipvsadm_services};
+pub use self::pinned::{PersistedState, PinnedEngine, added_vips, with_ipvsadm_services};
 pub use self::state::Unreadable;

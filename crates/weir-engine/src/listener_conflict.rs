@@ -1,4 +1,4 @@
-//! Defines the error for a listener of the configuration file that a service of ipvsadm already has.
+//! Defines the error for a listener in the configuration file that an ipvsadm service already uses.
 
 use weir_model::Source;
 

@@ -31,7 +31,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns the services of both origins, the newest first: ipvsadm's, then the file's from its end.
+    /// Returns the services of both origins, newest first: services of ipvsadm, then services in the file, in reverse
+    /// order.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -41,7 +42,7 @@ impl View<'_> {
         for entry in origin.table.services() {
             services.push(self.ipvsadm_service(entry)?);
         }
-        // IPVS has no service that balances sockets.
+        // IPVS has no equivalent of a socket service.
         let is_listed = |service: &&weir_model::Service| {
             !is_from_ipvsadm(&service.name) && service.forward.handles_packets()
         };
@@ -92,7 +93,7 @@ impl View<'_> {
         })
     }
 
-    /// Lists a service of the file under one of its listeners or marks.
+    /// Lists a service in the file under one of its listeners or marks.
     fn file_service(
         &self,
         service: &weir_model::Service,
@@ -166,7 +167,7 @@ impl View<'_> {
             let zero = zeros.find(|(generation, _)| *generation == dest.generation);
             listed.counters =
                 counters_since(totals(self.maps, dest.id)?, zero.map(|(_, totals)| totals));
-            let rates = self.rates.map(|rates| rates.of_server(dest.generation));
+            let rates = self.rates.map(|rates| rates.for_server(dest.generation));
             listed.rates = rates.unwrap_or_default();
         }
         Ok(listed)
@@ -182,7 +183,7 @@ impl View<'_> {
     }
 
     fn rates(&self, name: &str) -> Rates {
-        let rates = self.rates.map(|rates| rates.of_service(name));
+        let rates = self.rates.map(|rates| rates.for_service(name));
         rates.unwrap_or_default()
     }
 

@@ -1,4 +1,5 @@
-//! Records what Weir added to the host for packets with a firewall mark, and removes it.
+//! Records the rules, routes and devices that Weir added to the host for packets with a firewall mark, and removes
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,8 @@ impl MarkRouting {
         }
     }
 
-    /// Returns the rules that prevent a loop of packets that XDP passes on; needed if an address family has marks.
+    /// Returns the rules that prevent packets that XDP passes to the stack from looping; needed if an address family
+    /// has marks.
     pub(crate) fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
         let device = self.exit.clone();
         let resume = Rule::Resume {

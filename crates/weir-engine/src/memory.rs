@@ -18,7 +18,7 @@ pub(crate) struct Memory {
     pub(crate) fingerprint: u64,
     /// Allocated rows.
     pub(crate) allocation: Allocation,
-    /// Services of ipvsadm.
+    /// Services created with ipvsadm.
     pub(crate) origin: Origin,
     /// Changes that `weir clean` reverts.
     pub(crate) undo: Undo,
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 
 /// State that survives restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct StoredState {
     /// The engine's part.
     pub(crate) memory: Memory,
     /// weir-state's part: check results, and a copy of the overrides, which 0.1.0 reads.

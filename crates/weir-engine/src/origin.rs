@@ -21,9 +21,9 @@ use crate::snapshot::Totals;
 pub struct Origin {
     /// ipvsadm's services.
     pub(crate) table: Table,
-    /// Timeouts that replace the file's; 0 = the file's timeout.
+    /// Timeouts that override those in the file; 0 = the timeout in the file.
     pub(crate) timeouts: Option<Timeouts>,
-    /// Base values of counters, by service name.
+    /// Base values of zeroed counters, by service name.
     pub(crate) zeroed: BTreeMap<String, Baseline>,
 }
 
@@ -32,12 +32,12 @@ pub struct Origin {
 pub(crate) struct Baseline {
     /// The service's totals.
     pub(crate) service: Totals,
-    /// Its servers' totals, by the generation of their rows.
+    /// The totals of its servers, by the generation of their rows.
     pub(crate) servers: Vec<(u32, Totals)>,
 }
 
 impl Origin {
-    /// Returns the first listener in the configuration that a service of ipvsadm already uses.
+    /// Returns the first listener in the configuration that an ipvsadm service already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         if self.table.is_empty() {
             return None;
@@ -67,7 +67,7 @@ impl Origin {
         if let Some(conflict) = self.listener_conflict(&desired) {
             return Err(Error::ListenerConflict(conflict));
         }
-        // The table lists the newest first; status lists the oldest first.
+        // The table lists the newest service first; status lists the oldest first.
         for entry in self.table.services().iter().rev() {
             if let Some((service, pool)) = lower(entry) {
                 desired.services.push(service);

@@ -40,13 +40,13 @@ pub fn with_ipvsadm_services(runtime_dir: &Path, configured: Desired) -> Desired
 
 /// Read access to a pinned data plane without a daemon.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedEngine {
     desired: Indexed,
     memory: Memory,
     plane: PinnedPlane,
 }
 
-impl Pinned {
+impl PinnedEngine {
     /// Opens the pinned data plane; `configured` is the configuration that was last active.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Pinned {
 
 /// The state file's content, for readers that do not open an engine.
 #[derive(Debug)]
-pub struct Persisted {
+pub struct PersistedState {
     /// Number of configurations that have been applied.
     pub revision: u64,
     /// Allocated rows, by service.
@@ -105,7 +105,7 @@ pub struct Persisted {
     pub servers: SavedServers,
 }
 
-impl Persisted {
+impl PersistedState {
     /// Returns the path of the state file in a runtime directory.
     pub fn path(runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(STATE)

@@ -23,14 +23,14 @@ impl RateEstimates {
         }
     }
 
-    pub(crate) fn of_service(&self, name: &str) -> Rates {
+    pub(crate) fn for_service(&self, name: &str) -> Rates {
         self.services
             .get(name)
             .map(Estimator::rates)
             .unwrap_or_default()
     }
 
-    pub(crate) fn of_server(&self, generation: u32) -> Rates {
+    pub(crate) fn for_server(&self, generation: u32) -> Rates {
         self.servers
             .get(&generation)
             .map(Estimator::rates)

@@ -1,4 +1,4 @@
-//! Defines the state of [`crate::engine`]'s `no_reply` module, which reads the counters and warns.
+//! Defines the state of the `no_reply` module of [`crate::engine`], which reads the counters and warns.
 
 use std::time::Instant;
 

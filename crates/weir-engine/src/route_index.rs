@@ -11,7 +11,7 @@ use weir_netlink::{NetState, resolve};
 /// The devices and neighbours on the routes to servers, with the number of servers that use each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteIndex {
-    /// Number of routes over each port.
+    /// Number of routes through each port.
     ports: BTreeMap<u32, usize>,
     /// Servers behind each neighbour, by device and address.
     servers_behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,

@@ -1,4 +1,5 @@
-//! Defines the layer 4 state that status and metrics show: plain values, read once, no handles.
+//! Defines the layer 4 state that status and metrics show: plain values that are read once, without references to the
+//! engine.
 
 mod wire;
 
@@ -72,8 +73,8 @@ pub struct InterfaceStatus {
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct FlowTableStatus {
     /// Number of slots.
-    pub places: u64,
-    /// Number of entries that contain a flow; under nat, a flow has one for each direction.
+    pub slots: u64,
+    /// Number of entries that contain a flow; with nat, a flow has one entry for each direction.
     pub entries: u64,
     /// Number of flows that the sweep has removed since the table was created.
     pub expired: u64,
@@ -82,7 +83,7 @@ pub struct FlowTableStatus {
 /// State of a service's address on the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum VipStatus {
-    /// Present, but not added by Weir: an operator's, keepalived's, Pacemaker's.
+    /// Present, but not added by Weir: for example by an operator, keepalived or Pacemaker.
     Local,
     /// Added by Weir (`vip_interface`).
     Added,
@@ -105,7 +106,7 @@ pub struct ServiceStatus {
     /// Its forwarding method; servers may differ.
     #[serde(with = "wire::forward")]
     pub forward: Forward,
-    /// Scheduler as IPVS names it.
+    /// IPVS's name of the scheduler.
     pub scheduler: String,
     /// Its pool.
     pub pool: String,
@@ -117,7 +118,7 @@ pub struct ServiceStatus {
     pub one_packet: bool,
     /// Totals since the service was created, including removed servers.
     pub totals: Totals,
-    /// Servers in file order, then removed ones that still have flows.
+    /// Servers in file order, then removed servers that still have flows.
     pub servers: Vec<ServerStatus>,
 }
 
@@ -196,7 +197,7 @@ pub struct ServerStatus {
     pub handshakes: (u64, u64),
     /// Its estimated latency, if there are samples.
     pub latency: Option<weir_latency::Summary>,
-    /// The weight that its checks set instead of the configured or overridden one.
+    /// The weight that its checks set instead of the configured or overridden weight.
     pub check_weight: Option<u32>,
     /// Share of its weight during slow start, in thousandths.
     pub slow_start: Option<u32>,
@@ -234,7 +235,7 @@ pub struct CheckStatus {
     pub state: &'static str,
     /// Description of the last result.
     pub reason: String,
-    /// The last results, the newest last, as `+` and `-`.
+    /// The last results as `+` and `-`, newest last.
     pub results: String,
     /// Numbers of its probes.
     pub counts: weir_health::ProbeCounts,

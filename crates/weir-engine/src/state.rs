@@ -1,7 +1,7 @@
 //! Reads and writes `RUNTIME_DIR/state.json`: state that is not in the maps, and the undo record.
 //!
-//! A starting daemon replaces the file by rename. Later changes are appended to a journal ([`crate::journal`]). A
-//! change that `weir clean` must revert is persisted before it is made. State that belongs to the kernel is lost at
+//! During startup, the daemon replaces the file by rename. Later changes are appended to a journal
+//! ([`crate::journal`]). A change that `weir clean` must revert is persisted before it is made. Kernel state is lost at
 //! boot; the boot ID shows whether a file is from an earlier boot. A missing or unreadable file loses check results,
 //! totals of removed servers and the undo record, but no traffic: [`crate::adopt`] recovers the rows.
 
@@ -18,7 +18,7 @@ use weir_sys::{boot_id, create_private, read_own};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, JOURNAL, Journal, Record};
-use crate::memory::{Memory, Saved, Undo};
+use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Origin;
 
 /// The file's name in a runtime directory.
@@ -44,7 +44,7 @@ struct Content<'a> {
 
 /// The file's content when read.
 #[derive(Deserialize)]
-struct Parsed {
+struct ParsedContent {
     revision: u64,
     fingerprint: u64,
     allocation: Allocation,
@@ -59,8 +59,8 @@ struct Parsed {
     undo: Undo,
 }
 
-impl From<Parsed> for Saved {
-    fn from(parsed: Parsed) -> Self {
+impl From<ParsedContent> for StoredState {
+    fn from(parsed: ParsedContent) -> Self {
         Self {
             memory: Memory {
                 revision: parsed.revision,
@@ -87,7 +87,7 @@ pub(crate) struct Text {
 
 /// Fields that are read first, because the format depends on the version.
 #[derive(Deserialize)]
-struct Head {
+struct Header {
     version: u32,
     boot: String,
     #[serde(default)]
@@ -119,7 +119,7 @@ impl StateFile {
     ///
     /// # Errors
     /// A newer version wrote the file; its content must not be overwritten.
-    pub(crate) fn read(&self) -> Result<Option<Saved>> {
+    pub(crate) fn read(&self) -> Result<Option<StoredState>> {
         let warn = |error: &dyn std::error::Error| {
             tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");
         };
@@ -211,7 +211,7 @@ impl StateFile {
     /// Returns whether the file is still the one that this process wrote.
     pub(crate) fn is_own(&self) -> bool {
         let text = read_own(&self.path).ok();
-        let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
+        let head = text.and_then(|text| serde_json::from_slice::<Header>(&text).ok());
         head.is_some_and(|head| head.number == self.number)
     }
 
@@ -267,18 +267,18 @@ pub enum Unreadable {
 ///
 /// # Errors
 /// The file is unreadable.
-pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
+pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, StoredState)>, Unreadable> {
     let text = match read_own(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Unreadable::File(error)),
     };
-    let head: Head = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
+    let head: Header = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
     if head.version > VERSION {
         return Err(Unreadable::Newer(head.version));
     }
-    let parsed: Parsed = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
-    let mut saved = Saved::from(parsed);
+    let parsed: ParsedContent = serde_json::from_slice(&text).map_err(Unreadable::Content)?;
+    let mut saved = StoredState::from(parsed);
     for record in journal::read::<Record>(&path.with_file_name(JOURNAL), head.number) {
         record.apply(&mut saved);
     }

@@ -9,11 +9,11 @@ use crate::snapshot::Totals;
 
 /// Returns a server row's totals.
 pub(crate) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
-    Ok(summed(&maps.live(dest)?, &maps.traffic(dest)?))
+    Ok(combine_counters(&maps.live(dest)?, &maps.traffic(dest)?))
 }
 
-/// Combines the counters of a server row to its totals.
-pub(crate) fn summed(live: &Live, traffic: &Traffic) -> Totals {
+/// Combines the counters of a server row into its totals.
+pub(crate) fn combine_counters(live: &Live, traffic: &Traffic) -> Totals {
     Totals {
         connections: live.total,
         stateless: live.stateless,

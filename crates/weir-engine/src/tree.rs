@@ -1,7 +1,7 @@
 //! Computes a service's tournament tree from the counters in the maps, and writes it.
 //!
-//! Packets update nodes concurrently. As they do, this code writes a node and then computes it again from the current
-//! counters: of two concurrent writers, the last one sees what the other has counted.
+//! Packets update nodes concurrently. Like the packet path, this code writes a node and then computes it again from the
+//! current counters: of two concurrent writers, the last one sees the counts of the other.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -69,8 +69,8 @@ fn winner_of(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], parent: u32
             usable: live.overloaded == 0,
         });
         counts.push(Counts {
-            active: clipped(live.active),
-            inactive: clipped(live.inactive),
+            active: clip(live.active),
+            inactive: clip(live.inactive),
         });
         positions.push(position);
     }
@@ -88,13 +88,13 @@ fn sum_of(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], child: u32) ->
     };
     let live = maps.live(row.live)?;
     Ok(match tree {
-        Tree::Active => clipped(live.active),
+        Tree::Active => clip(live.active),
         _ if live.overloaded == 0 => row.weight,
         _ => 0,
     })
 }
 
-fn clipped(count: u64) -> u32 {
+fn clip(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

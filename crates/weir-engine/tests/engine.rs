@@ -75,7 +75,7 @@ fn even_shares(times: usize) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn direct_alternates_between_servers() {
+fn direct_forwarding_alternates_between_servers() {
     if !is_root() {
         return;
     }
@@ -326,7 +326,7 @@ fn flows_are_migrated_to_a_larger_table() {
     });
 }
 
-/// The pinned address filter has another size, and the tables are larger than configured.
+/// The pinned address filter has a different size, and the tables are larger than configured.
 #[test]
 fn tables_of_another_build_keep_size_and_counters() {
     if !is_root() {

@@ -2,7 +2,7 @@
 
 use weir_model::{Accept, Network, VirtualRoute, VirtualRouter, VirtualRule};
 use weir_netlink::{
-    Change, InputFilter, Link, MacAddr, Netlink, PassedPorts, StaticRoute, Sysctl, TableRule,
+    AllowedPorts, Change, InputFilter, Link, MacAddr, Netlink, StaticRoute, Sysctl, TableRule,
 };
 
 use crate::Error;
@@ -147,7 +147,7 @@ pub(crate) fn set_filter(addresses: &mut Addresses, router: &VirtualRouter) -> R
         addresses.record.extra.push(filter);
         addresses.write()?;
     }
-    let passed = ports.iter().map(|it| PassedPorts {
+    let passed = ports.iter().map(|it| AllowedPorts {
         address: it.address,
         protocol: it.protocol,
         first: it.first,

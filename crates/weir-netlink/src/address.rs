@@ -22,7 +22,7 @@ pub struct Address {
     pub label: Option<String>,
     /// Whether duplicate address detection is running (IPv6), so that the address is not usable yet.
     pub tentative: bool,
-    /// Whether another machine has the address (IPv6), so that it is not used.
+    /// Whether another machine has the address (IPv6), so that this machine does not use it.
     pub duplicate: bool,
     /// Whether the kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724
     /// section 5, rule 3).
@@ -39,8 +39,8 @@ impl Address {
         for attribute in &message.attributes {
             match attribute {
                 AddressAttribute::Local(ip) => local = Some(*ip),
-                // On point-to-point devices, this is the peer's address, and Local is this device's address. Without a
-                // peer, IPv6 sends only this attribute.
+                // On point-to-point devices, this attribute is the peer's address, and Local is this device's address.
+                // Without a peer, IPv6 messages contain only this attribute.
                 AddressAttribute::Address(ip) => remote = Some(*ip),
                 AddressAttribute::Label(text) => label = Some(text.clone()),
                 AddressAttribute::Flags(value) => flags = *value,
@@ -81,10 +81,10 @@ impl Netlink {
     /// The kernel rejects the dump.
     pub async fn addresses(&self) -> Result<Vec<Address>> {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let answers = self.dump("list addresses", message).await?;
-        Ok(answers
+        let replies = self.dump("list addresses", message).await?;
+        Ok(replies
             .iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewAddress(message) => Address::from_message(message),
                 _ => None,
             })
@@ -112,8 +112,8 @@ impl Netlink {
     }
 
     /// Adds an address like [`Netlink::add_address`], but so that the kernel does not select it as the source of this
-    /// machine's own connections: IPv4 has scope `host`, IPv6 is deprecated from the start (RFC 4862 section 5.5.4). It
-    /// is used for a VIP on a server, where replies set the source explicitly.
+    /// machine's own connections: an IPv4 address has scope `host`, an IPv6 address is deprecated from the start (RFC
+    /// 4862 section 5.5.4). It is used for a VIP on a server, where replies set the source explicitly.
     ///
     /// # Errors
     /// The same as for [`Netlink::add_address`].
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn point_to_point_address_is_the_local_one() {
+    fn point_to_point_address_is_the_local_address() {
         let local: IpAddr = "10.0.0.1".parse().unwrap();
         let peer: IpAddr = "10.0.0.2".parse().unwrap();
         let mut message = address_message(4, peer, 32);

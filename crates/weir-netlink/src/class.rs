@@ -1,8 +1,9 @@
-//! Divides destinations into classes; the route lookups of a class have the same result.
+//! Divides destinations into classes; all route lookups in a class have the same result.
 //!
-//! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: those of rules, of
-//! routes in any table, and of special addresses in the kernel. All destinations between two adjacent boundaries of
-//! these prefixes have the same route. It is therefore sufficient to look up one destination of each class.
+//! If a packet of this machine has neither a source nor a mark, only prefixes determine its route: the prefixes of
+//! rules, of routes in any table, and of the kernel's special addresses. All destinations between two adjacent
+//! boundaries of these prefixes have the same route. It is therefore sufficient to look up one destination of each
+//! class.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -36,7 +37,7 @@ impl Classes {
         for (first, length) in prefixes.into_iter().chain(SPECIAL_PREFIXES) {
             let (address, bits) = number(first);
             let length = u32::from(length).min(bits);
-            // The prefix of all addresses has no boundary.
+            // The prefix that contains all addresses has no boundary.
             if length == 0 {
                 continue;
             }
@@ -71,8 +72,8 @@ impl Classes {
         )
     }
 
-    /// Returns one destination of each class that occurs, as its representative, and for each destination the index of
-    /// the representative.
+    /// Returns a representative destination for each class that occurs, and for each destination the index of its
+    /// representative.
     pub(crate) fn representatives(&self, destinations: &[IpAddr]) -> (Vec<IpAddr>, Vec<usize>) {
         let (mut representatives, mut indexes_by_class) = (Vec::new(), HashMap::new());
         let indexes = destinations.iter().map(|destination| {

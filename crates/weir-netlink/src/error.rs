@@ -15,7 +15,7 @@ pub enum Error {
     /// The kernel rejected a request.
     #[error("failed to {request}: {source}{}", reason.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Rejected {
-        /// Description of the request, as a verb phrase: "list links".
+        /// Description of the request, as a verb phrase, such as "list links".
         request: String,
         /// The kernel's error.
         source: io::Error,

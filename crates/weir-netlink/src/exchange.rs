@@ -1,6 +1,6 @@
 //! Sends requests and receives replies on a netlink socket (RFC 3549).
 //!
-//! One request is outstanding at a time. Each request demands an acknowledgement or is a dump, so the end of the
+//! One request is outstanding at a time. Each request asks for an acknowledgement or is a dump, so the end of the
 //! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
 //! A message that this build cannot decode, such as one with an attribute of a newer kernel, is skipped and counted, so
 //! that the rest of a table is still read.
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 const HEADER_BYTES: usize = 16;
 const DUMP_ATTEMPTS: u32 = 5;
 /// Number of requests in a datagram. The default receive buffer (`net.core.rmem_default`) is several times larger than
-/// their replies.
+/// the replies to them.
 const BATCH_SIZE: usize = 64;
 /// Buffer size for a datagram of single replies; the kernel uses the same size for dumps.
 const REPLY_BYTES: usize = 1 << 15;
@@ -112,7 +112,7 @@ impl Exchange {
             let mut batch_replies: Vec<Option<Result<T>>> =
                 (0..outstanding).map(|_| None).collect();
             while outstanding > 0 {
-                // Single replies fit into the buffer. Querying their size first would double the cost.
+                // Single replies fit into the buffer. Querying the size first would double the cost.
                 datagram.clear();
                 let received = self.socket.recv_from(&mut datagram).await;
                 let sender = received.map_err(|source| Error::Socket { source })?;
@@ -120,13 +120,13 @@ impl Exchange {
                     continue;
                 }
                 for bytes in messages(&datagram) {
-                    let Some((index, answer)) =
+                    let Some((index, reply)) =
                         parse_reply::<T>(bytes, first, |index| request(completed + index as usize))
                     else {
                         continue;
                     };
                     if let Some(slot) = batch_replies.get_mut(index as usize)
-                        && slot.replace(answer).is_none()
+                        && slot.replace(reply).is_none()
                     {
                         outstanding -= 1;
                     }
@@ -219,17 +219,17 @@ fn parse_reply<T: NetlinkDeserializable>(
         source,
         reason,
     };
-    let answer = match NetlinkMessage::<T>::deserialize(bytes).map(|message| message.payload) {
+    let reply = match NetlinkMessage::<T>::deserialize(bytes).map(|message| message.payload) {
         Ok(NetlinkPayload::InnerMessage(inner)) => Ok(inner),
-        Ok(NetlinkPayload::Error(answer)) => {
-            let text = answer.header.get(HEADER_BYTES..).and_then(error_text);
-            Err(request_failed(answer.to_io(), text))
+        Ok(NetlinkPayload::Error(reply)) => {
+            let text = reply.header.get(HEADER_BYTES..).and_then(error_text);
+            Err(request_failed(reply.to_io(), text))
         }
         Ok(_) => return None,
         // The reply contains an attribute of a newer kernel and cannot be decoded.
         Err(_) => Err(request_failed(io::ErrorKind::InvalidData.into(), None)),
     };
-    Some((index, answer))
+    Some((index, reply))
 }
 
 /// The replies to a request.
@@ -269,9 +269,9 @@ impl<T: NetlinkDeserializable> Replies<T> {
                     return Some(Err((io::Error::from_raw_os_error(-done.code), text)));
                 }
                 NetlinkPayload::Done(_) => return Some(Ok(())),
-                NetlinkPayload::Error(answer) if answer.code.is_some() => {
-                    let text = answer.header.get(HEADER_BYTES..).and_then(error_text);
-                    return Some(Err((answer.to_io(), text)));
+                NetlinkPayload::Error(reply) if reply.code.is_some() => {
+                    let text = reply.header.get(HEADER_BYTES..).and_then(error_text);
+                    return Some(Err((reply.to_io(), text)));
                 }
                 NetlinkPayload::Error(_) => return Some(Ok(())),
                 _ => {}

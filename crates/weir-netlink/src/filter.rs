@@ -23,13 +23,13 @@ pub struct InputFilter {
     pub table: String,
     /// The filtered addresses.
     pub addresses: Vec<IpAddr>,
-    /// Ports that pass.
-    pub passed: Vec<PassedPorts>,
+    /// Ports whose packets pass.
+    pub passed: Vec<AllowedPorts>,
 }
 
 /// A range of ports of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PassedPorts {
+pub struct AllowedPorts {
     /// The address.
     pub address: IpAddr,
     /// IANA protocol number.

@@ -118,8 +118,8 @@ impl Generic {
         let message = GenericMessage::new(GENL_ID_CTRL, CTRL_CMD_GETFAMILY)
             .with(CTRL_ATTR_FAMILY_NAME, &text);
         match self.transact(&format!("find family {name}"), message).await {
-            Ok(answers) => Ok(answers.iter().find_map(|answer| {
-                let number = answer.attribute(CTRL_ATTR_FAMILY_ID)?;
+            Ok(replies) => Ok(replies.iter().find_map(|reply| {
+                let number = reply.attribute(CTRL_ATTR_FAMILY_ID)?;
                 Some(u16::from_ne_bytes(number.try_into().ok()?))
             })),
             Err(error) if error.has_errno(Errno::NOENT) => Ok(None),

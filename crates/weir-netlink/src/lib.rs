@@ -2,7 +2,7 @@
 //! crate that changes the host's network.
 //!
 //! A [`Netlink`] is bound to the namespace in which it was opened. Reads return plain values ([`Link`], [`Address`],
-//! [`Route`], [`Neighbour`]). [`NetState`] contains the state that next hops depend on, and [`resolve`] computes
+//! [`Route`], [`Neighbour`]). [`NetState`] contains the state on which next hops depend, and [`resolve`] computes
 //! devices, tags and MAC addresses from it without I/O. Each change reports whether it had an effect, so that the
 //! caller can record what to revert; this crate keeps no records. `weir-engine` decides which changes to make.
 //!
@@ -35,17 +35,17 @@ mod xdp_feature;
 
 pub use address::Address;
 pub use error::Error;
-pub use filter::{InputFilter, PassedPorts};
+pub use filter::{AllowedPorts, InputFilter};
 pub use link::{Link, Vlan};
 pub use mac::MacAddr;
-pub use neighbour::{Managed, Neighbour, NeighbourState};
+pub use neighbour::{ManageOutcome, Neighbour, NeighbourState};
 pub use netlink::{Change, Netlink};
 pub use reopening_watch::ReopeningWatch;
 pub use route::{Lookup, NextHop, Route, RouteKind};
 pub use rule::Rule;
 pub use socket::{TcpSocket, TcpState, tcp_sockets};
 pub use socket_end::end_sockets;
-pub use state::{NetState, Resolved, resolve};
+pub use state::{NetState, ResolvedPath, resolve};
 pub use sysctl::Sysctl;
 pub use virtual_router::{StaticRoute, TableRule};
 pub use watch::{Event, Watch};

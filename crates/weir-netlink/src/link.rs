@@ -119,10 +119,10 @@ impl Netlink {
     /// The kernel rejects the dump.
     pub async fn links(&self) -> Result<Vec<Link>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let answers = self.dump("list links", message).await?;
-        Ok(answers
+        let replies = self.dump("list links", message).await?;
+        Ok(replies
             .iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewLink(message) => Some(Link::from_message(message)),
                 _ => None,
             })

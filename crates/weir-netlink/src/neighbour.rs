@@ -1,7 +1,7 @@
 //! Reads, adds and removes neighbours: link-layer addresses of machines on a segment.
 //!
-//! The data plane cannot resolve addresses and depends on entries that remain resolved. The kernel resolves and renews
-//! a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, even while no daemon is running.
+//! The data plane cannot resolve addresses and depends on entries that remain resolved. The kernel resolves and
+//! refreshes a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, even while no daemon is running.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub enum NeighbourState {
     Incomplete,
     /// Confirmed recently.
     Reachable,
-    /// Not confirmed recently; used, and confirmed after the next packet.
+    /// Not confirmed recently; still used, and confirmed after the next packet.
     Stale,
     /// Waiting for confirmation by traffic.
     Delay,
@@ -35,7 +35,7 @@ pub enum NeighbourState {
     Permanent,
     /// The entry was just created.
     None,
-    /// A state with another number.
+    /// An unknown state, with its number.
     Other(u16),
 }
 
@@ -125,7 +125,7 @@ impl Neighbour {
 
 /// The result of [`Netlink::ensure_managed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Managed {
+pub enum ManageOutcome {
     /// The entry is managed now; the caller records it for [`Netlink::remove_managed`].
     Added,
     /// The entry was already managed, by another program or an earlier run.
@@ -155,10 +155,10 @@ impl Netlink {
     /// The kernel rejects the dump.
     pub async fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-        let answers = self.dump("list neighbours", message).await?;
-        Ok(answers
+        let replies = self.dump("list neighbours", message).await?;
+        Ok(replies
             .iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
                 _ => None,
             })
@@ -173,7 +173,7 @@ impl Netlink {
         let request = format!("look up neighbour {ip} on device {ifindex}");
         let message = RouteNetlinkMessage::GetNeighbour(entry_message(ifindex, ip));
         match self.transact(&request, message, 0).await {
-            Ok(answers) => Ok(answers.iter().find_map(|answer| match answer {
+            Ok(replies) => Ok(replies.iter().find_map(|reply| match reply {
                 RouteNetlinkMessage::NewNeighbour(message) => Neighbour::from_message(message),
                 _ => None,
             })),
@@ -186,14 +186,14 @@ impl Netlink {
     ///
     /// # Errors
     /// The device does not exist or is down, or `CAP_NET_ADMIN` is missing.
-    pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<Managed> {
+    pub async fn ensure_managed(&self, ifindex: u32, ip: IpAddr) -> Result<ManageOutcome> {
         // A permanent entry that is marked as managed would no longer be permanent (`__neigh_update` of
         // net/core/neighbour.c).
         match self.neighbour(ifindex, ip).await? {
             Some(entry) if entry.state == NeighbourState::Permanent => {
-                return Ok(Managed::Permanent);
+                return Ok(ManageOutcome::Permanent);
             }
-            Some(entry) if entry.managed => return Ok(Managed::Present),
+            Some(entry) if entry.managed => return Ok(ManageOutcome::Present),
             _ => {}
         }
         let mut message = entry_message(ifindex, ip);
@@ -203,7 +203,7 @@ impl Netlink {
         let message = RouteNetlinkMessage::NewNeighbour(message);
         self.transact(&request, message, NLM_F_CREATE | NLM_F_REPLACE)
             .await?;
-        Ok(Managed::Added)
+        Ok(ManageOutcome::Added)
     }
 
     /// Removes an entry that [`Netlink::ensure_managed`] added. An entry that is no longer managed belongs to another

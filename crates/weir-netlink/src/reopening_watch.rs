@@ -25,7 +25,8 @@ impl ReopeningWatch {
         })
     }
 
-    /// Returns the next event. After an error, never returns until [`reopen`](Self::reopen) was called. Cancel-safe.
+    /// Returns the next event. After an error, does not return until [`reopen`](Self::reopen) has been called.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The watch failed. The error is returned once.

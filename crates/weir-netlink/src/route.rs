@@ -1,7 +1,7 @@
 //! Defines routes and the results of route lookups.
 //!
-//! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as they do for packets. If a route has
-//! several paths, a lookup returns all of them with their weights, while `ip route get` shows one.
+//! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as for packets. If a route has
+//! several paths, a lookup returns all of them with their weights, while `ip route get` shows only one path.
 
 mod lookup;
 
@@ -37,7 +37,7 @@ pub enum RouteKind {
     Prohibit,
     /// No route matches.
     None,
-    /// Another type (`throw`, `nat`): its number.
+    /// A different type, such as `throw` or `nat`, with its number.
     Other(u8),
 }
 
@@ -89,8 +89,8 @@ impl RouteKind {
 pub struct NextHop {
     /// The output device.
     pub ifindex: u32,
-    /// The router, which may have the other address family (IPv4 via IPv6, RFC 5549); `None` = the destination is on
-    /// the segment.
+    /// The router, whose address family may differ from the destination's (IPv4 via IPv6, RFC 5549); `None` = the
+    /// destination is on the segment.
     pub gateway: Option<IpAddr>,
     /// The weight among the next hops, 1 to 256.
     pub weight: u32,

@@ -1,8 +1,8 @@
-//! Adds policy routing rules that are evaluated before all others, including the local table's rule.
+//! Adds policy routing rules that are evaluated before all other rules, including the rule of the local table.
 //!
 //! The kernel adds a rule after existing rules of the same priority, and the local table's rule has the lowest possible
 //! priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is removed,
-//! so that there is always at least one (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
+//! so that there is always at least one copy (net/core/fib_rules.c, `fib_newrule`, `fib_delrule`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +24,7 @@ const WEIR: u8 = 0x57;
 /// A rule that Weir adds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Packets with a mark use a table, including packets to local addresses.
+    /// Packets with a mark use a specific table, including packets to local addresses.
     Mark {
         /// Whether the rule is for IPv6.
         ipv6: bool,
@@ -109,7 +109,7 @@ impl Rule {
 }
 
 impl Rule {
-    /// Parses a message; `None` = the rule is not Weir's.
+    /// Parses a message; `None` = the rule was not created by Weir.
     fn from_message(message: &RuleMessage) -> Option<Self> {
         let ipv6 = message.header.family == AddressFamily::Inet6;
         let (mut is_weir, mut mark, mut name, mut table) = (false, None, None, 0);
@@ -163,7 +163,7 @@ fn local_message(ipv6: bool) -> RuleMessage {
 enum FirstRule {
     /// The rule of the local table.
     Local,
-    /// A rule of Weir.
+    /// A rule created by Weir.
     Weir,
     /// A rule of another program.
     Other,
@@ -199,7 +199,7 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
 struct Reordering {
     /// Whether to add a copy of the local table's rule after Weir's rules.
     add_copy: bool,
-    /// Number of copies of that rule to remove: those before Weir's rules.
+    /// Number of copies of that rule before Weir's rules, which must be removed.
     remove_count: usize,
 }
 
@@ -239,8 +239,8 @@ impl Netlink {
             let mut message = RuleMessage::default();
             message.header.family = family;
             let message = RouteNetlinkMessage::GetRule(message);
-            for answer in self.dump("list rules", message).await? {
-                let RouteNetlinkMessage::NewRule(rule) = answer else {
+            for reply in self.dump("list rules", message).await? {
+                let RouteNetlinkMessage::NewRule(rule) = reply else {
                     continue;
                 };
                 let destination = rule
@@ -269,8 +269,8 @@ impl Netlink {
             }
             let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
             let query = RouteNetlinkMessage::GetRule(query);
-            for answer in self.dump("list rules", query).await? {
-                if let RouteNetlinkMessage::NewRule(found) = answer {
+            for reply in self.dump("list rules", query).await? {
+                if let RouteNetlinkMessage::NewRule(found) = reply {
                     existing.extend(Rule::from_message(&found));
                 }
             }
@@ -312,12 +312,12 @@ impl Netlink {
 
     async fn move_local_rule_last(&self, ipv6: bool) -> Result<()> {
         let query = rule_message(ipv6, RuleAction::Unspec, Vec::new());
-        let answers = self
+        let replies = self
             .dump("list rules", RouteNetlinkMessage::GetRule(query))
             .await?;
-        let rules: Vec<FirstRule> = answers
+        let rules: Vec<FirstRule> = replies
             .iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewRule(message) => classify(message),
                 _ => None,
             })

@@ -12,18 +12,18 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// The state of a TCP socket, limited to the states that Weir uses.
+/// The state of a TCP socket; only the states that Weir uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpState {
     /// Both ends may send.
     Established,
     /// A SYN-ACK was sent; the client's ACK has not been received.
     SynReceived,
-    /// This end has sent a FIN that is not acknowledged.
+    /// This end has sent a FIN that has not been acknowledged.
     FinWait1,
     /// The other end has sent a FIN.
     CloseWait,
-    /// Both ends have sent a FIN; the FIN of this end is not acknowledged.
+    /// Both ends have sent a FIN; the FIN of this end has not been acknowledged.
     LastAck,
     /// The socket accepts connections.
     Listen,
@@ -71,7 +71,7 @@ pub struct TcpSocket {
     pub local: SocketAddr,
     /// A number that is unique since boot.
     pub cookie: u64,
-    /// For a listener: number of connections that are not accepted yet.
+    /// For a listener: number of connections that have not been accepted yet.
     pub waiting: u32,
     /// For a connection in state SYN-RECEIVED: number of SYN-ACK retransmissions.
     pub retransmits: u8,
@@ -80,8 +80,8 @@ pub struct TcpSocket {
 /// Size of struct nlmsghdr.
 const HEADER_LEN: usize = 16;
 /// Size of struct inet_diag_req. For each request the kernel iterates over its connection table (0.5 to 3 ms for a
-/// quarter of a million buckets). This old format requests both address families at once, which inet_diag_req_v2 cannot
-/// do.
+/// quarter of a million buckets). This old format requests both address families at once, which is not possible with
+/// inet_diag_req_v2.
 const REQUEST_LEN: usize = 60;
 /// Offset of the states in the request.
 const STATES_OFFSET: usize = 52;
@@ -115,8 +115,8 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     loop {
         let (length, _) =
             recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
-        let answer = buffer.get(..length).unwrap_or_default();
-        if parse_messages(answer, &mut sockets).map_err(request_failed)? {
+        let reply = buffer.get(..length).unwrap_or_default();
+        if parse_messages(reply, &mut sockets).map_err(request_failed)? {
             return Ok(sockets);
         }
     }

@@ -1,6 +1,6 @@
 //! Ends sockets of other processes, with SOCK_DESTROY of sock_diag(7) (`ss --kill`).
 //!
-//! The program that has the socket gets ECONNABORTED from its next call. TCP sends a reset to the peer.
+//! The next call on the socket in the program that owns it fails with ECONNABORTED. TCP sends a reset to the peer.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

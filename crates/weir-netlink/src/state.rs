@@ -30,8 +30,8 @@ pub struct NetState {
 
 /// A resolved path to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
-    /// The device that transmits the frames: the lower device of a VLAN device, otherwise [`Resolved::device`].
+pub struct ResolvedPath {
+    /// The device that transmits the frames: the lower device of a VLAN device, otherwise [`ResolvedPath::device`].
     /// [`Netlink::xdp_features`] returns whether XDP can transmit on it.
     pub ifindex: u32,
     /// The device of the route and of the neighbour entry.
@@ -55,7 +55,7 @@ pub struct Resolved {
 
 /// Returns the paths to `server`, in the route's order. Empty if there is no lookup for the server, it is unreachable,
 /// or all its devices are missing or down.
-pub fn resolve(server: IpAddr, state: &NetState) -> Vec<Resolved> {
+pub fn resolve(server: IpAddr, state: &NetState) -> Vec<ResolvedPath> {
     let Some(found) = state.lookups.get(&server) else {
         return Vec::new();
     };
@@ -73,14 +73,14 @@ fn resolve_next_hop(
     next_hop: &NextHop,
     local: bool,
     state: &NetState,
-) -> Option<Resolved> {
+) -> Option<ResolvedPath> {
     let device = state.links.get(&next_hop.ifindex).filter(|link| link.up)?;
     let (lowest, vlan) = lowest_device_and_tag(device, state);
     let neighbour_ip = next_hop.gateway.unwrap_or(server);
     let neighbour = state.neighbours.get(&(device.index, neighbour_ip));
-    // A tag does not reduce the packet size: the lower device's MTU applies to both.
+    // A tag does not reduce the packet size: the MTU of the lower device applies to both.
     let device_mtu = device.mtu.min(lowest.mtu);
-    Some(Resolved {
+    Some(ResolvedPath {
         ifindex: lowest.index,
         device: device.index,
         vlan,
@@ -111,7 +111,7 @@ fn lowest_device_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link
 }
 
 impl NetState {
-    /// Returns whether another state has the same devices and addresses. If so, the route lookups are valid for both,
+    /// Returns whether `other` has the same devices and addresses. If so, the route lookups are valid for both states,
     /// unless routes were changed.
     pub fn has_same_links_and_addresses(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
@@ -289,7 +289,7 @@ mod tests {
         );
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
         set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
-        let expected = Resolved {
+        let expected = ResolvedPath {
             ifindex: 2,
             device: 2,
             vlan: None,

@@ -50,7 +50,7 @@ impl Sysctl {
         Path::new("/proc/sys").join(&self.name)
     }
 
-    /// Reads the value, without the line end.
+    /// Reads the value, without the trailing newline.
     ///
     /// # Errors
     /// The sysctl does not exist or cannot be read.

@@ -14,7 +14,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::{Change, MacAddr, Netlink, Result};
 
 /// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
-/// programs recognize routes and rules of VRRP.
+/// programs recognize VRRP routes and rules.
 const VRRP: u8 = 18;
 
 /// A unicast route.
@@ -34,7 +34,7 @@ pub struct StaticRoute {
     pub metric: u32,
 }
 
-/// A policy routing rule: packets that match all conditions use a table.
+/// A policy routing rule: packets that match all conditions use a specific table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRule {
     /// Source and its prefix length.
@@ -65,7 +65,7 @@ const fn address(ip: IpAddr) -> RouteAddress {
     }
 }
 
-/// Clears the bits beyond the prefix, because the kernel rejects destinations that have any.
+/// Clears the bits beyond the prefix, because the kernel rejects destinations in which any of them is set.
 fn network(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {

@@ -102,7 +102,7 @@ impl Watch {
     /// Waits for the next change. The future is cancel-safe.
     ///
     /// # Errors
-    /// The socket failed; the watch cannot be used any more.
+    /// The socket failed; the watch can no longer be used.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -126,7 +126,8 @@ impl Watch {
 
 impl Watch {
     /// Empties the socket. After an overrun the kernel delivers no notifications, and reports no further loss, until
-    /// the queue is empty (`netlink_overrun` of net/netlink/af_netlink.c). A change in between would not be reported.
+    /// the queue is empty (`netlink_overrun` of net/netlink/af_netlink.c). A change during this time would not be
+    /// reported.
     fn discard_queue(&mut self) {
         self.events.clear();
         loop {
@@ -165,8 +166,8 @@ fn parse_event(bytes: &[u8]) -> Option<Event> {
         M::DelLink(_) | M::DelAddress(_) | M::DelRoute(_) | M::DelNeighbour(_)
     );
     match &message {
-        // A bridge reports its ports with its own family, where "deleted" means that a port left the bridge. A message
-        // for the device itself follows.
+        // A bridge reports its ports with a separate family, in which "deleted" means that a port left the bridge. A
+        // message for the device itself follows.
         M::NewLink(link) | M::DelLink(link)
             if link.header.interface_family == AddressFamily::Bridge =>
         {

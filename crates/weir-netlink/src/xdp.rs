@@ -1,4 +1,4 @@
-//! Finds and detaches XDP programs that were attached with netlink, as by `ip link set … xdp`.
+//! Finds and detaches XDP programs that were attached with netlink, for example with `ip link set … xdp`.
 //!
 //! Weir's own programs are attached with BPF links, which netlink cannot detach.
 
@@ -17,8 +17,8 @@ impl Netlink {
     /// The kernel rejects the dump.
     pub async fn xdp_program(&self, ifindex: u32) -> Result<Option<u32>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let answers = self.dump("list links", message).await?;
-        let mut links = answers.iter().filter_map(|answer| match answer {
+        let replies = self.dump("list links", message).await?;
+        let mut links = replies.iter().filter_map(|reply| match reply {
             RouteNetlinkMessage::NewLink(message) => Some(message),
             _ => None,
         });

@@ -55,15 +55,15 @@ impl Netlink {
             .with(NETDEV_A_DEV_IFINDEX, &ifindex.to_ne_bytes());
         let request = format!("get XDP features of device {ifindex}");
         match generic.transact(&request, message).await {
-            Ok(answers) => Ok(answers.iter().find_map(features_of)),
+            Ok(replies) => Ok(replies.iter().find_map(features_of)),
             Err(error) if error.has_errno(Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-fn features_of(answer: &GenericMessage) -> Option<XdpFeatures> {
-    let value = answer.attribute(NETDEV_A_DEV_XDP_FEATURES)?;
+fn features_of(reply: &GenericMessage) -> Option<XdpFeatures> {
+    let value = reply.attribute(NETDEV_A_DEV_XDP_FEATURES)?;
     let bits = u64::from_ne_bytes(value.try_into().ok()?);
     Some(XdpFeatures { bits })
 }
@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn feature_bits_are_parsed() {
-        let answer = GenericMessage::new(30, NETDEV_CMD_DEV_GET)
+        let reply = GenericMessage::new(30, NETDEV_CMD_DEV_GET)
             .with(NETDEV_A_DEV_IFINDEX, &7_u32.to_ne_bytes())
             .with(NETDEV_A_DEV_XDP_FEATURES, &0b100011_u64.to_ne_bytes());
-        let features = features_of(&answer).unwrap();
+        let features = features_of(&reply).unwrap();
         assert!(features.can_run_in_driver() && features.can_redirect());
         assert!(!features.can_transmit());
         let short = GenericMessage::new(30, 1).with(NETDEV_A_DEV_XDP_FEATURES, &[1]);

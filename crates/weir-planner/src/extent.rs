@@ -362,9 +362,9 @@ impl Tables {
         let (header, _) = self.header(first);
         let mut image = header.elements().to_vec();
         image.extend(self.list.iter().map(Row::element));
-        image.extend(Element::packed(&self.hash));
-        image.extend(Element::packed(&self.spread));
-        image.extend(Element::packed(&self.former));
+        image.extend(Element::pack(&self.hash));
+        image.extend(Element::pack(&self.spread));
+        image.extend(Element::pack(&self.former));
         image
     }
 

@@ -14,7 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weir_dataplane::real_server::{Direction, Hook, Observed, Rules};
+use weir_dataplane::real_server::{Direction, Hook, InstalledState, Rules};
 
 use crate::desired::Desired;
 use crate::entry::host_prefix;
@@ -28,7 +28,7 @@ pub struct Actual {
     /// The relevant sysctls in `net/ipv4/conf`, by name.
     pub sysctls: BTreeMap<String, String>,
     /// The state of the BPF programs.
-    pub programs: Observed,
+    pub programs: InstalledState,
 }
 
 /// An interface and its addresses.

@@ -31,13 +31,14 @@ pub fn inherited_files() -> Vec<(String, OwnedFd)> {
     });
     let files: Vec<(String, OwnedFd)> = files.collect();
     for (_, file) in &files {
-        // Child processes must not inherit it. If this fails, it is not a descriptor, and using it will fail.
+        // Child processes must not inherit the descriptor. If this fails, the number is not a descriptor, and using it
+        // will fail.
         let _ = fcntl_setfd(file, FdFlags::CLOEXEC);
     }
     files
 }
 
-/// Returns a name for each descriptor. A descriptor without a name is called `unknown`, as in systemd.
+/// Returns a name for each descriptor. A descriptor without a name is called `unknown`, as systemd does.
 fn descriptor_names(names: &str, count: u32) -> Vec<String> {
     let given = names.split(':').filter(|name| !name.is_empty());
     let mut names: Vec<String> = given.map(str::to_owned).collect();

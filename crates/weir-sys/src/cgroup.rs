@@ -33,7 +33,7 @@ impl Cgroup {
         Self::from_directory(directory, &path.display().to_string())
     }
 
-    /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a mount that no process sees.
+    /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a detached mount that no process sees.
     ///
     /// # Errors
     /// The hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.
@@ -62,7 +62,7 @@ impl Cgroup {
             return Err(Error::Format {
                 subject: subject.to_owned(),
                 expected: "a directory of cgroup2",
-                found: "another file system".to_owned(),
+                found: "a different file system".to_owned(),
             });
         }
         let file = File::from(directory);
@@ -101,7 +101,7 @@ fn mount_point(table: &str) -> Option<PathBuf> {
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
         let is_whole = root == "/" && file_system.split(' ').next() == Some("cgroup2");
-        // Paths with escapes are not decoded: another mount is used.
+        // Escaped paths are not decoded; a different mount is used.
         (is_whole && !point.contains('\\')).then(|| PathBuf::from(point))
     })
 }

@@ -44,7 +44,7 @@ impl Channel {
     /// Creates two connected ends.
     ///
     /// # Errors
-    /// The limit of open files is reached.
+    /// The open-file limit is reached.
     pub fn pair() -> Result<(Self, Self)> {
         let pair = socketpair(
             AddressFamily::UNIX,

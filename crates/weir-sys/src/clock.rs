@@ -12,9 +12,9 @@ use crate::{Error, Result};
 /// A kernel clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Includes the time in which the machine is suspended; `bpf_ktime_get_boot_ns`.
+    /// Includes the time during which the machine is suspended; `bpf_ktime_get_boot_ns`.
     Boottime,
-    /// Excludes the time in which the machine is suspended; `bpf_ktime_get_ns`.
+    /// Excludes the time during which the machine is suspended; `bpf_ktime_get_ns`.
     Monotonic,
     /// [`Clock::Monotonic`] at the last tick; `bpf_ktime_get_coarse_ns`.
     MonotonicCoarse,

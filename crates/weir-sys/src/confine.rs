@@ -1,4 +1,4 @@
-//! Drops privileges permanently: account, capabilities, new programs, files, system calls.
+//! Drops privileges permanently: account, capabilities, execution of programs, files, system calls.
 //!
 //! The functions apply to the calling thread and to the threads that it starts, so they must be called before there are
 //! other threads.
@@ -32,7 +32,7 @@ pub use agent_call::restrict_to_agent_calls;
 pub use attempt::{Attempts, try_attempts};
 pub use daemon_call::restrict_to_daemon_calls;
 
-/// Files that an unprivileged process reads: name resolution, accounts, the state of the kernel. Missing files are
+/// Files that an unprivileged process reads: for name resolution, accounts, the state of the kernel. Missing files are
 /// ignored.
 const READABLE: &[&str] = &[
     "/etc",
@@ -52,7 +52,7 @@ fn call_error<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> 
     move |error| Error::call(call, "this process", error)
 }
 
-/// Changes to an account, with supplementary groups, and drops all capabilities permanently. The kernel then resets the
+/// Switches to an account with supplementary groups, and drops all capabilities permanently. The kernel then resets the
 /// signal that the process gets when its parent ends, so the function sets this signal to `parent_end` again.
 ///
 /// # Errors
@@ -76,7 +76,7 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], parent_end: Sig
         .map_err(call_error("PR_SET_PDEATHSIG"))
 }
 
-/// Drops all capabilities permanently, in a process that a service manager has started with an account. Capabilities
+/// Drops all capabilities permanently, in a process that a service manager has started under an account. Capabilities
 /// that remain in the bounding set cannot be gained without executing a privileged program.
 ///
 /// # Errors
@@ -110,8 +110,8 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     set_no_new_privs(true).map_err(call_error("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Keeps only the capabilities of the engine process: bpf(2), the network, bpffs and namespaces, memory of maps, and
-/// the runtime directory that it shares with the daemon.
+/// Keeps only the capabilities that the engine process needs: for bpf(2), the network, bpffs and namespaces, the memory
+/// of maps, and the runtime directory that it shares with the daemon.
 ///
 /// # Errors
 /// The kernel rejects the change.
@@ -147,7 +147,7 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
         if result != 0 {
             let error = std::io::Error::last_os_error();
-            // The kernel has no capability with this number or a higher one.
+            // The kernel has no capability with this number or a higher number.
             if error.raw_os_error() == Some(libc::EINVAL) {
                 return Ok(());
             }
@@ -157,7 +157,7 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     Ok(())
 }
 
-/// Restricts the process to reading the system's files and files below `readable`, and to writing below the directories
+/// Restricts the process to reading system files and files below `readable`, and to writing below the directories
 /// `writable` (Landlock). Missing directories in `readable` are ignored. Open files are not affected. Returns whether
 /// the kernel enforces the restriction.
 ///

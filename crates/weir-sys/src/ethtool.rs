@@ -140,7 +140,7 @@ impl Features {
 ///
 /// # Errors
 /// A merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used on this
-/// interface. Otherwise as for [`Features::set`].
+/// interface. Otherwise the same as for [`Features::set`].
 pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let existing: Vec<_> = [GRO, LRO, GRO_HW]

@@ -38,7 +38,7 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// old or the complete new content. The function does not wait for the disk, so the file may be empty after a power
 /// failure. There must not be two writers of the same file at the same time.
 ///
-/// The files exchange their names, because ext4 immediately writes out a file that is renamed over another one
+/// The files exchange their names, because ext4 immediately writes out a file that is renamed over another file
 /// (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
 ///
 /// # Errors
@@ -94,17 +94,17 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. In a
-/// directory that another account can write too, the account can neither create nor replace such a file.
+/// directory to which another account can also write, that account can neither create nor replace such a file.
 ///
 /// # Errors
-/// The file cannot be read. [`io::ErrorKind::NotFound`] also if the file belongs to another user.
+/// The file cannot be read. The error is also [`io::ErrorKind::NotFound`] if the file belongs to another user.
 pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let metadata = file.metadata()?;
     let process_user = rustix::process::geteuid().as_raw();
     let is_own = metadata.uid() == 0 || metadata.uid() == process_user;
-    // Another account may have created a hard link to one of root's files (link(2)).
+    // Another account may have created a hard link to a file of root (link(2)).
     if !metadata.is_file() || !is_own || metadata.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -116,7 +116,7 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
 /// Creates an immutable memory file (memfd_create(2)) that contains `bytes`, to pass it to another process.
 ///
 /// # Errors
-/// There is not enough memory, or the limit of open files is reached.
+/// There is not enough memory, or the open-file limit is reached.
 pub fn sealed_file(label: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(label, flags)?);

@@ -1,10 +1,10 @@
 //! Opens a file whose path may contain directories of other accounts.
 //!
-//! A privileged process that follows another account's link reads or writes a file of that account's choice. Links are
-//! therefore followed only if that account cannot have created them: in directories that only root and this process's
-//! account can write, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does the same for
-//! directories such as `/tmp`. In a directory of another account, the file must also be a regular file without other
-//! hard links (link(2)).
+//! A privileged process that follows a link of another account reads or writes a file that this account chose. Links
+//! are therefore followed only if no other account can have created them: in directories to which only root and the
+//! process's own account can write, or if root or the own account owns the link. fs.protected_symlinks (proc(5)) does
+//! the same for directories such as `/tmp`. In a directory of another account, the file must also be a regular file
+//! without other hard links (link(2)).
 //!
 //! Directories are opened one after another, so that no component can be exchanged between its check and its use.
 
@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum number of links that are followed in a path, as in path_resolution(7).
+/// Maximum number of links that are followed in a path, the same as in path_resolution(7).
 const LINKS_MAX: usize = 40;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -44,9 +44,9 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 /// The same as for [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    // The open of a pipe without a reader must not block.
+    // Opening a pipe without a reader must not block.
     let file = open_last(path, flags | OFlags::NONBLOCK, CREATED_MODE)?;
-    // Writes wait for the reader of a pipe.
+    // Writes to a pipe wait for its reader.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -91,7 +91,8 @@ fn permission_denied(reason: String) -> io::Error {
 struct Directory {
     opened: OwnedFd,
     stat: Stat,
-    /// Whether links in the directory are the kernel's (`/proc/self/fd`), whose text is not a path.
+    /// Whether the links in the directory are created by the kernel (`/proc/self/fd`), so that their text is not a
+    /// path.
     is_magic: bool,
 }
 
@@ -293,7 +294,7 @@ mod tests {
         }
         assert_eq!(directory.secret(), "secret");
         assert!(!directory.0.join("own/new").exists());
-        // In a directory that all users can write, root's links are followed, and other users' links are not.
+        // In a directory to which all users can write, links of root are followed, but links of other users are not.
         fs::set_permissions(directory.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
         let link = directory.link("secret", "own/link", OTHER);
         assert!(read_text(&link).is_err());

@@ -49,7 +49,7 @@ pub use file::{
 pub use limit::{hide_memory, raise_memlock, raise_nofile, restore_nofile, trim_heap};
 pub use lock::LockFile;
 pub use mount::{Bpffs, MountView, bpffs_at, mount_bpffs};
-pub use netns::{Entered, NetNs, NetNsId};
+pub use netns::{NetNs, NetNsGuard, NetNsId};
 pub use notify::{Notification, Notifier};
 pub use packet::FrameSocket;
 pub use privilege::{

@@ -10,10 +10,10 @@ use rustix::process::{
 
 use crate::{Error, Result};
 
-/// The limit of open files with which the process was started.
+/// The open-file limit with which the process was started.
 static NOFILE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit of open files to the hard limit. The usual soft limit of 1024 is for programs that use
+/// Raises the soft open-file limit to the hard limit. The usual soft limit of 1024 is for programs that use
 /// select(2).
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn raise_nofile() -> Result<()> {
         .map_err(|error| Error::call("setrlimit", "RLIMIT_NOFILE", error))
 }
 
-/// Restores the initial limit of open files for a child process: a program that uses select(2) cannot handle
+/// Restores the initial open-file limit for a child process: a program that uses select(2) cannot handle
 /// descriptors above 1023.
 #[allow(unsafe_code, reason = "setrlimit(2) between fork and exec")]
 pub fn restore_nofile(command: &mut Command) {
@@ -48,7 +48,7 @@ pub fn restore_nofile(command: &mut Command) {
     unsafe { command.pre_exec(restore) };
 }
 
-/// Removes the limit of locked memory. Kernels before 5.11 account BPF maps against it; later kernels use the memory
+/// Removes the locked-memory limit. Kernels before 5.11 account BPF maps against it; later kernels use the memory
 /// cgroup instead.
 ///
 /// If the hard limit cannot be raised, the soft limit is raised to the hard limit.
@@ -82,7 +82,7 @@ pub fn hide_memory() -> Result<()> {
         .map_err(|error| Error::call("prctl", "PR_SET_DUMPABLE", error))
 }
 
-/// Returns freed memory, which the C library would otherwise keep, to the system.
+/// Returns freed memory to the system, which the C library would otherwise keep.
 #[allow(unsafe_code, reason = "malloc_trim(3)")]
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]

@@ -1,7 +1,7 @@
 //! Reports mounts of bpffs, sysfs and cgroup2, and mounts bpffs.
 //!
 //! `ip netns exec` and service sandboxes run a process in a separate mount namespace, in which `/sys` is a new sysfs
-//! without bpffs and cgroup2. This module reports what is mounted and mounts bpffs at a given path; the caller decides
+//! without bpffs and cgroup2. This module reports the mounts and mounts bpffs at a given path; the caller decides
 //! whether to do so.
 
 use std::fs;
@@ -92,8 +92,8 @@ impl MountView {
         })
     }
 
-    /// Returns whether the mounts are as in `ip netns exec`: nothing is mounted on `/sys`, and the mount namespace is
-    /// not known to be the host's. Objects that are pinned in it are probably not visible on the host.
+    /// Returns whether the mounts look like those of `ip netns exec`: nothing is mounted below `/sys`, and the mount
+    /// namespace is not known to be the host's. Objects that are pinned in it are probably not visible on the host.
     pub fn has_fresh_sys(&self) -> bool {
         self.shared_with_init != Some(true)
             && self.sysfs

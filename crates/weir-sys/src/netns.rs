@@ -79,7 +79,7 @@ impl NetNs {
     /// Creates a namespace without a name. It exists until no file, socket or thread refers to it.
     ///
     /// # Errors
-    /// The process lacks `CAP_SYS_ADMIN`, or the limit of namespaces is reached.
+    /// The process lacks `CAP_SYS_ADMIN`, or the namespace limit is reached.
     pub fn create() -> Result<Self> {
         let created = thread::scope(|scope| {
             scope
@@ -110,7 +110,7 @@ impl NetNs {
         })
     }
 
-    /// Returns the namespace's cookie, which is unique since boot, as `bpf_get_netns_cookie` returns it.
+    /// Returns the namespace's cookie, which is unique since boot, and which `bpf_get_netns_cookie` also returns.
     ///
     /// # Errors
     /// The namespace cannot be entered, or the kernel is older than 5.14.
@@ -145,10 +145,10 @@ impl NetNs {
     ///
     /// # Errors
     /// The process lacks `CAP_SYS_ADMIN`, or the file is not a network namespace.
-    pub fn enter(&self) -> Result<Entered> {
+    pub fn enter(&self) -> Result<NetNsGuard> {
         let previous = Self::current()?;
         self.set_current()?;
-        Ok(Entered {
+        Ok(NetNsGuard {
             previous,
             thread_bound: PhantomData,
         })
@@ -185,16 +185,16 @@ impl AsFd for NetNs {
     }
 }
 
-/// Guard of a thread in another network namespace. Dropping it returns the thread to the previous namespace.
+/// Guard of a thread in a different network namespace. Dropping it returns the thread to the previous namespace.
 #[derive(Debug)]
 #[must_use = "the thread leaves the namespace when this is dropped"]
-pub struct Entered {
+pub struct NetNsGuard {
     previous: NetNs,
     /// The guard must be dropped on the same thread.
     thread_bound: PhantomData<*const ()>,
 }
 
-impl Drop for Entered {
+impl Drop for NetNsGuard {
     fn drop(&mut self) {
         if let Err(error) = self.previous.set_current() {
             // Continuing would change the network of the wrong namespace.

@@ -1,4 +1,4 @@
-//! Notifies the service manager of start, reload and stop (sd_notify(3)).
+//! Notifies the service manager of startup, reload and stop (sd_notify(3)).
 //!
 //! Each notification is a datagram to the socket in `NOTIFY_SOCKET`. Without this variable there is no service manager,
 //! and a [`Notifier`] does nothing. The variable is not removed, because that is not safe in a process with threads.
@@ -20,14 +20,14 @@ use rustix::net::{
 use crate::clock::{Clock, now_ns};
 use crate::{Error, Result};
 
-/// Time limit for sending. The manager's queue holds a few messages (net.unix.max_dgram_qlen), a start may send
-/// thousands of descriptors, and a manager that does not receive `READY=1` stops the service.
+/// Time limit for sending. The manager's queue holds a few messages (net.unix.max_dgram_qlen), a starting service may
+/// send thousands of descriptors, and a manager that does not receive `READY=1` stops the service.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A notification to the service manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notification<'a> {
-    /// The start or reload is complete.
+    /// The startup or reload is complete.
     Ready,
     /// A reload has started. The message includes the monotonic time, which `Type=notify-reload` requires.
     Reloading,

@@ -70,7 +70,8 @@ impl FrameSocket {
     }
 
     /// Receives the next frame, including the link header, on a listening socket. Returns its length, truncated to the
-    /// buffer's, 0 if there is no frame after all or a signal interrupted the call, or `None` after `limit`.
+    /// length of the buffer; 0 if there is no frame after all, or if a signal interrupted the call; or `None` after
+    /// `limit`.
     ///
     /// # Errors
     /// The interface is down.

@@ -132,7 +132,7 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
     use std::os::fd::AsRawFd;
     let mut groups = vec![0_u32; GROUPS_MAX];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).unwrap_or(0);
-    // SAFETY: the buffer and its length are live for the call, and the length is the buffer's in bytes.
+    // SAFETY: the buffer and its length are live for the call, and the length is that of the buffer in bytes.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -156,7 +156,7 @@ const GROUPS_MAX: usize = 65_536;
 /// thread.
 ///
 /// # Errors
-/// `parent` is not the parent any more.
+/// `parent` is no longer the parent.
 pub fn end_with_parent(parent: &str) -> Result<()> {
     let call_error = |source: io::Error| Error::call("PR_SET_PDEATHSIG", "this process", source);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))

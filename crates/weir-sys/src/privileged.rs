@@ -1,4 +1,4 @@
-//! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged one.
+//! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged process.
 //!
 //! An unprivileged process registers a [`PrivilegedHelper`] once. The functions of this module first try with the
 //! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper they are
@@ -22,7 +22,7 @@ use crate::untrusted_file::{self, Owner};
 /// A program that the helper runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// The program of a health check, as the account of its configuration.
+    /// The program of a health check, run under the account in its configuration.
     Check {
         /// Program and arguments.
         command: Vec<String>,
@@ -50,7 +50,7 @@ pub enum Program {
         /// The reason.
         reason: String,
     },
-    /// The program of a notifier. Program, arguments and account are those of the helper's configuration.
+    /// The program of a notifier. Program, arguments and account are taken from the helper's configuration.
     Notifier {
         /// The notifier.
         notifier: String,
@@ -79,7 +79,7 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// The same as for [`Self::open`].
     fn append(&self, path: &Path) -> io::Result<File>;
 
-    /// Lists a directory; `None` if the path is another kind of file.
+    /// Lists a directory; `None` if the path is not a directory.
     ///
     /// # Errors
     /// The same as for [`Self::open`].
@@ -189,7 +189,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the entries of a directory; `None` if the path is another kind of file.
+/// Returns the entries of a directory; `None` if the path is not a directory.
 ///
 /// # Errors
 /// The same as for [`open`].
@@ -224,7 +224,7 @@ pub fn exists(path: &Path) -> bool {
 }
 
 /// Reads a file like [`untrusted_file::read`]. If there is a helper, the helper reads the file, because a file in a
-/// directory that this process cannot search looks like a missing file.
+/// directory that this process cannot search appears to be missing.
 ///
 /// # Errors
 /// Returns the reason, without the path.
@@ -235,9 +235,9 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
     }
 }
 
-/// Binds a nonblocking TCP socket that shares its address with other sockets of the same user (SO_REUSEPORT) and may
-/// have an address that this machine currently lacks (IP_FREEBIND). If there is a helper, it binds all sockets, so that
-/// their user is the same. If the helper rejects a request, this process binds the socket itself.
+/// Binds a nonblocking TCP socket that can share its address with other sockets of the same user (SO_REUSEPORT), and
+/// whose address need not currently exist on this machine (IP_FREEBIND). If there is a helper, it binds all sockets, so
+/// that they have the same user. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
 /// The kernel rejects the request.
@@ -276,20 +276,20 @@ pub struct PingTarget {
     pub to: IpAddr,
     /// The source address; `None` = the kernel selects one.
     pub from: Option<IpAddr>,
-    /// Whether the kernel selects another source address if this machine does not have `from`.
+    /// Whether the kernel selects a different source address if this machine does not have `from`.
     pub is_optional: bool,
     /// The interface to use; `None` = the kernel selects one.
     pub interface: Option<String>,
 }
 
-/// A nonblocking socket that sends echo requests to one target, and receives its replies.
+/// A nonblocking socket that sends echo requests to one target and receives the replies.
 #[derive(Debug)]
 pub enum PingSocket {
     /// A raw ICMP socket of this process. A raw socket can send any IP packet from any source, so an unprivileged
     /// process never gets one.
     Raw(OwnedFd),
-    /// A socket to the helper, which has the raw socket and forwards only echo requests and replies. A packet of
-    /// [`PING_ERROR_BYTES`] is an error ([`ping_error`]). The end of the packets means that the helper has ended.
+    /// A socket connected to the helper, which owns the raw socket and forwards only echo requests and replies. A
+    /// packet of [`PING_ERROR_BYTES`] is an error ([`ping_error`]). End-of-file means that the helper has exited.
     Relayed(OwnedFd),
 }
 
@@ -350,7 +350,7 @@ const fn family(is_ipv6: bool) -> AddressFamily {
     }
 }
 
-/// Returns whether a path is absolute and has no `.` or `..`, so that a policy can compare it as text.
+/// Returns whether a path is absolute and contains no `.` or `..`, so that a policy can compare it as text.
 pub fn is_plain(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut parts = bytes.split(|byte| *byte == b'/');

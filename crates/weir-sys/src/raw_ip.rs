@@ -16,8 +16,8 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 use crate::{Error, Result};
 
-/// Maximum length of a received packet, in bytes. Longer packets are truncated, and the protocol's length check rejects
-/// them.
+/// Maximum length of a received packet, in bytes. Longer packets are truncated, and the length check of the protocol
+/// rejects them.
 const PACKET_MAX: usize = 4096;
 const HEADER_V4: usize = 20;
 /// Class selector 6, network control (RFC 2474).
@@ -147,7 +147,7 @@ impl RawIpSocket {
     /// Returns the next packet; `None` = there is none.
     ///
     /// # Errors
-    /// The interface does not exist any more, or is down.
+    /// The interface no longer exists, or is down.
     pub fn receive(&self) -> Result<Option<RawPacket>> {
         let mut bytes = [0_u8; PACKET_MAX];
         let received = match self.source {
@@ -192,7 +192,7 @@ impl RawIpSocket {
         let Ok(length) = usize::try_from(length) else {
             return Err(io::Error::last_os_error());
         };
-        // SAFETY: it was zeroed, and the kernel wrote at most its length.
+        // SAFETY: the address was zeroed, and the kernel wrote at most its length.
         let name = unsafe { name.assume_init() };
         let mut packet = RawPacket {
             bytes: bytes[..length].to_vec(),
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_of_a_packet_is_parsed_back() {
+    fn packet_header_round_trips() {
         let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(224, 0, 0, 18));
         let packet = packet_v4(112, source, destination, b"abc");
         let parsed = parse_v4(&packet).unwrap();

@@ -1,7 +1,8 @@
-//! Connects an unprivileged account to a privileged service, through a socket in a directory of root.
+//! Connects an unprivileged account to a privileged service, through a socket in a directory that belongs to root.
 //!
-//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED), because the
-//! account could be made to connect to another socket, and other members of its group can connect to this socket.
+//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED), because an
+//! attacker could make the account connect to a different socket, and other members of its group can connect to this
+//! socket.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -64,10 +65,10 @@ fn peer_of(socket: &OwnedFd) -> rustix::io::Result<Peer> {
 
 impl ServiceSocket {
     /// Listens at `path`, whose directory is created with mode 0750 if it is missing. Members of `group` can connect;
-    /// the socket has mode 0660. A former socket with this name is replaced.
+    /// the socket has mode 0660. An old socket with this name is replaced.
     ///
     /// # Errors
-    /// The directory belongs to another user, or others can write to it; or a system call failed.
+    /// The directory belongs to another user, other users can write to it, or a system call failed.
     pub fn listen(path: &Path, group: u32) -> Result<Self> {
         let call_error = |error: io::Error| Error::file(path, error);
         let directory = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -97,8 +98,8 @@ impl ServiceSocket {
     }
 
     /// Listens at `path` in a directory to which another account may also write, with mode 0600, or 0660 for `group`.
-    /// Replaces another file with this name. The mode is private from the start, and group and mode are changed through
-    /// the opened file, because the account may replace the file.
+    /// Replaces an existing file with this name. The mode is private from the start, and group and mode are changed
+    /// through the opened file, because the account may replace the file.
     ///
     /// # Errors
     /// A system call failed, or the file was replaced.
@@ -122,7 +123,7 @@ impl ServiceSocket {
             if let Some(group) = group {
                 let group = Some(Gid::from_raw(group));
                 chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
-                // fchmod(2) does not accept an O_PATH descriptor. This link leads to the opened file.
+                // fchmod(2) does not accept an O_PATH descriptor. This link refers to the opened file.
                 let link = format!("/proc/self/fd/{}", file.as_raw_fd());
                 fs::set_permissions(link, Permissions::from_mode(SOCKET_MODE))?;
             }
@@ -138,9 +139,9 @@ impl ServiceSocket {
         })
     }
 
-    /// Answers the first message of each connection, one connection after another, until [`Self::stop`]. `limit` is the
-    /// maximum time until a client has sent its message. Blocks.
-    pub fn answer(&self, limit: Duration, answer: impl Fn(&Channel, Peer, &[u8]) -> Vec<u8>) {
+    /// Replies to the first message on each connection, one connection after another, until [`Self::stop`]. `limit` is
+    /// the maximum time until a client has sent its message. Blocks.
+    pub fn serve(&self, limit: Duration, respond: impl Fn(&Channel, Peer, &[u8]) -> Vec<u8>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let Ok((channel, peer)) = self.accept() else {
                 std::thread::sleep(ERROR_PAUSE);
@@ -151,18 +152,18 @@ impl ServiceSocket {
             }
             if let Ok(Some(message)) = channel.receive() {
                 // The client may have closed the connection.
-                let _ = channel.send(&answer(&channel, peer, &message.bytes), &[]);
+                let _ = channel.send(&respond(&channel, peer, &message.bytes), &[]);
             }
         }
     }
 
-    /// Ends [`Self::answer`] and rejects connections. The file remains.
+    /// Ends [`Self::serve`] and rejects connections. The file remains.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Returns whether the name still leads to this socket.
+    /// Returns whether the name still refers to this socket.
     pub fn has_name(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file)
@@ -171,7 +172,7 @@ impl ServiceSocket {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// The limit of open files is reached, or a system call failed.
+    /// The open-file limit is reached, or a system call failed.
     pub fn accept(&self) -> Result<(Channel, Peer)> {
         let call_error = |errno: Errno| Error::file(&self.path, errno);
         let socket = loop {
@@ -186,8 +187,8 @@ impl ServiceSocket {
 }
 
 /// Creates a stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the
-/// file the mode of the socket (net/unix/af_unix.c). In a directory that another account can write, setting the mode
-/// afterwards could change another file.
+/// file the mode of the socket (net/unix/af_unix.c). In a directory to which another account can write, setting the
+/// mode afterwards could change a different file.
 ///
 /// # Errors
 /// There is a file at `path`, or the directory cannot be written.
@@ -260,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn socket_in_a_shared_directory_answers_until_it_is_stopped() {
+    fn socket_in_a_shared_directory_replies_until_it_is_stopped() {
         let path = std::env::temp_dir().join(format!("weir-shared-socket-{}", std::process::id()));
         let own_group = rustix::process::getegid().as_raw();
         for (group, mode) in [(None, 0o600), (Some(own_group), 0o660)] {
-            // Another account may have left something else under the name.
+            // Another account may have created a different file with this name.
             let _ = fs::remove_file(&path);
             std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
             let socket = ServiceSocket::listen_in_shared(&path, group).unwrap();
@@ -274,7 +275,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let service = scope.spawn(|| {
                     let limit = Duration::from_secs(5);
-                    socket.answer(limit, |_, peer, bytes| {
+                    socket.serve(limit, |_, peer, bytes| {
                         assert_eq!(peer.process, std::process::id());
                         bytes.to_ascii_uppercase()
                     });
@@ -301,7 +302,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("weir-service-{}", std::process::id()));
         let path = directory.join("socket");
         let group = rustix::process::getegid().as_raw();
-        // A former socket is replaced.
+        // An old socket is replaced.
         drop(ServiceSocket::listen(&path, group).unwrap());
         let listener = ServiceSocket::listen(&path, group).unwrap();
         let (client_end, service) = connect_to_service(&path).unwrap();

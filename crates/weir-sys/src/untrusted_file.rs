@@ -39,7 +39,7 @@ pub enum Owner {
 /// Reads the text of the regular file at the absolute path `path`.
 ///
 /// # Errors
-/// The file does not meet the conditions, or is larger than `max_bytes`. The message is one line without the path.
+/// The file does not meet these conditions, or is larger than `max_bytes`. The message is one line without the path.
 pub fn read(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("not a regular file".to_owned());
@@ -83,7 +83,7 @@ fn open_inside(directory: &OwnedFd, parent: &Path, name: &OsStr) -> Result<Owned
             let inside = absolute_inside(directory, parent, name).ok_or(OUTSIDE)?;
             open_beneath(directory, &inside).map_err(error_message)
         }
-        // The kernel is older than 5.6, or a seccomp filter rejects openat2: links are not followed at all.
+        // The kernel is older than 5.6, or a seccomp filter rejects openat2: links are not followed.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = FLAGS | OFlags::NOFOLLOW;
             openat(directory, name, flags, Mode::empty()).map_err(error_message)
@@ -120,7 +120,7 @@ fn check_owner(file: &Stat, directory: &Stat) -> Result<(), String> {
             directory.st_uid
         ));
     }
-    // The owner of the directory may have created a hard link to another user's file (link(2)).
+    // The owner of the directory may have created a hard link to a file of another user (link(2)).
     if file.st_nlink > 1 && owner != directory.st_uid {
         return Err(format!(
             "it has several hard links and belongs to user {owner}, not to the owner of its directory ({})",
@@ -270,7 +270,7 @@ mod tests {
             );
         }
         assert!(read(&file, Owner::Any, MAX_BYTES).is_ok());
-        // A hard link to one of root's files.
+        // A hard link to a file of root.
         chown(&file, Some(0), None).unwrap();
         fs::hard_link(&file, inside.join("second")).unwrap();
         let reason = read(&inside.join("second"), Owner::Expected, MAX_BYTES).unwrap_err();

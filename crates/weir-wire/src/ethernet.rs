@@ -11,44 +11,44 @@ use crate::protocol::EtherType;
 /// One VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VlanTag {
-    /// Whether this is the tag of a service provider (802.1ad, 0x88a8), not of a customer (802.1Q, 0x8100).
+    /// Whether this is a service tag (S-tag, 802.1ad, 0x88a8) rather than a customer tag (C-tag, 802.1Q, 0x8100).
     pub service: bool,
-    /// Priority (3 bits), drop eligible (1 bit), VLAN (12 bits).
-    pub control: u16,
+    /// Tag control information: PCP (3 bits), DEI (1 bit), VID (12 bits).
+    pub tci: u16,
 }
 
 impl VlanTag {
     /// Length of a tag in bytes.
     pub const LEN: usize = 4;
 
-    /// Returns an 802.1Q tag of priority 0. Only the lower 12 bits of `vlan` are used.
+    /// Returns an 802.1Q tag with priority 0. Only the lower 12 bits of `vlan` are used.
     #[must_use]
     pub const fn new(vlan: u16) -> Self {
         Self {
             service: false,
-            control: vlan & 0x0fff,
+            tci: vlan & 0x0fff,
         }
     }
 
-    /// Returns an 802.1ad tag of priority 0. Only the lower 12 bits of `vlan` are used.
+    /// Returns an 802.1ad tag with priority 0. Only the lower 12 bits of `vlan` are used.
     #[must_use]
     pub const fn service(vlan: u16) -> Self {
         Self {
             service: true,
-            control: vlan & 0x0fff,
+            tci: vlan & 0x0fff,
         }
     }
 
-    /// Returns the VLAN number, 0 to 4095.
+    /// Returns the VLAN ID, 0 to 4095.
     #[must_use]
     pub const fn vlan(self) -> u16 {
-        self.control & 0x0fff
+        self.tci & 0x0fff
     }
 
     /// Returns the priority, 0 to 7.
     #[must_use]
     pub const fn priority(self) -> u16 {
-        self.control >> 13
+        self.tci >> 13
     }
 
     const fn ethertype(self) -> EtherType {
@@ -116,7 +116,7 @@ impl<'a> EthernetView<'a> {
             let service = EtherType(u16_at(bytes, offset)) == EtherType::SERVICE_VLAN;
             VlanTag {
                 service,
-                control: u16_at(bytes, offset + 2),
+                tci: u16_at(bytes, offset + 2),
             }
         })
     }
@@ -165,7 +165,7 @@ impl EthernetHeader {
         out.extend(self.src.octets());
         for tag in &self.tags {
             out.extend(tag.ethertype().0.to_be_bytes());
-            out.extend(tag.control.to_be_bytes());
+            out.extend(tag.tci.to_be_bytes());
         }
         out.extend(self.ethertype.0.to_be_bytes());
     }
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    fn emitted(header: &EthernetHeader) -> Vec<u8> {
+    fn emit_to_vec(header: &EthernetHeader) -> Vec<u8> {
         let mut bytes = Vec::new();
         header.emit(&mut bytes);
         bytes
@@ -196,12 +196,12 @@ mod tests {
             VlanTag::service(7),
             VlanTag {
                 service: false,
-                control: 0xe00a,
+                tci: 0xe00a,
             },
         ];
         for count in 0..=tags.len() {
             let header = header(tags[..count].to_vec());
-            let mut bytes = emitted(&header);
+            let mut bytes = emit_to_vec(&header);
             assert_eq!(bytes.len(), 14 + 4 * count);
             bytes.extend(b"xyz");
             let view = EthernetView::new(&bytes).unwrap();
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn third_tag_is_payload() {
-        let bytes = emitted(&header(vec![
+        let bytes = emit_to_vec(&header(vec![
             VlanTag::new(1),
             VlanTag::new(2),
             VlanTag::new(3),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn truncated_frame_is_rejected_with_its_layer() {
-        let bytes = emitted(&header(vec![VlanTag::new(1)]));
+        let bytes = emit_to_vec(&header(vec![VlanTag::new(1)]));
         for len in 0..bytes.len() {
             let layer = if len < 14 {
                 Layer::Ethernet

@@ -1,4 +1,5 @@
-//! GRE (RFC 2784) with its optional checksum. Keys and sequence numbers (RFC 2890) and routing (RFC 1701) are rejected.
+//! GRE (RFC 2784) with its optional checksum. Packets with keys or sequence numbers (RFC 2890) or routing (RFC 1701)
+//! are rejected.
 
 use crate::bytes::{put, require, tail, u16_at};
 use crate::checksum::Sum;
@@ -106,7 +107,7 @@ impl GreHeader {
 mod tests {
     use super::*;
 
-    fn emitted(checksum: bool) -> Vec<u8> {
+    fn emit_to_vec(checksum: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         GreHeader {
             protocol: EtherType::IPV6,
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn packets_round_trip_with_and_without_checksum() {
         for (checksum, len, valid) in [(false, 4, None), (true, 8, Some(true))] {
-            let bytes = emitted(checksum);
+            let bytes = emit_to_vec(checksum);
             let view = GreView::new(&bytes).unwrap();
             assert_eq!(
                 view.header(),
@@ -132,7 +133,7 @@ mod tests {
             assert_eq!(view.payload(), b"inner");
             assert_eq!(view.is_checksum_valid(), valid);
         }
-        let mut bytes = emitted(true);
+        let mut bytes = emit_to_vec(true);
         bytes[10] ^= 4;
         assert_eq!(
             GreView::new(&bytes).unwrap().is_checksum_valid(),
@@ -168,7 +169,7 @@ mod tests {
                 },
             ),
         ] {
-            let mut bytes = emitted(false);
+            let mut bytes = emit_to_vec(false);
             bytes[offset] |= bit;
             assert_eq!(GreView::new(&bytes).err(), Some(error));
         }
@@ -181,6 +182,6 @@ mod tests {
             needed: 8,
             available: 6,
         };
-        assert_eq!(GreView::new(&emitted(true)[..6]).err(), Some(error));
+        assert_eq!(GreView::new(&emit_to_vec(true)[..6]).err(), Some(error));
     }
 }

@@ -1,7 +1,7 @@
 //! GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`), inside UDP.
 //!
 //! One option is supported: remote checksum offload, with the private flags word. Control messages, variant 1 and other
-//! flags are rejected, like in fou.
+//! flags are rejected, as fou does.
 
 use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::{Sum, checksum};
@@ -183,7 +183,7 @@ mod tests {
         offset: 36,
     };
 
-    fn emitted(remote_checksum: Option<RemoteChecksum>) -> Vec<u8> {
+    fn emit_to_vec(remote_checksum: Option<RemoteChecksum>) -> Vec<u8> {
         let mut bytes = Vec::new();
         GueHeader {
             protocol: IpProtocol::IPIP,
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn headers_round_trip() {
         for remote_checksum in [None, Some(REMOTE)] {
-            let bytes = emitted(remote_checksum);
+            let bytes = emit_to_vec(remote_checksum);
             let view = GueView::new(&bytes).unwrap();
             assert_eq!(
                 view.header(),
@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn encoding_matches_fou() {
-        assert_eq!(emitted(None)[..4], [0, 4, 0, 0]);
+        assert_eq!(emit_to_vec(None)[..4], [0, 4, 0, 0]);
         assert_eq!(
-            emitted(Some(REMOTE))[..12],
+            emit_to_vec(Some(REMOTE))[..12],
             [2, 4, 0, 1, 0x80, 0, 0, 0, 0, 20, 0, 36]
         );
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn packets_that_fou_rejects_are_rejected() {
         let parse_error = |changes: &[(usize, u8)]| {
-            let mut bytes = emitted(Some(REMOTE));
+            let mut bytes = emit_to_vec(Some(REMOTE));
             for &(offset, value) in changes {
                 bytes[offset] = value;
             }

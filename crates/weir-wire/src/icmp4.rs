@@ -1,6 +1,6 @@
 //! ICMP for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! Of other messages, type, code and second word are kept. A quoted packet is kept as bytes, which `Packet::parse`
+//! For other messages, type, code and second word are kept. A quoted packet is kept as bytes, which `Packet::parse`
 //! parses.
 
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ pub struct Icmpv4View<'a> {
 }
 
 impl<'a> Icmpv4View<'a> {
-    /// Number of bytes before the data. Every registered message has them.
+    /// Number of bytes before the data. Every registered message is at least this long.
     pub const HEADER_LEN: usize = 8;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;

@@ -1,6 +1,6 @@
 //! ICMPv6 (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in [`crate::NeighbourMessage`].
 //!
-//! Of other messages, type, code and second word are kept.
+//! For other messages, type, code and second word are kept.
 
 use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
@@ -13,8 +13,8 @@ pub struct Icmpv6View<'a> {
 }
 
 impl<'a> Icmpv6View<'a> {
-    /// Number of bytes before the data. Every registered message has them, although the format defines only the first
-    /// four.
+    /// Number of bytes before the data. Every registered message is at least this long, although the format defines
+    /// only the first four bytes.
     pub const HEADER_LEN: usize = 8;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;
@@ -132,7 +132,7 @@ impl Icmpv6Message {
         }
     }
 
-    /// Returns whether the message is an error that quotes a packet, which the four errors of RFC 4443 do.
+    /// Returns whether the message is one of the four errors of RFC 4443, which quote a packet.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 1..=4)

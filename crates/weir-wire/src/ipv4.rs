@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791): header, options as opaque bytes, fragment fields.
 //!
-//! A view ends at the total length, so padding of the link is not part of the payload. Options are not interpreted.
+//! A view ends at the total length, so link-layer padding is not part of the payload. Options are not interpreted.
 
 use std::net::Ipv4Addr;
 
@@ -48,7 +48,7 @@ impl<'a> Ipv4View<'a> {
     /// length may exceed the number of bytes.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The same as for [`Self::new`].
     pub fn from_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
         Self::with_header(bytes).map(|(view, _)| view)
     }

@@ -5,7 +5,7 @@
 //! * For each protocol, a checked **view** of bytes (`Ipv4View`: its constructor verifies all lengths, so its accessors
 //!   cannot fail) and a small **header** value (`Ipv4Header`) with only valid field values and with `emit`.
 //! * For complete packets, [`Packet`]: a fluent builder, which computes lengths and checksums unless they are
-//!   overridden, and a decoder, which returns [`Parsed`]; [`describe`] formats it as text.
+//!   overridden, and a decoder, which returns [`ParsedFrame`]; [`describe`] formats it as text.
 //!
 //! The crate does not panic on any input, does no I/O, and uses neither clocks nor random numbers: its output is
 //! deterministic. It does not reassemble fragments. TCP states and forwarding decisions are in `weir-flow`. The crate
@@ -62,8 +62,8 @@ pub use build::tunnel::{
 };
 pub use decode::describe::{describe, diff};
 pub use decode::{
-    ChecksumState, Content, Datagram, DecodeOptions, FragmentInfo, IpHeader, Parsed, Transport,
-    TunnelHeader,
+    ChecksumState, Content, Datagram, DecodeOptions, FragmentInfo, IpHeader, ParsedFrame,
+    Transport, TunnelHeader,
 };
 pub use error::{Layer, LengthField, ParseError};
 pub use ethernet::{EthernetHeader, EthernetView, VlanTag};

@@ -164,7 +164,7 @@ mod tests {
     const TARGET: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
     const MAC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 9]);
 
-    fn emitted(message: &NeighbourMessage) -> Vec<u8> {
+    fn emit_to_vec(message: &NeighbourMessage) -> Vec<u8> {
         let mut bytes = Vec::new();
         message.emit(Sum::new(), &mut bytes);
         bytes
@@ -189,19 +189,19 @@ mod tests {
                 overrides: true,
             },
         ] {
-            let bytes = emitted(&message);
+            let bytes = emit_to_vec(&message);
             assert_eq!(bytes.len(), message.message_len());
             assert_eq!(NeighbourMessage::parse(&bytes), Ok(message));
         }
     }
 
     #[test]
-    fn unknown_options_are_skipped_and_malformed_ones_rejected() {
+    fn unknown_options_are_skipped_and_malformed_options_are_rejected() {
         let message = NeighbourMessage::Solicitation {
             target: TARGET,
             source_mac: Some(MAC),
         };
-        let mut bytes = emitted(&message);
+        let mut bytes = emit_to_vec(&message);
         let link_address_option = bytes.split_off(24);
         bytes.extend([14, 1, 0, 0, 0, 0, 0, 0]);
         bytes.extend(&link_address_option);

@@ -25,7 +25,7 @@ impl EtherType {
 
     /// Returns the EtherType of an IP packet, according to its version field, or `None` if it is not an IP packet.
     #[must_use]
-    pub fn of_ip(packet: &[u8]) -> Option<Self> {
+    pub fn for_ip_packet(packet: &[u8]) -> Option<Self> {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => Some(Self::IPV4),
             Some(6) => Some(Self::IPV6),
@@ -70,11 +70,11 @@ impl IpProtocol {
     pub const DEST_OPTS: Self = Self(60);
     pub const SCTP: Self = Self(132);
 
-    /// Returns the protocol number for encapsulating the IP packet `inner` in another one, or `None` if it is not an IP
-    /// packet.
+    /// Returns the protocol number for encapsulating the IP packet `inner` in an IP packet, or `None` if it is not an
+    /// IP packet.
     #[must_use]
-    pub fn of_inner(inner: &[u8]) -> Option<Self> {
-        match EtherType::of_ip(inner) {
+    pub fn for_inner_packet(inner: &[u8]) -> Option<Self> {
+        match EtherType::for_ip_packet(inner) {
             Some(EtherType::IPV4) => Some(Self::IPIP),
             Some(_) => Some(Self::IPV6),
             None => None,

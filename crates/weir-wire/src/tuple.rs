@@ -16,7 +16,7 @@ pub struct FiveTuple {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Protocol above IP.
+    /// Upper-layer protocol.
     pub protocol: IpProtocol,
 }
 

@@ -1,4 +1,4 @@
-//! Accessors of decoded packets, faults of IPv6 packets, and texts of messages, protocols and errors.
+//! Tests accessors of decoded packets, faults in IPv6 packets, and the texts of messages, protocols and errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -275,7 +275,7 @@ fn protocols_flags_and_addresses_have_texts() {
         (&[0x10], None),
         (&[], None),
     ] {
-        assert_eq!(IpProtocol::of_inner(packet), outer_protocol);
+        assert_eq!(IpProtocol::for_inner_packet(packet), outer_protocol);
     }
     let mut flags = TcpFlags::SYN;
     flags |= TcpFlags::ACK;

@@ -1,4 +1,4 @@
-//! Properties for any input: no parser panics, built packets are parsed to the same fields, and fragments are
+//! Tests properties for any input: no parser panics, built packets are parsed to the same fields, and fragments are
 //! reassembled to the original packet.
 
 use std::net::IpAddr;
@@ -293,8 +293,8 @@ proptest! {
     }
 }
 
-/// Returns whether packets are equal, except that a UDP checksum may be zero where the sender had all ones: the
-/// receiver of a remote checksum writes a completed checksum of zero as zero.
+/// Returns whether packets are equal, except that a UDP checksum may be zero instead of all ones as sent: the receiver
+/// of a remote checksum writes a completed checksum of zero as zero.
 fn equal_but_for_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
     if received == packet {
         return true;

@@ -159,7 +159,7 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ("ask for a probe", "the path is not configured"),
     (
         "ask for an edit of ipvsadm",
-        "no client has asked for these edits",
+        "no client has requested these ipvsadm edits",
     ),
     (
         "ask to permit an edit",

@@ -51,7 +51,7 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask for an edit of ipvsadm",
-        "no client has asked for these edits",
+        "no client has requested these ipvsadm edits",
     ),
     ("ask to permit an edit", "cannot reach the socket"),
 ];
@@ -106,7 +106,7 @@ fn unprivileged_keeper_and_daemon_serve() {
         "ipvsadm of root: done",
         "edits: root lbadmin 660",
         "WEIR_TEST_VIP is not set",
-        "have other values",
+        "have different values",
         "new service: reloaded",
         "new service: served",
         "service ended: 0",

@@ -141,7 +141,7 @@ cp "$dir/weir.toml" "$dir/kept"
 for address in '${WEIR_TEST_VIP}' '${WEIR_TEST_VIP:-10.77.9.1}'; do
   sed "s/10.77.9.1:80/$address:80/" "$dir/kept" >"$dir/weir.toml"
   "$weir" reload >"$dir/out/reload" 2>&1 && echo "variable: applied"
-  grep -o 'WEIR_TEST_VIP is not set\|have other values' "$dir/out/reload"
+  grep -o 'WEIR_TEST_VIP is not set\|have different values' "$dir/out/reload"
 done
 cp "$dir/kept" "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 || cat "$dir/out/reload"

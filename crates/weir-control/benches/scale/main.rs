@@ -178,7 +178,7 @@ fn measure_reports(
     let elapsed = rounds(round_count, |_| Ok(serde_json::to_vec(&report()?)?))?;
     table.row("status --json", elapsed, second);
     let elapsed = rounds(round_count, |_| {
-        let process = Process::of_this_process();
+        let process = Process::current();
         let refused = std::iter::empty();
         Ok(metrics::render(
             &report()?,

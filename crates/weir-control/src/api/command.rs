@@ -33,7 +33,7 @@ pub enum Command {
     History(Option<String>, Reply<HistoryReport>),
     /// Apply a configuration, within the permissions of the caller.
     Reload(FileRequest, Caller, Reply<Reloaded>),
-    /// Upgrade to another program.
+    /// Upgrade to a new program.
     Upgrade(UpgradeRequest, Reply<Upgraded>),
     /// Return the changes that applying a configuration would make.
     Plan(FileRequest, Caller, Reply<Plan>),

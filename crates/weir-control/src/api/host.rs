@@ -1,8 +1,9 @@
 //! Checks `Host` and `Origin` of requests.
 //!
 //! A web page in an operator's browser can send requests to this server under a name that the page's DNS server
-//! resolves to this address (DNS rebinding). `Host` is then that name. Accepted names must therefore be configured, and
-//! an `Origin` must equal the host. Changes require a token in a header field that pages of other origins cannot set.
+//! resolves to this address (DNS rebinding). `Host` then contains that name. Accepted names must therefore be
+//! configured, and an `Origin` must equal the host. Changes require a token in a header field that pages of other
+//! origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 

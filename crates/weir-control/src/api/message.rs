@@ -119,7 +119,7 @@ pub struct ExplainRequest {
 pub struct Refusal {
     /// The error in one line.
     pub error: String,
-    /// Findings about a configuration, rendered.
+    /// Findings about a configuration, rendered as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
     /// Whether the daemon no longer executes requests; its successor may.
@@ -136,7 +136,7 @@ impl Refusal {
         }
     }
 
-    /// Creates the error of a daemon that is stopping or has a successor.
+    /// Creates the error that a daemon returns while it is stopping or has a successor.
     pub fn leaving() -> Self {
         Self {
             leaving: true,
@@ -153,12 +153,12 @@ pub struct NodeOrder {
     pub state: NodeState,
 }
 
-/// Whether a director does the work that another director could take over.
+/// Whether a director performs the work that another director could take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// The director announces VIPs and runs virtual routers.
     Ready,
-    /// The director moves its work to the others: it withdraws routes and releases virtual routers.
+    /// The director moves its work to the other directors: it withdraws routes and releases virtual routers.
     Drain,
 }

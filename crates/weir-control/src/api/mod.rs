@@ -51,12 +51,12 @@ pub use message::{
     Reloaded, ServerNow, UpgradeRequest, Upgraded,
 };
 pub use policy::{Policy, SharedPolicy};
-pub use refusal::Refused;
+pub use refusal::RejectionCounters;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerOrder};
 
-/// The restriction of the access to a listener.
+/// How access to a listener is restricted.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// By the mode of the unix socket.
@@ -69,7 +69,7 @@ pub enum Access {
 #[derive(Clone)]
 struct Api {
     commands: CommandSender,
-    refused: Arc<Refused>,
+    refused: Arc<RejectionCounters>,
 }
 
 impl FromRef<Api> for CommandSender {
@@ -78,14 +78,18 @@ impl FromRef<Api> for CommandSender {
     }
 }
 
-impl FromRef<Api> for Arc<Refused> {
+impl FromRef<Api> for Arc<RejectionCounters> {
     fn from_ref(api: &Api) -> Self {
         Arc::clone(&api.refused)
     }
 }
 
 /// Returns the routes for a listener. All listeners share the counters in `refused`.
-pub fn router(commands: CommandSender, access: &Access, refused: &Arc<Refused>) -> Router {
+pub fn router(
+    commands: CommandSender,
+    access: &Access,
+    refused: &Arc<RejectionCounters>,
+) -> Router {
     let api = Api {
         commands,
         refused: Arc::clone(refused),
@@ -168,14 +172,14 @@ async fn history(
 
 async fn export(
     State(commands): State<CommandSender>,
-    State(refused): State<Arc<Refused>>,
+    State(refused): State<Arc<RejectionCounters>>,
     headers: HeaderMap,
 ) -> HandlerResult {
     let report = commands.send(Command::Status).await?;
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    let process = Process::of_this_process();
+    let process = Process::current();
     let text = metrics::render(&report, process, refused.counts(), format);
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }

@@ -1,5 +1,5 @@
-//! The access policy of a TCP listener: names, tokens and roles. A reload changes the policy from the next request of
-//! every connection.
+//! The access policy of a TCP listener: names, tokens and roles. After a reload, the new policy applies from the next
+//! request on every connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 use super::caller::{Caller, Role};
 use super::failure::Failure;
 use super::host::{self, WrongHost};
-use super::refusal::{Reason, Refused};
+use super::refusal::{Reason, RejectionCounters};
 use super::token::{Tokens, bearer};
 
 /// The names, tokens and roles that a TCP listener accepts.
@@ -65,7 +65,7 @@ pub(super) struct ConnectionInfo {
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) policy: SharedPolicy,
-    pub(super) refused: Arc<Refused>,
+    pub(super) refused: Arc<RejectionCounters>,
 }
 
 /// Returns the role that a request requires. Unlisted routes are treated as changes. A tap requires more than the read

@@ -55,7 +55,7 @@ impl Reason {
 
 /// The counters of a daemon's listeners.
 #[derive(Debug, Default)]
-pub struct Refused {
+pub struct RejectionCounters {
     counts: [AtomicU64; Reason::ALL.len()],
     log: Mutex<Log>,
 }
@@ -67,7 +67,7 @@ struct Log {
 }
 
 impl Log {
-    /// Returns the number of suppressed lines since the last one; `None` = this line must be suppressed.
+    /// Returns the number of lines suppressed since the last logged line; `None` = this line must be suppressed.
     fn permits(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now < last + LOG_INTERVAL) {
             self.suppressed += 1;
@@ -78,7 +78,7 @@ impl Log {
     }
 }
 
-impl Refused {
+impl RejectionCounters {
     /// Counts and logs a rejection. The request itself is not logged, because it may contain a token.
     pub fn record(&self, reason: Reason, peer: SocketAddr) {
         // Relaxed: the counters are independent.

@@ -28,7 +28,7 @@ use super::command_line;
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::failure::Failure;
 use super::policy::{ConnectionInfo, SharedPolicy, required_role};
-use super::refusal::{Reason, Refused};
+use super::refusal::{Reason, RejectionCounters};
 use super::write_timeout::WriteTimeout;
 
 /// Time limit for a request header, and for a TLS handshake.
@@ -55,7 +55,7 @@ pub enum Listener {
         /// The policy for its clients.
         policy: SharedPolicy,
         /// Counters of rejected connections.
-        refused: Arc<Refused>,
+        refused: Arc<RejectionCounters>,
     },
 }
 

@@ -23,7 +23,7 @@ fn hash(text: &[u8]) -> Hash {
     hash
 }
 
-/// The secret of `token` in the runtime directory, for clients on loopback.
+/// The hash of the token in the runtime directory, for clients on loopback.
 #[derive(Clone)]
 pub struct Token(Hash);
 
@@ -76,7 +76,7 @@ impl Tokens {
     pub const LENGTH_MIN: usize = 22;
 
     /// Returns the name and the role of a client's token; `None` = the token is unknown. The token of the runtime
-    /// directory is valid only on loopback. The time depends on the number of tokens and the length of the client's
+    /// directory is valid only on loopback. The duration depends on the number of tokens and the length of the client's
     /// token, but not on its characters.
     pub fn find(&self, presented: &[u8], loopback: bool) -> Option<(&str, Role)> {
         let presented_hash = hash(presented);

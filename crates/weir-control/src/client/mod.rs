@@ -129,7 +129,7 @@ impl Client {
         self.send(Method::POST, "/v1/reload", request).await
     }
 
-    /// Replaces the daemon with another program and waits until it is ready.
+    /// Replaces the daemon with a new program and waits until it is ready.
     ///
     /// # Errors
     /// See [`Error`]; the daemon continues.
@@ -175,7 +175,7 @@ impl Client {
         self.send(Method::POST, "/v1/explain", &request).await
     }
 
-    /// Sets or removes a server's override; `address` as in the file.
+    /// Sets or removes a server's override; `address` is written as in the file.
     ///
     /// # Errors
     /// See [`Error`].
@@ -189,7 +189,7 @@ impl Client {
         self.send(Method::POST, &path, &request).await
     }
 
-    /// Returns the current state of a server; `address` as in the file.
+    /// Returns the current state of a server; `address` is written as in the file.
     ///
     /// # Errors
     /// See [`Error`].
@@ -249,8 +249,8 @@ impl Client {
 
     /// Sends a request. Repeats the request if the daemon did not execute it because its successor has taken over.
     ///
-    /// A killed daemon may drop a connection with an unread request. If no daemon is running any more, the error is the
-    /// same as for a later request.
+    /// A killed daemon may drop a connection with an unread request. If no daemon is running any longer, the error is
+    /// the same as for a later request.
     async fn send<T: DeserializeOwned>(
         &self,
         method: Method,

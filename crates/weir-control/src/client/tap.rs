@@ -10,10 +10,10 @@ use super::{Client, Error, segment};
 use crate::api::Refusal;
 
 impl Client {
-    /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon ends.
+    /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon exits.
     ///
     /// # Errors
-    /// See [`Error`]. The end of the daemon is also an error.
+    /// See [`Error`]. It is also an error if the daemon exits.
     pub async fn tap<E: From<Error>>(
         &self,
         service: &str,

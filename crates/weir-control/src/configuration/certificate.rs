@@ -1,5 +1,5 @@
-//! Checks the files that a configuration names: certificates (unreadable, mismatched, expired or about to expire) and
-//! tokens.
+//! Checks the files to which a configuration refers: certificates (unreadable, mismatched, expired or about to expire)
+//! and tokens.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// Returns the problems with the files that `desired` names, and with certificates that will expire soon.
-pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
+/// Returns the problems with the files to which `desired` refers, and with certificates that will expire soon.
+pub fn certificate_problems(desired: &Desired) -> Vec<Problem> {
     let mut problems = weir_proxy::inspect(desired, SystemTime::now());
     problems.extend(token_problem(desired));
     problems
@@ -30,23 +30,23 @@ fn token_problem(desired: &Desired) -> Option<Problem> {
     Some(Problem {
         fatal,
         message: format!("[node] admin: {error}"),
-        cause: "the daemon rejects the file at start and at reload".to_owned(),
+        cause: "the daemon rejects the file at startup and at reload".to_owned(),
         fix: "create the file with `weir token add NAME --role ROLE --file FILE`".to_owned(),
         source: admin.source,
     })
 }
 
-/// Returns an error if files that the configuration names would make a start or reload fail. `path` is the
+/// Returns an error if files to which the configuration refers would make startup or a reload fail. `path` is the
 /// configuration file.
 ///
 /// # Errors
-/// Reports every such file, with the position at which it is named.
+/// Reports every such file, with the position of the reference.
 pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected> {
-    let problems = doubtful_certificates(&loaded.desired);
+    let problems = certificate_problems(&loaded.desired);
     reject_if_fatal(loaded, problems, path)
 }
 
-/// Returns an error if other programs use the configuration's addresses. `own_listeners` are the daemon's current
+/// Returns an error if other programs use addresses of the configuration. `own_listeners` are the daemon's current
 /// listeners.
 ///
 /// # Errors
@@ -89,7 +89,7 @@ fn reject_if_fatal(
     let found = Finding::grouped(
         fatal
             .iter()
-            .map(|problem| Finding::of_doubt(problem, &file_of(problem))),
+            .map(|problem| Finding::from_problem(problem, &file_of(problem))),
     );
     let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {

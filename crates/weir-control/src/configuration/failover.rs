@@ -52,8 +52,8 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     failovers_of(desired, &moving_vips(desired))
 }
 
-/// Returns the addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. On a
-/// standby director, these addresses are not on an interface.
+/// Returns the addresses of virtual routers, and the addresses in the files of keepalived and Pacemaker on this
+/// machine. On a standby director, these addresses are not on an interface.
 pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
@@ -124,7 +124,7 @@ mod tests {
         let found = failovers_of(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
             .iter()
-            .map(|failover| Finding::of_failover(failover, "weir.toml").render())
+            .map(|failover| Finding::from_failover(failover, "weir.toml").render())
             .collect();
         insta::assert_snapshot!(notes);
         let key = "1234567890123456";

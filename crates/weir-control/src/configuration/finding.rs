@@ -1,4 +1,4 @@
-//! Findings as `weir check --json` prints them, and the text form of findings about this machine.
+//! Findings in the form that `weir check --json` prints, and the text form of findings about this machine.
 
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
@@ -56,7 +56,7 @@ pub struct Finding {
     pub fix: Option<String>,
     /// Number of positions with this problem.
     pub count: usize,
-    /// The positions after the first one, in file order; incomplete if `count` is above 100 000.
+    /// The positions after the first position, in file order; incomplete if `count` is above 100 000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherPosition>,
 }
@@ -68,7 +68,7 @@ pub struct FurtherPosition {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The message for this position; absent if it equals the finding's.
+    /// The message for this position; absent if it equals the message of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -109,8 +109,8 @@ impl Finding {
     /// Maximum number of further positions in the text form.
     const FURTHER_SHOWN_MAX: usize = 10;
 
-    /// Merges findings with the same code, severity, cause and fix. The positions of the others are added to the first
-    /// finding.
+    /// Merges findings with the same code, severity, cause and fix. The positions of the merged findings are added to
+    /// the first finding.
     pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for finding in found {
@@ -206,7 +206,7 @@ impl Finding {
     }
 
     /// Returns the finding for a file that cannot be read as text.
-    pub(super) fn of_file(error: &FileError, file: &str) -> Self {
+    pub(super) fn from_file_error(error: &FileError, file: &str) -> Self {
         Self {
             code: Some(error.code().as_str()),
             severity: Severity::Error.as_str(),
@@ -226,7 +226,7 @@ impl Finding {
     }
 
     /// Returns the finding for a file or address that clients or the daemon would reject.
-    pub fn of_doubt(problem: &Problem, file: &str) -> Self {
+    pub fn from_problem(problem: &Problem, file: &str) -> Self {
         let severity = if problem.fatal {
             Severity::Error
         } else {
@@ -246,7 +246,7 @@ impl Finding {
     }
 
     /// Returns the finding for connections that end when another director takes over a VIP.
-    pub fn of_failover(failover: &Failover, file: &str) -> Self {
+    pub fn from_failover(failover: &Failover, file: &str) -> Self {
         Self {
             code: Some(Code::FailoverEndsFlows.as_str()),
             severity: Severity::Note.as_str(),
@@ -261,7 +261,7 @@ impl Finding {
     }
 
     /// Returns the finding for a VIP that is on no interface, or that will be removed from its interface.
-    pub fn of_absent_vip(vip: &AbsentVip, file: &str) -> Self {
+    pub fn from_absent_vip(vip: &AbsentVip, file: &str) -> Self {
         Self {
             code: None,
             severity: Severity::Warning.as_str(),

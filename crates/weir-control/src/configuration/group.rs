@@ -15,7 +15,7 @@ pub(super) enum Unpublishable {
 }
 
 /// Adds what the group has published to a director's own configuration, if the director belongs to this group. The
-/// published part gains no privileges: it may name only programs and files that the director's own part names.
+/// published part gains no privileges: it may refer only to programs and files to which the director's own part refers.
 pub(super) fn with_published<'t>(
     own_text: &'t str,
     published: Option<&GroupConfiguration>,
@@ -51,7 +51,7 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
 }
 
 /// Returns the director's own part of a configuration to which its group has published a part; `None` = nothing was
-/// published, or the own part is not valid alone.
+/// published, or the director's own part is not valid on its own.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;

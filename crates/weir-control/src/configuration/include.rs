@@ -63,7 +63,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
         io::ErrorKind::NotFound => FileError::Missing {
             path: path.to_owned(),
         },
-        // Only a daemon that has given up root privileges has a helper.
+        // Only a daemon that has dropped root privileges has a helper.
         io::ErrorKind::PermissionDenied if privileged::helper().is_some() => FileError::NoAccess {
             path: path.to_owned(),
             account: ACCOUNT,

@@ -28,12 +28,12 @@ use crate::group_configuration::GroupConfiguration;
 use group::Unpublishable;
 
 pub use certificate::{
-    doubtful_certificates, occupied_listeners, with_free_listeners, with_usable_files,
+    certificate_problems, occupied_listeners, with_free_listeners, with_usable_files,
 };
 pub use failover::{Failover, failovers, moving_vips};
 pub use finding::{Finding, FurtherPosition, Location};
 pub(crate) use group::{own_desired, own_part};
-pub use secret::Remembered;
+pub use secret::RememberedSecrets;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;
 
@@ -101,10 +101,10 @@ pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
 
-/// Loads a file like [`load`], with secrets from another source.
+/// Loads a file like [`load`], with secrets from a different source.
 ///
 /// # Errors
-/// As [`load`].
+/// The same as for [`load`].
 pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loaded, Rejected> {
     load_in_group(path, color, secrets, None)
 }
@@ -112,7 +112,7 @@ pub fn load_with(path: &Path, color: bool, secrets: Secrets<'_>) -> Result<Loade
 /// Loads a director's own file, without reading its secrets.
 ///
 /// # Errors
-/// As [`load`].
+/// The same as for [`load`].
 pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Unread)
 }
@@ -121,7 +121,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// that group.
 ///
 /// # Errors
-/// Like [`load`]; also if the published part would gain privileges.
+/// The same as for [`load`]; or the published part would gain privileges.
 pub(crate) fn load_in_group(
     path: &Path,
     color: bool,
@@ -132,7 +132,7 @@ pub(crate) fn load_in_group(
     let file_error = |error: &FileError| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(error, &name, color),
-        found: vec![Finding::of_file(error, &name)],
+        found: vec![Finding::from_file_error(error, &name)],
     };
     let (bytes, mode) = include::read(path).map_err(|error| file_error(&error))?;
     let text = weir_config::load(&bytes).map_err(|error| file_error(&error))?;
@@ -154,7 +154,7 @@ pub(crate) fn load_in_group(
 }
 
 /// Checks a configuration that is not a file, with the published configuration of the director's group. Text that
-/// begins with `{` is JSON, any other is TOML.
+/// begins with `{` is JSON, any other text is TOML.
 ///
 /// # Errors
 /// The configuration has an error, or the published part would gain privileges.
@@ -166,7 +166,7 @@ pub(crate) fn load_text_in_group(
     let text = weir_config::load(text.as_bytes()).map_err(|error| Rejected {
         summary: error.to_string(),
         diagnostics: weir_config::render_file_error(&error, TEXT, color),
-        found: vec![Finding::of_file(&error, TEXT)],
+        found: vec![Finding::from_file_error(&error, TEXT)],
     })?;
     let is_json = text.trim_start().starts_with('{');
     let with_published =
@@ -184,7 +184,10 @@ pub(crate) fn load_text_in_group(
 ///
 /// # Errors
 /// A list cannot be used.
-pub(crate) fn load_lists_again(text: &str, remembered: &Remembered) -> Result<Loaded, Rejected> {
+pub(crate) fn load_lists_again(
+    text: &str,
+    remembered: &RememberedSecrets,
+) -> Result<Loaded, Rejected> {
     let is_json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
         secrets: Secrets::Remembered(remembered),
@@ -194,11 +197,11 @@ pub(crate) fn load_lists_again(text: &str, remembered: &Remembered) -> Result<Lo
 }
 
 /// Checks whether a caller who is not the owner may apply `text`. `active` is the text of the active configuration.
-/// Must be called before the text is loaded, because loading reads the secret files that the text names, and its errors
-/// reveal whether they exist.
+/// Must be called before the text is loaded, because loading reads the secret files to which the text refers, and its
+/// errors reveal whether they exist.
 ///
 /// # Errors
-/// The text would run a program, read or write a file, or change access to the daemon, unlike the active configuration.
+/// Unlike the active configuration, the text would run a program, read or write a file, or change access to the daemon.
 pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
     let found = weir_config::privileged_changes(active, text);
     if found.is_empty() {
@@ -271,8 +274,8 @@ pub enum Secrets<'a> {
     /// Read them from their sources.
     #[default]
     Read,
-    /// Use the secrets of the active configuration, and read missing ones from their sources.
-    Remembered(&'a Remembered),
+    /// Use the secrets of the active configuration, and read missing secrets from their sources.
+    Remembered(&'a RememberedSecrets),
     /// Do not read them.
     Unread,
 }

@@ -1,5 +1,5 @@
-//! Reads secrets from their sources, and stores those of the active configuration for the daemon that starts after a
-//! crash.
+//! Reads secrets from their sources, and stores the secrets of the active configuration for the daemon that starts
+//! after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -91,16 +91,16 @@ fn read_secret_file(path: &Path) -> io::Result<SecretValue> {
 
 /// Secrets by their sources, for the next daemon. Secrets in the text of the configuration are not included.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Remembered(BTreeMap<String, Vec<u8>>);
+pub struct RememberedSecrets(BTreeMap<String, Vec<u8>>);
 
 /// Shows only the number of secrets.
-impl std::fmt::Debug for Remembered {
+impl std::fmt::Debug for RememberedSecrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Remembered({})", self.0.len())
+        write!(f, "RememberedSecrets({})", self.0.len())
     }
 }
 
-impl Remembered {
+impl RememberedSecrets {
     /// Collects the secrets of a configuration.
     pub fn of(desired: &Desired) -> Self {
         let external = desired

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_model::{Desired, Source};
 use weir_netlink::Netlink;
 
-/// A VIP that is on no interface, or will be on none.
+/// A VIP that is on no interface, or will be removed from its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentVip {
     /// The address.
@@ -61,9 +61,9 @@ impl AbsentVip {
     }
 }
 
-/// Returns the VIPs of `desired` that are on no interface of this network namespace, or only because Weir has `added`
-/// them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that keepalived or Pacemaker
-/// moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
+/// Returns the VIPs of `desired` that are on no interface of this network namespace, or are on one only because Weir
+/// has `added` them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that keepalived or
+/// Pacemaker moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
 ///
 /// # Errors
 /// The addresses cannot be read.
@@ -158,7 +158,7 @@ mod tests {
             let found = absent(&desired, present, &added.collect(), &BTreeSet::new());
             let found = found
                 .iter()
-                .map(|vip| Finding::of_absent_vip(vip, "weir.toml"));
+                .map(|vip| Finding::from_absent_vip(vip, "weir.toml"));
             Finding::grouped(found)
                 .iter()
                 .map(Finding::render)
@@ -208,7 +208,7 @@ mod tests {
             .iter()
             .map(|vip| (vip.address.to_string(), vip.proxied))
             .collect();
-        // A proxy's socket receives only packets to addresses of this machine.
+        // A proxy socket receives only packets to addresses of this machine.
         let expected = [("192.0.2.2", false), ("192.0.2.3", true)];
         assert_eq!(
             found,

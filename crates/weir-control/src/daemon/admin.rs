@@ -12,7 +12,7 @@ use weir_model as model;
 
 use super::Error;
 use crate::api::{
-    self, Access, CommandSender, Listener, Policy, Refused, SharedPolicy, Token, Tokens,
+    self, Access, CommandSender, Listener, Policy, RejectionCounters, SharedPolicy, Token, Tokens,
     named_tokens,
 };
 use crate::keeper::{Kept, Link};
@@ -45,7 +45,7 @@ pub struct Admin {
     commands: CommandSender,
     /// The token of the runtime directory.
     token: Token,
-    refused: Arc<Refused>,
+    refused: Arc<RejectionCounters>,
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
@@ -65,7 +65,7 @@ pub struct PreparedAdmin {
 enum ListenerChange {
     /// The address is unchanged.
     Keep,
-    /// Listens on another address, or on none.
+    /// Listens on a different address, or on no address.
     Replace(Option<(SocketAddr, TcpListener)>),
 }
 
@@ -74,7 +74,7 @@ impl Admin {
     pub fn new(
         commands: CommandSender,
         token: Token,
-        refused: Arc<Refused>,
+        refused: Arc<RejectionCounters>,
         kept: &mut Kept,
     ) -> Self {
         let closed_policy = Policy {
@@ -167,7 +167,7 @@ impl Admin {
             .collect()
     }
 
-    /// Stops accepting connections. The socket itself stays open in another process.
+    /// Stops accepting connections. The socket itself stays open in a different process.
     pub fn stop(self) {
         if let Some((_, task)) = self.listening {
             task.abort();

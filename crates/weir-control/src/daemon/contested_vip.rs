@@ -1,13 +1,13 @@
-//! Warns at the start of the daemon if another machine answers for a VIP that this machine has.
+//! Warns at daemon startup if another machine replies to ARP or NDP requests for a VIP of this machine.
 
 use weir_model::Desired;
 
 use crate::configuration;
 
-/// Queries the network segments in a thread of its own: waiting for replies must not delay the start. Without the
+/// Queries the network segments on a separate thread, because waiting for replies must not delay startup. Without the
 /// capability to send frames, nothing is reported.
 pub(super) fn warn_in_background(desired: Desired) {
-    // The thread has its own runtime, because the daemon does not wait for it when it stops.
+    // The thread has its own runtime, because a stopping daemon does not wait for the thread.
     let spawned = std::thread::Builder::new()
         .name("contested-vips".to_owned())
         .spawn(move || {

@@ -28,7 +28,7 @@ use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::announce::facts;
 use crate::api::{Caller, Command, FileRequest, Refusal, Reloaded};
-use crate::configuration::{self, Loaded, Rejected, Remembered};
+use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
 use crate::explain::{Answer, Packet};
 use crate::group_configuration::GroupConfiguration;
 use crate::history::History;
@@ -54,7 +54,7 @@ pub(super) const SECRETS: &str = "secrets";
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
-    /// The active configuration: the file's, with the servers from server lists.
+    /// The active configuration: the configuration file with the servers from server lists.
     desired: Desired,
     /// The active configuration without the servers from server lists.
     configured: Desired,
@@ -65,11 +65,11 @@ pub struct Director<P> {
     admin: Admin,
     runtime_dir: RuntimeDir,
     checks: Checks,
-    /// Number of daemon crashes since the keeper started, and the cause of the last one.
+    /// Number of daemon crashes since the keeper started, and the cause of the last crash.
     crashes: (u32, Option<String>),
     keeper: Link,
     /// The secrets that the keeper holds.
-    kept_secrets: Option<Remembered>,
+    kept_secrets: Option<RememberedSecrets>,
     /// Process id of the successor, and the channel to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
@@ -166,7 +166,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Makes the keeper start the processes that the active configuration needs, and stop the others.
+    /// Makes the keeper start the processes that the active configuration needs, and stop all others.
     fn configure_processes(&mut self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
         self.keeper
@@ -174,7 +174,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Reports to the announcer which VIPs can serve, if that has changed.
+    /// Reports to the announcer whether each VIP can serve, if this has changed.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
@@ -195,7 +195,7 @@ impl<P: Plane> Director<P> {
 
     /// Stores the secrets of the active configuration in the keeper, for a daemon that starts after a crash.
     fn pass_secrets(&mut self) {
-        let secrets = Remembered::of(&self.configured);
+        let secrets = RememberedSecrets::of(&self.configured);
         if self.kept_secrets.as_ref() == Some(&secrets) {
             return;
         }
@@ -209,17 +209,17 @@ impl<P: Plane> Director<P> {
         self.kept_secrets = Some(secrets);
     }
 
-    /// Starts maintaining the settings of `weir real-server` that are recorded in these directories.
+    /// Starts maintaining the `weir real-server` settings that are recorded in these directories.
     pub(crate) fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
         self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
-    /// Restores settings of `weir real-server` that other programs changed.
+    /// Restores `weir real-server` settings that other programs have changed.
     pub(crate) async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
     }
 
-    /// Waits until the proxy's connections have ended, up to `drain_timeout`.
+    /// Waits until the proxy connections have ended, up to `drain_timeout`.
     pub async fn drain(&mut self) {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
@@ -245,14 +245,14 @@ impl<P: Plane> Director<P> {
             .configure(&self.desired, &suspended, &saved, probes);
     }
 
-    /// Evaluates handshake counters and applies ejections.
+    /// Reads and evaluates handshake counters and applies ejections.
     ///
     /// # Errors
-    /// The plane's.
-    pub fn watch_clients(&mut self) -> Result<(), P::Error> {
+    /// The error of the plane.
+    pub fn read_handshakes(&mut self) -> Result<(), P::Error> {
         let checks = &self.checks;
         self.plane
-            .watch_clients(&|pool, server| checks.passed(pool, server))
+            .read_handshakes(&|pool, server| checks.passed(pool, server))
     }
 
     /// Waits for check results. Cancel-safe.
@@ -263,7 +263,7 @@ impl<P: Plane> Director<P> {
     /// Applies check results.
     ///
     /// # Errors
-    /// The plane's. The next results retry.
+    /// The error of the plane. The next results retry.
     pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
         let events = self.checks.take_results();
         // A reload that takes a server down is rolled back before clients lose that server.
@@ -277,7 +277,7 @@ impl<P: Plane> Director<P> {
         applied
     }
 
-    /// Configures flow synchronization in this process, unless the engine's process does it.
+    /// Configures flow synchronization in this process, unless the engine process synchronizes flows.
     fn configure_sync(&mut self) {
         let config = self.configured.sync.as_ref();
         let is_own = !self.plane.synchronizes();
@@ -392,7 +392,7 @@ impl<P: Plane> Director<P> {
     /// Adds the totals of the services to the history.
     ///
     /// # Errors
-    /// The plane's.
+    /// The error of the plane.
     pub(crate) fn record_history(&mut self) -> Result<(), P::Error> {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.history.record(&self.plane.services()?, now);
@@ -605,7 +605,7 @@ impl<P: Plane> Director<P> {
     }
 
     async fn apply_changed_lists(&mut self) -> Result<(), String> {
-        let remembered = Remembered::of(&self.configured);
+        let remembered = RememberedSecrets::of(&self.configured);
         let loaded = configuration::load_lists_again(&self.text, &remembered);
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
@@ -696,7 +696,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(Refusal::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
-            tracing::error!(%error, "failed to set the socket's group and mode: the previous ones stay");
+            tracing::error!(%error, "failed to set the socket's group and mode: the previous values stay active");
         }
         self.set_active(ActiveConfiguration {
             lists,

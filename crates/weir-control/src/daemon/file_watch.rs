@@ -1,5 +1,5 @@
-//! Decides when changed files (certificates, lists) are loaded: after they have not changed for one interval, so that a
-//! certificate and its key are not loaded while only one of them is replaced.
+//! Decides when changed files (certificates, lists) are loaded: once they have been unchanged for one interval, so that
+//! a certificate and its key are not loaded while only one of them has been replaced.
 
 use std::time::Duration;
 

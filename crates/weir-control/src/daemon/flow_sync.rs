@@ -4,7 +4,7 @@ use weir_engine_host::FlowSynchronizer;
 
 use crate::ipvsadm_message::{Answer, Request};
 
-/// Returns the response to a request about synchronization daemons; `None` = the request is about something else, or
+/// Returns the response to a request about synchronization daemons; `None` = the request has a different subject, or
 /// this process does not synchronize flows.
 pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Answer> {
     match request {

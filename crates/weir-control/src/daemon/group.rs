@@ -131,7 +131,7 @@ impl Group {
     /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            // A server that a pending change refers to may exist now.
+            // A server to which a pending change refers may exist now.
             let pending = std::mem::take(&mut self.inapplicable).into_iter();
             self.inbox.get_mut().retries.extend(pending);
             return;

@@ -31,8 +31,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 use weir_netlink::ReopeningWatch;
 use weir_sys::{Notification, Notifier};
 
-use crate::api::{self, Access, Caller, Command, FileRequest, Listener, Refused};
-use crate::configuration::{self, Remembered, Secrets};
+use crate::api::{self, Access, Caller, Command, FileRequest, Listener, RejectionCounters};
+use crate::configuration::{self, RememberedSecrets, Secrets};
 use crate::history;
 use crate::keeper::Kept;
 use crate::traffic;
@@ -80,10 +80,10 @@ pub struct Options {
 }
 
 /// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same;
-/// for HAProxy and nginx the kernel does it when they change their user.
+/// for HAProxy and nginx, the kernel does this when they change their user.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::hide_memory() {
-        tracing::warn!(%error, "failed to exclude this process from core files: a core file would contain its secrets");
+        tracing::warn!(%error, "failed to disable core files for this process: a core file would contain its secrets");
     }
 }
 
@@ -99,7 +99,7 @@ pub async fn run<P: Plane>(
     open: impl AsyncFnOnce(WantedConfiguration<'_>, &mut Kept) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
     let (file, text) = configuration_to_load(options, &kept);
-    let remembered = kept.take_file(SECRETS).map(Remembered::read);
+    let remembered = kept.take_file(SECRETS).map(RememberedSecrets::read);
     let secrets = match &remembered {
         Some(remembered) if kept.keeps_configuration() => Secrets::Remembered(remembered),
         _ => Secrets::Read,
@@ -114,7 +114,7 @@ pub async fn run<P: Plane>(
     }
     // Each proxied connection, running probe, map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the limit of open files: few connections and probes are possible");
+        tracing::warn!(%error, "failed to raise the open-file limit: few connections and probes are possible");
     }
     tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
@@ -131,14 +131,14 @@ pub async fn run<P: Plane>(
     // Open the watch before the engine reads its tables, so that no change is missed.
     let network = ReopeningWatch::open()?;
     let (commands, requests) = api::command_queue();
-    let refused = Arc::new(Refused::default());
+    let refused = Arc::new(RejectionCounters::default());
     let token = runtime_dir.token()?;
     let mut admin = Admin::new(commands.clone(), token, Arc::clone(&refused), &mut kept);
     let prepared_admin = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
-    // Everything that can fail is done first, because an open plane accepts clients.
+    // All steps that can fail come first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
     let wanted = WantedConfiguration {
         desired: &lists.added_to(&loaded.desired),
@@ -309,7 +309,7 @@ async fn serve<P: Plane>(
                 }
                 Err(error) => tracing::error!(%error, "the netlink watch failed"),
             },
-            () = sleep_until(handshakes_at) => handshakes_at = watch_clients(director),
+            () = sleep_until(handshakes_at) => handshakes_at = read_handshakes(director),
             () = sleep_until(latency_at) => latency_at = publish_latency(director),
             () = sleep_until(history_at) => history_at = record_history(director),
             () = sleep_until(sync_at) => sync_at = Instant::now() + director.synchronize(),
@@ -351,9 +351,9 @@ async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifi
 }
 
 /// Reads the handshake counters. Returns the time of the next call.
-fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
+fn read_handshakes(director: &mut Director<impl Plane>) -> Instant {
     let started = Instant::now();
-    if let Err(error) = director.watch_clients() {
+    if let Err(error) = director.read_handshakes() {
         tracing::warn!(%error, "failed to apply passive checks");
     }
     let pause = (started.elapsed() * HANDSHAKE_CPU_SHARE).clamp(HANDSHAKE_INTERVAL, TICK);

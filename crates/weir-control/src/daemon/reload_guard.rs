@@ -1,8 +1,8 @@
-//! Decides whether a reload on probation has made things worse and must be rolled back.
+//! Decides whether a reload on probation has caused a regression and must be rolled back.
 //!
-//! Worse means that a server fails its checks and did not before, or that a larger share of requests failed or had a
-//! 5xx response. The input is the status document. Layer 4 services have no request counters, so only the checks of
-//! their servers count.
+//! A regression is a server that fails its checks and did not before, or a larger share of requests that failed or had
+//! a 5xx response. The input is the status document. Layer 4 services have no request counters, so only the checks of
+//! their servers are considered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::status::Report;
 
-/// Fewer failed requests than this are ignored.
+/// Minimum number of failed requests; fewer failures are ignored.
 const FAILURES_MIN: u64 = 10;
 /// The share of failed requests may grow by 1/`GROWTH`.
 const GROWTH: u64 = 100;
@@ -67,7 +67,7 @@ impl Health {
     }
 }
 
-/// A comparison of the time after a reload on probation with the time before.
+/// Compares the time after a reload on probation with the time before.
 #[derive(Debug)]
 pub(super) struct Guard {
     before: Health,
@@ -200,7 +200,7 @@ mod tests {
         );
         let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
         assert_eq!(found, "20 of 1000 requests of service s failed");
-        // Responses of servers count too.
+        // Responses of servers are counted too.
         let mut failing = health(2_000, 0, &[]);
         for total in failing.services.values_mut() {
             total.server_errors = 500;

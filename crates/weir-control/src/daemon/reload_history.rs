@@ -10,7 +10,7 @@ use crate::status::{Reload, ReloadCounts, rfc3339};
 const RELOADS_MAX: usize = 20;
 const CHANGES_MAX: usize = 50;
 
-/// The last reloads of this process, the newest last.
+/// The last reloads of this process, newest last.
 #[derive(Debug, Default)]
 pub(super) struct ReloadHistory {
     reloads: VecDeque<Reload>,
@@ -45,7 +45,7 @@ impl ReloadHistory {
         self.reloads.push_back(reload);
     }
 
-    /// Returns the kept reloads, the oldest first.
+    /// Returns the kept reloads, oldest first.
     pub(super) fn all(&self) -> Vec<Reload> {
         self.reloads.iter().cloned().collect()
     }

@@ -74,7 +74,8 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let (_, text) = configuration_to_load(options, kept);
     let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
     let desired = loaded.map(|loaded| loaded.desired);
-    // An unprivileged daemon may have written the recorded text. Such a text must not make the next daemon run as root.
+    // An unprivileged daemon may have written the recorded text. Such a text must not cause the next daemon to run as
+    // root.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|metadata| metadata.uid() == 0);
     if let Some(reason) = root_reason_here(options, desired.as_ref(), engine.is_some(), kept)
         && is_written_by_root
@@ -133,7 +134,7 @@ fn file_roots(desired: &Desired) -> Vec<String> {
     files.map(|files| files.root.clone()).collect()
 }
 
-/// Returns why the daemon must run as root; `None` = it need not.
+/// Returns why the daemon must run as root; `None` = root is not required.
 fn root_reason_here(
     options: &Options,
     desired: Option<&Desired>,

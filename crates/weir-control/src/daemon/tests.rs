@@ -1,4 +1,4 @@
-//! The daemon over a real unix socket, with an engine that only records its calls.
+//! Tests the daemon over a real unix socket, with an engine that only records its calls.
 
 use std::cell::RefCell;
 use std::fs;
@@ -147,7 +147,7 @@ impl TestDaemon {
         let loaded = configuration::load(&file, false).unwrap();
         let calls = FakePlane::default();
         let (commands, mut receiver) = api::command_queue();
-        let refused = Arc::new(Refused::default());
+        let refused = Arc::new(RejectionCounters::default());
         let admin = Admin::new(
             commands.clone(),
             runtime_dir.token().unwrap(),
@@ -260,7 +260,7 @@ async fn invalid_file_changes_nothing_and_returns_findings() {
         assert!(refusal.error.contains("bad.toml:2:1: "), "{refusal}");
         assert!(refusal.diagnostics.unwrap().contains("servers"));
         assert!(daemon.calls.0.borrow().applied.is_empty());
-        // The active file is still the first one.
+        // The first file is still active.
         assert!(
             daemon
                 .client

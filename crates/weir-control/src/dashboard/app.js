@@ -5,7 +5,7 @@ const WINDOW_MS = 15 * 60 * 1000;
 const PERIOD_MS = 2000;
 const ROW = 30;
 const CERTIFICATES_MAX = 100;
-// As in weir-proxy.
+// The same as in weir-proxy.
 const EXPIRY_WARNING_DAYS = 14;
 // The bounds of the histograms in microseconds, as in weir-proxy.
 const BOUNDS_US = [500, 1000, 2500, 5000, 10000, 25000, 100000, 250000, 1000000, 5000000, 30000000];
@@ -27,7 +27,7 @@ let role = "read";
 let sort = { key: "state", up: true };
 let token = sessionStorage.getItem("weir-token") || "";
 const series = new Map();
-// Names of the series that contain the director's points from before the page was opened.
+// Names of the series that contain points that the director recorded before the page was opened.
 const recalled = new Set();
 // Counters of the servers in the previous document, for rates.
 let counts = new Map();
@@ -111,7 +111,7 @@ function collect(now) {
     all = all ? add(all, one) : one;
   }
   if (all) sample("all", now, all);
-  // Only the opened server is sampled: samples of all servers would use too much memory.
+  // Only the opened server is sampled, because samples of all servers would use too much memory.
   const row = opened && rows.find((it) => it.id === opened);
   if (row) sample("server " + opened, now, totals(row.server));
 }

@@ -1,8 +1,8 @@
 //! `weir explain --request`: explains the outcome of an HTTP request from the active configuration and the states of
 //! servers.
 //!
-//! The request is parsed by the same code as in the workers. What depends on a worker's state (cursors, random numbers)
-//! is described as a rule.
+//! The request is parsed by the same code as in the workers. Decisions that depend on a worker's state (cursors, random
+//! numbers) are described as rules.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Request {
             name.is_some_and(|name| name.eq_ignore_ascii_case("host"))
         };
         let mut head = format!("{method} {slash}{path} HTTP/1.1\r\n");
-        // As with curl, a `Host` header replaces the URL's host.
+        // Like in curl, a `Host` header replaces the host of the URL.
         if !headers.iter().any(is_host) {
             head.push_str(&format!("Host: {authority}\r\n"));
         }
@@ -116,7 +116,7 @@ impl Request {
     }
 
     /// Explains the request. `file` is the configuration file; `report` contains the states of servers. `None` = the
-    /// states are unknown, because the configuration is not the daemon's.
+    /// states are unknown, because the daemon does not use this configuration.
     pub fn explain(&self, desired: &Desired, report: Option<&Report>, file: &Path) -> Answer {
         let mut answer = Answer {
             packet: self.text.clone(),
@@ -218,8 +218,8 @@ impl Request {
         Ok(ChosenRoute { route, restarted })
     }
 
-    /// Shows for each route whether it matches, and if not, what its condition requires and what the request contains.
-    /// Returns the position of the first matching route.
+    /// Shows for each route whether it matches, and if not, the value that its condition requires and the value in the
+    /// request. Returns the position of the first matching route.
     fn examine<'a>(
         &self,
         proxy: &Proxy,
@@ -513,7 +513,7 @@ fn show_rewritten_path(route: &Route, surroundings: &Surroundings<'_>, steps: &m
     }
 }
 
-/// Shows the servers of a pool and which one is selected.
+/// Shows the servers of a pool and the selected server.
 fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: &mut Answer) {
     let Some(pool) = pool else { return };
     answer.pool = Some(pool.name.clone());

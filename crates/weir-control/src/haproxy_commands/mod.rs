@@ -1,8 +1,8 @@
 //! HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket, for scripts and exporters
 //! that were written for HAProxy.
 //!
-//! The commands only show data from the status document. The response to a command that changes something names the
-//! equivalent command of Weir.
+//! The commands only show data from the status document. The response to an unsupported command contains the equivalent
+//! Weir commands.
 
 mod statistics;
 
@@ -22,7 +22,7 @@ pub(crate) const fn is_command(first: u8) -> bool {
 }
 
 /// Returns the response to a line of commands that are separated by `;`. An empty line ends the output of each command,
-/// as in HAProxy.
+/// like in HAProxy.
 ///
 /// `now_s` is the current time in seconds since 1970; `uptime_s` is the run time of the daemon in seconds.
 pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) -> String {

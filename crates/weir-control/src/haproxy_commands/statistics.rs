@@ -1,5 +1,5 @@
-//! `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md` lists which value of Weir
-//! each field contains. Other fields are empty, like fields that do not apply in HAProxy.
+//! `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md` lists the Weir value in
+//! each field. Other fields are empty, like fields that do not apply in HAProxy.
 //!
 //! A service is a frontend, and a pool is a backend. The numbers of a pool that several services use are summed.
 
@@ -284,7 +284,7 @@ fn backend(pool: &str, service: &Service, number: u64) -> Backend {
     line.set("sid", 0);
     line.set("act", 0);
     line.set("bck", 0);
-    // In a service with several pools, the waiting clients may be waiting for any of them.
+    // In a service with several pools, the waiting clients may be waiting for any of these pools.
     if let Some(proxy) = service
         .proxy
         .as_ref()
@@ -406,7 +406,7 @@ fn add_counters(line: &mut Line, server: &Server) {
         line.add("lbtot", proxy.requests);
         line.add("econ", proxy.connect_failures);
         line.add("eresp", proxy.response_failures);
-        // The maximum, because the sum of peaks would exceed any real peak.
+        // Use the maximum, because the sum of peaks would exceed any real peak.
         if is_server {
             line.set_max("smax", proxy.active_max);
             line.set_max("rate_max", proxy.connections_per_second_max);

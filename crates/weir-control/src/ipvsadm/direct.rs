@@ -11,7 +11,7 @@ use crate::configuration::{self, Secrets};
 use crate::ipvsadm_message::{Answer, Request, name_file};
 use crate::runtime_dir::{self, RuntimeDir, last_configuration, last_text};
 use crate::traffic::Offline;
-use weir_engine::{Paths, Pinned};
+use weir_engine::{Paths, PinnedEngine};
 
 /// Maximum wait for other calls that hold the lock, and the interval between attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,10 +55,10 @@ impl Direct {
         if let Request::Edits(edits) = request {
             return Ok(Answer::Edits(self.edit(edits).await?));
         }
-        // Edits in this session have changed the data, so it is read again.
+        // Edits in this session have changed the data, so read it again.
         self.engine = None;
         let pinned =
-            Pinned::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
+            PinnedEngine::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
         Ok(match request {
             Request::Connections => {
                 Answer::Connections(pinned.connections().map_err(|error| error.to_string())?)

@@ -78,7 +78,7 @@ struct Session<'a> {
     client: Client,
     paths: &'a Paths,
     direct: Option<Direct>,
-    /// Whether a request was sent to the daemon, which opens layer 4 for the first one.
+    /// Whether a request was sent to the daemon, which opens layer 4 for the first request.
     is_started: bool,
     program: &'a str,
     names: &'a dyn Names,
@@ -117,7 +117,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Executes edits in order and returns the exit code of the last one.
+    /// Executes edits in order and returns the exit code of the last edit.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         if let Err(reason) = self.permit(edits).await {
             writeln!(self.streams.errors, "{reason}")?;

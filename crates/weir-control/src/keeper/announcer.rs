@@ -1,8 +1,8 @@
 //! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
 //! when it ends, and stopped last.
 //!
-//! At an upgrade, the new program is started before the previous one ends, and takes over from it. If the keeper is
-//! killed, the announcer itself withdraws its routes after `withdraw_after`.
+//! During an upgrade, the new program is started before the previous program ends, and takes over from it. If the
+//! keeper is killed, the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -103,7 +103,7 @@ impl Supervisor {
                 (Some(program), Some((current, running_program, started_at)))
                     if program != running_program =>
                 {
-                    // The new announcer makes the previous one end without withdrawing its routes.
+                    // The new announcer makes the previous announcer end without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
                             let previous = std::mem::replace(current, child);

@@ -17,8 +17,8 @@ use super::error::Error;
 use super::kept::KEEPER;
 use super::message::{ToDaemon, ToKeeper};
 
-/// Time limit for the last messages of a daemon that has ended, because another process may hold the daemon's end of
-/// the channel.
+/// Time limit for the last messages of a daemon that has ended, because a different process may hold the daemon's end
+/// of the channel.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// An event of a daemon.
@@ -56,7 +56,7 @@ impl Child {
         let (keeper_end, daemon_end) = Channel::pair()?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let mut command = Command::new(program);
-        // The daemon raises its own limit, and starts programs with the original one.
+        // The daemon raises its own limit, and starts programs with the original limit.
         weir_sys::restore_nofile(command.as_std_mut());
         let spawned = command
             .args(arguments)

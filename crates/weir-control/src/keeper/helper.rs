@@ -1,5 +1,5 @@
-//! Starts the helpers of unprivileged daemons: one of each kind for each daemon, at the first request, and again when a
-//! helper dies.
+//! Starts the helpers of unprivileged daemons: one helper of each kind for each daemon, at the first request, and again
+//! when a helper dies.
 //!
 //! The keeper holds the helper's end of the channel, so a request waits while no helper is running. A helper ends with
 //! its daemon.
@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 /// has no privileges to drop. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// The limit of open files is reached.
+/// The open-file limit is reached.
 pub(super) fn supervise(
     kind: Kind,
     program: &Path,

@@ -53,7 +53,7 @@ pub struct Kept {
     pub(crate) engine_channel: Option<Channel>,
     /// Whether a data plane was pinned when this process could still see it.
     pub pinned: bool,
-    /// Whether the last daemon had dropped its privileges. This one must not keep more.
+    /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
     pub confined: bool,
     /// Facts from the helper service; `Some` = this process was started unprivileged, and has helpers.
     pub facts: Option<Facts>,

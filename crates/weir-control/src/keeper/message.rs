@@ -54,14 +54,14 @@ pub(super) enum ToDaemon {
         /// The name under which it was stored.
         name: String,
     },
-    /// The last message at the start. The lock is attached; for a successor, also the channel to its predecessor and
+    /// The last message during startup. The lock is attached; for a successor, also the channel to its predecessor and
     /// the predecessor's state.
     Begin {
         /// Number of daemon crashes since the keeper started.
         restarts: u32,
         /// Cause of the last crash.
         last_death: Option<String>,
-        /// Whether another daemon is active, which will hand over when this one is ready.
+        /// Whether another daemon is active, which will hand over when this daemon is ready.
         successor: bool,
         /// Whether the last attached file is a channel to a privileged helper.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,7 +69,7 @@ pub(super) enum ToDaemon {
         /// Whether the preceding file is a channel to the process that owns the layer 4 engine.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         engine: bool,
-        /// Whether the last daemon had dropped its privileges. This one must not keep more.
+        /// Whether the last daemon had dropped its privileges. This daemon must not keep more privileges.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
         /// Facts from the helper service; present if no process of this keeper is root.

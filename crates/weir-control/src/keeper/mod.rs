@@ -9,7 +9,7 @@
 //! is killed.
 //!
 //! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
-//! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
+//! right after it was started, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
 //! repeatedly after serving for a while, restarts are limited to one per second. An upgrade starts a second daemon; the
 //! first daemon stays active until the second is ready.
 
@@ -117,7 +117,7 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the limit of open files: few listening sockets can be kept");
+        tracing::warn!(%error, "failed to raise the open-file limit: few listening sockets can be kept");
     }
     let program = std::env::current_exe().map_err(|source| Error::Program {
         path: "/proc/self/exe".into(),
@@ -322,7 +322,7 @@ impl Keeper {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
-                // Otherwise the service manager would keep both.
+                // Otherwise the service manager would keep both sockets.
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.forget(&name)
                 {

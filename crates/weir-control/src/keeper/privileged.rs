@@ -11,7 +11,7 @@ use super::announcer::Announcer;
 use super::error::Error;
 use super::facts::Facts;
 use super::helper::{self, Kind};
-use super::service::{self, PermitSocket, ServiceClient, Stopping};
+use super::service::{self, PermitSocket, ServiceClient, StopHandle};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 
@@ -37,7 +37,7 @@ pub(super) enum Privileged {
     /// The helper service starts them.
     Service {
         client: ServiceClient,
-        stopping: Option<Stopping>,
+        stopping: Option<StopHandle>,
     },
 }
 
@@ -67,7 +67,7 @@ impl Privileged {
         let lock = RuntimeDir::lock(&paths.runtime_dir)?;
         let lock = lock.as_fd().try_clone_to_owned();
         let lock = lock.map_err(|source| Error::Signals { source })?;
-        // A keeper that was killed may have left the directory to the account.
+        // A keeper that was killed may have left the directory owned by the account.
         weir_runtime_dir::return_to_root(&paths.runtime_dir);
         let mut permits = PermitSocket::new(&paths.runtime_dir)?;
         if is_root {
@@ -89,7 +89,7 @@ impl Privileged {
     /// Returns the channels from a new daemon of `program` to its helpers.
     ///
     /// # Errors
-    /// The limit of open files is reached, or the helper service rejects the program.
+    /// The open-file limit is reached, or the helper service rejects the program.
     pub(super) fn start_helpers(&self, program: &Path) -> Result<HelperChannels, Error> {
         match self {
             Self::Own {
@@ -116,8 +116,8 @@ impl Privileged {
         }
     }
 
-    /// Returns whether the last daemon had dropped its privileges, or never had any. What it has recorded must not make
-    /// the next daemon keep more.
+    /// Returns whether the last daemon had dropped its privileges, or never had any. Its records must not cause the
+    /// next daemon to keep more privileges.
     pub(super) fn is_confined(&self, has_daemon: bool) -> bool {
         match self {
             Self::Own { owner, paths, .. } => {
@@ -183,7 +183,7 @@ impl Privileged {
         }
     }
 
-    /// Gives the runtime directory back to the daemon that continues.
+    /// Returns the runtime directory to the daemon that continues.
     pub(super) fn give_back(&mut self) {
         self.serve_permits();
         if let Self::Own {
@@ -233,7 +233,7 @@ impl Privileged {
                 vrrp, announcer, ..
             } => {
                 announcer.stop();
-                // Routes are withdrawn before the VIPs move to another director.
+                // Withdraw routes before the VIPs move to another director.
                 vrrp.stop();
             }
             Self::Service { client, stopping } => {

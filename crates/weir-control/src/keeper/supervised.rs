@@ -1,5 +1,5 @@
-//! Functions that the supervisors of the keeper's processes share: the environment of a process, the delay before a
-//! restart, and the end.
+//! Functions that are shared by the supervisors of the keeper's processes: the environment of a process, the delay
+//! before a restart, and waiting for the exit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 
 use super::kept::KEEPER;
 
-/// Delay before the start after an early end. The delay doubles with each further early end, up to the maximum.
+/// Delay before a restart after an early exit. The delay doubles with each further early exit, up to the maximum.
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(50);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
-/// The end of a process that ran for less than this is an early end.
+/// The exit of a process that ran for less than this is an early exit.
 pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The delay before the next start of a process.
@@ -67,7 +67,7 @@ pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
     }
 }
 
-/// Checks that a process that has ended had not just been started, because it would end again.
+/// Checks that a process that has exited had not just been started, because it would exit again.
 ///
 /// # Errors
 /// The process ended early.

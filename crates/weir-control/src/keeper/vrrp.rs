@@ -1,7 +1,7 @@
 //! Supervises the VRRP agent and its helper for the keeper. Both are started when the configuration has virtual
 //! routers, restarted when one of them ends, and stopped last.
 //!
-//! Each process can be replaced without the other. A standby process takes over when the agent dies. It has the times
+//! Each process can be replaced without the other. A standby process takes over when the agent dies. It knows the times
 //! of the last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
 //! removes the addresses; if the helper cannot run, the keeper removes them.
 
@@ -328,7 +328,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts a helper that takes over the addresses of the previous one. The agent repeats its requests.
+    /// Starts a helper that takes over the addresses of the previous helper. The agent repeats its requests.
     fn replace_helper(&mut self) -> io::Result<()> {
         check_lifetime(self.helper_started_at)?;
         self.helper = spawn_helper(
@@ -342,7 +342,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Replaces both processes with processes of another program. The previous agent advertises until the new one is
+    /// Replaces both processes with processes of another program. The previous agent advertises until the new agent is
     /// ready.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
         let mut standby = self.spawn_standby(&program)?;
@@ -398,7 +398,7 @@ fn is_running(child: &Child, program: &Path) -> bool {
         return true;
     };
     let running = identity(Path::new(&format!("/proc/{pid}/exe")));
-    // If the file was removed, there is no program to upgrade to.
+    // If the file was removed, there is no new program.
     identity(program).is_none_or(|file| running == Some(file))
 }
 

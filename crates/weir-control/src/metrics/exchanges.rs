@@ -16,7 +16,9 @@ const fn help(stage: Stage) -> &'static str {
     match stage {
         Stage::Queue => "Time in the queue of a pool, for requests that had to wait.",
         Stage::Connect => "Time to connect to a server, for requests that needed a new connection.",
-        Stage::Response => "Time from the connection to the first byte of the response.",
+        Stage::Response => {
+            "Time from the established connection to the first byte of the response."
+        }
         Stage::Total => {
             "Time from the head of the request to the end of the response; for a TCP service, of the connection."
         }
@@ -97,7 +99,7 @@ fn write_results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     text.write_family(
         &name,
         "counter",
-        "Attempts on a new connection because the server had closed the idle one.",
+        "Attempts on a new connection because the server had closed the idle connection.",
     );
     for (labels, exchanges) in rows {
         text.write_series((&name, ""), labels, &[], exchanges.repetitions);

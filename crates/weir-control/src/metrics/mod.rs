@@ -89,7 +89,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
     (
         "ejected",
-        "1 while the server is ejected because of clients' packets or requests.",
+        "1 while the server is ejected because of client packets or requests.",
         |server| u64::from(server.ejected.is_some()),
     ),
     (
@@ -159,7 +159,7 @@ pub fn render(
         "weir_flow_places",
         "gauge",
         "Slots of the flow table.",
-        flows.places,
+        flows.slots,
     );
     text.write_single(
         "weir_flow_entries",
@@ -197,7 +197,7 @@ fn write_drift(text: &mut Text, report: &Report) {
     }
 }
 
-/// Writes all reasons, including those with zero rejections, because `rate()` needs the series before its first
+/// Writes all reasons, including reasons without rejections, because `rate()` needs the series before its first
 /// increase.
 fn write_rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
     let name = "weir_admin_refused_total";
@@ -235,7 +235,7 @@ fn write_services(text: &mut Text, report: &Report) {
     }
 }
 
-/// Families that only the packet path counts. A proxied server has them only with `metrics = "full"`.
+/// Families that are counted only on the packet path. A proxied server has them only with `metrics = "full"`.
 const PACKET_PATH: [&str; 7] = [
     "stateless_total",
     "packets_in_total",

@@ -13,7 +13,7 @@ pub struct Process {
 
 impl Process {
     /// Reads the values of the calling process; 0 if `/proc` cannot be read.
-    pub fn of_this_process() -> Self {
+    pub fn current() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn start_of_this_process_is_in_the_past() {
-        let process = Process::of_this_process();
+        let process = Process::current();
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
         assert!(process.started_ms > now - 24 * 3_600_000);
         assert!(process.started_ms <= now + 1_000);

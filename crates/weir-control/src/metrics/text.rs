@@ -1,7 +1,7 @@
 //! Writes the two text formats.
 //!
-//! No library is used, because the available ones write only OpenMetrics, which `promtool check metrics` does not read,
-//! and do not support summaries with quantiles.
+//! No library is used, because the available libraries write only OpenMetrics, which `promtool check metrics` does not
+//! read, and do not support summaries with quantiles.
 
 use std::fmt::{Display, Write as _};
 
@@ -49,7 +49,7 @@ impl Text {
         }
     }
 
-    /// Writes the head of a family. Names of counters must end in `_total`.
+    /// Writes the header of a family. Names of counters must end in `_total`.
     pub(super) fn write_family(&mut self, name: &str, kind: &str, help: &str) {
         let mut family = name;
         if self.format == Format::OpenMetrics {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// Another daemon uses the same runtime directory.
     #[error(
-        "a daemon is already running{}; another one needs its own --runtime-dir and --pin-dir",
+        "a daemon is already running{}; a second daemon needs a separate --runtime-dir and --pin-dir",
         .holder.map_or_else(String::new, |pid| format!(" (pid {pid})"))
     )]
     Running {

@@ -22,7 +22,7 @@ pub use self::draining::DrainingRecord;
 pub use self::error::Error;
 pub use self::namespace::OtherNamespace;
 
-/// Time limit for a daemon's exit after its keeper's, and the interval between checks.
+/// Time limit for a daemon to exit after its keeper, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -220,7 +220,7 @@ impl RuntimeDir {
     pub(crate) fn restore_socket(&self) -> Result<(), Error> {
         let (link, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
         if link.exists() {
-            // A rename between two links to the same file removes neither.
+            // A rename between two links to the same file removes neither link.
             fs::rename(&link, &path).map_err(|error| file_error(&path, error))?;
             self.remove_socket_link();
         }
@@ -273,7 +273,7 @@ impl RuntimeDir {
         configuration: &Path,
         text: &str,
     ) -> Result<(), Error> {
-        // The language is determined from the text, which may not be the file's.
+        // The language is determined from the text, which may differ from the text of the file.
         let is_json = text.trim_start().starts_with('{');
         let [name, unused_name] = if is_json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
         let text_file = self.path.join(name);
@@ -315,7 +315,7 @@ fn set_socket_group(name: &str) -> io::Result<()> {
     }
 }
 
-/// Generates 256 random bits in hexadecimal and writes them to `path`. The file gets its final name after it is
+/// Generates 256 random bits in hexadecimal and writes them to `path`. The file gets its final name only when it is
 /// complete, because a partial token would be permanent.
 fn new_token(path: &Path) -> io::Result<String> {
     let mut token_bytes = [0; 32];

@@ -1,6 +1,7 @@
 //! `RUNTIME_DIR/network-namespace`: the network namespace in which the daemon changed addresses and neighbours.
 //!
-//! `weir clean` reverts these changes by interface names, which identify other interfaces in another namespace.
+//! `weir clean` reverts these changes by interface name, and the same name identifies a different interface in a
+//! different namespace.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +15,7 @@ const FILE: &str = "network-namespace";
 /// The directory with the names of `ip netns`.
 const NAMES_DIR: &str = "/run/netns";
 
-/// A network namespace other than this process's.
+/// A network namespace that is not the network namespace of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNamespace {
     /// The namespace's inode number, as in `net:[4026532008]`.

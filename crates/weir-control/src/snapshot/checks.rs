@@ -6,7 +6,7 @@ use super::{CheckStatus, ServerState, Snapshot};
 use weir_probing::Checks;
 
 impl Snapshot {
-    /// Adds the results of the checks, slow start and the counters of the probing.
+    /// Adds the check results, slow start, and the probe counters.
     pub(crate) fn add_checks(&mut self, checks: &Checks) {
         for service in &mut self.services {
             for server in service.servers.iter_mut().filter(|server| !server.removed) {
@@ -21,7 +21,7 @@ impl Snapshot {
         }
         for service in &mut self.proxies {
             for server in &mut service.servers {
-                // Routes may use other pools than the service's.
+                // Routes may use pools other than the pool of the service.
                 let (pool, name) = (&server.numbers.pool, &server.numbers.name);
                 if let Some(view) = checks.view(pool, name, None) {
                     if depends_on_checks(server.state) {

@@ -59,8 +59,8 @@ impl Certificate {
     }
 }
 
-/// Writes the lines of a service: the certificate that expires first, or warnings for those that should have been
-/// renewed.
+/// Writes the lines of a service: the certificate that expires first, or warnings for certificates that should have
+/// been renewed.
 pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     let due: Vec<&Certificate> = certificates
         .iter()

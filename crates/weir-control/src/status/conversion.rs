@@ -51,7 +51,7 @@ impl From<&Snapshot> for Report {
                 .chain(snapshot.proxies.iter().map(Service::from))
                 .collect(),
             flows: Flows {
-                places: snapshot.flows.places,
+                slots: snapshot.flows.slots,
                 entries: snapshot.flows.entries,
                 expired: snapshot.flows.expired,
             },

@@ -128,7 +128,7 @@ const MISMATCHES: [(&str, &str); 6] = [
 fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut findings = Vec::new();
-    // A router whose agent does not respond is reported in this state as well.
+    // A router whose agent does not respond is also reported in this state.
     if matches!(router.state.as_str(), "fault" | "init") {
         let problem = format!(
             "the virtual router {name} is in state {}: {}",

@@ -17,7 +17,7 @@ pub struct Exchanges {
     pub errors: BTreeMap<String, u64>,
     /// Attempts at another server after a failure.
     pub redispatches: u64,
-    /// Attempts on a new connection because the server had closed the idle one.
+    /// Attempts on a new connection because the server had closed the idle connection.
     pub repetitions: u64,
     /// Durations of the exchanges.
     pub times: Times,

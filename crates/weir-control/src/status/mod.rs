@@ -2,7 +2,7 @@
 //!
 //! The daemon creates the document from a [`Snapshot`](crate::snapshot::Snapshot); without a daemon, the command
 //! creates it from the pinned data plane. The API sends it, and the table is rendered only from it, so both show the
-//! same. It contains no rates: a rate is computed from two documents ([`table`]).
+//! same data. It contains no rates: a rate is computed from two documents ([`table`]).
 
 pub(crate) mod announce;
 mod certificate;
@@ -77,7 +77,7 @@ pub struct Report {
     pub open_files: Option<OpenFiles>,
     /// Packets by outcome; outcomes that never occurred are omitted.
     pub reasons: Vec<Reason>,
-    /// Counters of the latency estimator; those that are zero are omitted.
+    /// Counters of the latency estimator; zero counters are omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Reason>,
     /// Number of repaired kernel objects, by kind.
@@ -275,7 +275,8 @@ pub struct Interface {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flows {
     /// Number of slots.
-    pub places: u64,
+    #[serde(rename = "places")]
+    pub slots: u64,
     /// Number of slots in use; a nat flow uses two.
     pub entries: u64,
     /// Number of flows that have expired since the table was created.
@@ -285,7 +286,7 @@ pub struct Flows {
 /// Counters of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// Number of probed targets; a target that several servers share counts once.
+    /// Number of probed targets; a target that several servers share is counted once.
     pub targets: u64,
     /// Number of probes sent since the daemon started.
     pub probes: u64,
@@ -376,7 +377,7 @@ pub struct Service {
     /// Additional data of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxied>,
-    /// Servers in file order, then removed ones that still have flows.
+    /// Servers in file order, then removed servers that still have flows.
     pub servers: Vec<Server>,
 }
 
@@ -464,7 +465,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds other counters, wrapping as the kernel's counters do.
+    /// Adds other counters, wrapping like the kernel's counters.
     fn add(&mut self, other: &Self) {
         for (total, added) in [
             (&mut self.connections, other.connections),

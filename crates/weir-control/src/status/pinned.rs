@@ -19,7 +19,7 @@ use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
 
 use crate::order_file;
 use crate::snapshot::ServerState;
-use weir_engine::{Persisted, Unreadable};
+use weir_engine::{PersistedState, Unreadable};
 
 use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
 
@@ -67,7 +67,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     let mut report = Report {
         xdp: read_interfaces(&plane).await,
         flows: Flows {
-            places: u64::from(maps.flows.capacity()),
+            slots: u64::from(maps.flows.capacity()),
             entries: maps.flows.walk().count() as u64,
             expired: maps.sweep()?.expired,
         },
@@ -106,9 +106,9 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
 }
 
 /// Reads the state that the last daemon persisted; `None` = there is none.
-fn read_persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
-    let path = Persisted::path(runtime_dir);
-    Persisted::read(runtime_dir).map_err(|unreadable| match unreadable {
+fn read_persisted(runtime_dir: &Path) -> Result<Option<PersistedState>, Error> {
+    let path = PersistedState::path(runtime_dir);
+    PersistedState::read(runtime_dir).map_err(|unreadable| match unreadable {
         Unreadable::File(source) => Error::File { path, source },
         Unreadable::Content(source) => Error::State { path, source },
         Unreadable::Newer(found) => Error::Newer { path, found },

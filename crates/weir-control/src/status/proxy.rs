@@ -101,13 +101,13 @@ pub struct Proxied {
 /// Additional data of a server of a proxy service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxiedServer {
-    /// Number of requests that were sent to the server, including repeated ones; 0 for a TCP service.
+    /// Number of requests that were sent to the server, including repeated requests; 0 for a TCP service.
     pub requests: u64,
     /// Peak number of concurrent requests, over all services of the pool; of connections for a TCP service.
     pub active_max: u64,
     /// Number of failed connection attempts since the process started.
     pub connect_failures: u64,
-    /// Number of exchanges that ended early, timed out or had a malformed response, including retried ones.
+    /// Number of exchanges that ended early, timed out or had a malformed response, including retried exchanges.
     pub response_failures: u64,
     /// Peak number of new connections to the server in one second.
     #[serde(default)]

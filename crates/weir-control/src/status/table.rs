@@ -1,7 +1,7 @@
 //! Renders the status document as text: lines for the director, a block for each service, and packets by outcome.
 //!
 //! For a terminal, the text fits the given width: numbers are shortened, the reason of a server has its own line, and
-//! only those servers of a large pool are listed that need attention. Without a width, everything is shown.
+//! in a large pool only the servers that need attention are listed. Without a width, everything is shown.
 
 mod layout;
 mod row;
@@ -19,7 +19,7 @@ use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
 pub use view::{Previous, View};
 
-/// Maximum size of a pool of which all servers are listed on a terminal.
+/// Maximum size of a pool whose servers are all listed on a terminal.
 const LISTED_MAX: usize = 20;
 
 /// Renders `report`.
@@ -148,16 +148,16 @@ fn render_director(report: &Report) -> String {
         let hook = if interface.mode == "tc" { "" } else { "xdp " };
         let _ = write!(out, ", {hook}{} on {}", interface.mode, interface.interface);
     }
-    out.push_str(&match (report.flows.places, report.xdp.is_empty()) {
+    out.push_str(&match (report.flows.slots, report.xdp.is_empty()) {
         (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
-        (places, unattached) => {
+        (slots, unattached) => {
             let unattached = if unattached {
                 ", attached to no interface"
             } else {
                 ""
             };
             format!(
-                "{unattached}, {} of {places} flow slots in use\n",
+                "{unattached}, {} of {slots} flow slots in use\n",
                 report.flows.entries
             )
         }

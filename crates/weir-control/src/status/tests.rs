@@ -1,4 +1,4 @@
-//! A director for tests of the status and of other listings.
+//! Defines a director for tests of the status and of other listings.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -134,7 +134,7 @@ pub(crate) fn director() -> Snapshot {
         ],
         probing: Probing::default(),
         flows: FlowTableStatus {
-            places: 1_048_576,
+            slots: 1_048_576,
             entries: 13,
             expired: 2,
         },

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::TraceStatus;
 
-/// `[tracing]`. Numbers are of requests since the process started.
+/// `[tracing]`. All numbers count requests since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
     /// URL of the collector.

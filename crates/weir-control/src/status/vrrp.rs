@@ -30,8 +30,8 @@ impl From<RouterReport> for Vrrp {
     }
 }
 
-/// Returns the virtual routers as the agent reports them. If the agent does not respond, returns the configured ones in
-/// state `init`.
+/// Returns the virtual routers as the agent reports them. If the agent does not respond, returns the configured virtual
+/// routers in state `init`.
 pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<Vrrp> {
     if desired.vrrp.is_empty() {
         return Vec::new();

@@ -61,14 +61,14 @@ pub struct TraceStatus {
 /// The exporter of the active configuration.
 #[derive(Debug, Default)]
 pub(crate) struct TraceExport {
-    running: Option<Running>,
+    running: Option<RunningExport>,
     counts: Arc<Counts>,
     /// The workers' queue, which counts recorded and dropped requests.
     queue: Option<Arc<TraceQueue>>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningExport {
     config: Tracing,
     stop: Arc<Stop>,
     task: JoinHandle<()>,
@@ -101,7 +101,7 @@ impl TraceExport {
                 stop: Arc::clone(&stop),
                 last_warning: None,
             };
-            Running {
+            RunningExport {
                 config: config.clone(),
                 stop,
                 task: tokio::spawn(exporter.run()),

@@ -165,7 +165,7 @@ pub(super) struct Identity {
 /// Returns the body of a request to a collector.
 ///
 /// # Errors
-/// Never: every value has an encoding.
+/// Never, because every value has an encoding.
 pub(super) fn encode(
     identity: &Identity,
     requests: &[TracedRequest],
@@ -325,7 +325,7 @@ fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
         end_time_unix_nano: nanoseconds(request.ended),
         attributes: attributes.0,
         events: events.collect(),
-        // In a client span, every status from 400 is an error.
+        // In a client span, every status of 400 or above is an error.
         status: (request.status >= 400 || request.status == 0)
             .then_some(Status { code: STATUS_ERROR }),
     }

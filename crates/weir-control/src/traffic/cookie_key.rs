@@ -64,7 +64,7 @@ impl CookieKey {
         }
         tracing::warn!(
             path = %self.path.display(),
-            "the file contains no valid key for sticky cookies; replacing it: sticky clients may reach other servers"
+            "the file contains no valid key for sticky cookies; replacing it: sticky clients may change servers"
         );
         Ok(None)
     }

@@ -16,7 +16,7 @@ pub enum Error {
     /// An error from the privileged process that owns the layer 4 engine.
     #[error(transparent)]
     Host(#[from] weir_engine_host::Failure),
-    /// An unprivileged daemon cannot do this.
+    /// An unprivileged daemon cannot perform this operation.
     #[error("{reason}: the daemon must run as root for this; restart Weir with this configuration")]
     NeedsRoot {
         /// The reason why the daemon must run as root.
@@ -48,7 +48,7 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// An override was recorded, but could not be applied, and the record could not be undone.
+    /// An override was recorded but could not be applied, and the record could not be reverted.
     #[error(
         "{cause}; the change is recorded and could not be undone ({rollback}): the daemon will apply it when \
          it next starts"
@@ -61,7 +61,7 @@ pub enum Error {
     },
     /// The system's random number generator failed.
     #[error(
-        "cannot generate a key for sticky cookies: the system's random number generator failed"
+        "failed to generate a key for sticky cookies: the system's random number generator failed"
     )]
     Random,
 }

@@ -14,7 +14,7 @@ use super::handover::Handover;
 
 /// Name of the file.
 const FILE: &str = "proxy-left.json";
-/// Minimum interval between two writes, as a multiple of the duration of the first one.
+/// Minimum interval between two writes, as a multiple of the duration of the first write.
 const PAUSE_FACTOR: u32 = 100;
 
 /// The reader and writer of the file with the state of proxy services.

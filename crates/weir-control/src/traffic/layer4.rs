@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use weir_engine::snapshot::Layer4Snapshot;
 use weir_engine::{
-    Adjusted, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder, weight_order,
+    AdjustedWeights, Engine, Explanation, Handshakes, ListenerConflict, Packet, WeightOrder,
+    weight_order,
 };
 use weir_engine_host::{
     AddedServer, Counters, EngineClient, Facts, Failure, Query, Reply, Request, SyncStatus,
@@ -29,16 +30,16 @@ use super::Error;
 use super::path::Paths;
 use crate::plane::WantedConfiguration;
 
-/// The layer 4 engine, in this process or in the privileged one.
+/// The layer 4 engine, in this process or in the privileged process.
 #[derive(Debug)]
 pub(super) enum Layer4 {
     /// The engine is in this process, which is privileged.
     Local(Box<Engine>),
-    /// The engine is in another, privileged process.
+    /// The engine is in a separate privileged process.
     Remote(Box<RemoteEngine>),
 }
 
-/// An engine in another process.
+/// An engine in a separate process.
 #[derive(Debug)]
 pub(super) struct RemoteEngine {
     client: EngineClient,
@@ -91,7 +92,7 @@ pub(super) struct RemoteOpening {
 }
 
 impl RemoteOpening {
-    /// Begins the start; see [`weir_engine::Opening::begin`].
+    /// Begins opening the engine; see [`weir_engine::Opening::begin`].
     pub(super) fn begin(
         client: &EngineClient,
         wanted: WantedConfiguration<'_>,
@@ -119,14 +120,14 @@ impl RemoteOpening {
         }
     }
 
-    /// Cancels the start; see [`weir_engine::Opening::cancel`].
+    /// Cancels opening the engine; see [`weir_engine::Opening::cancel`].
     pub(super) fn cancel(self) {
         if let Err(error) = self.client.request(&Request::Cancel, &[]) {
-            tracing::warn!(%error, "failed to cancel the start of layer 4");
+            tracing::warn!(%error, "failed to cancel the startup of layer 4");
         }
     }
 
-    /// Completes the start; see [`weir_engine::Opening::finish`].
+    /// Completes opening the engine; see [`weir_engine::Opening::finish`].
     pub(super) fn finish(self, states: &ServerStates) -> Result<RemoteEngine, Error> {
         let states = states.copy();
         let Reply::Active(facts) = self.client.request(&Request::Finish { states }, &[])? else {
@@ -174,7 +175,7 @@ impl RemoteEngine {
             address_digest,
         };
         let pending = self.client.begin(&request, &files)?;
-        // This is computed while the other process works.
+        // Compute this while the other process works.
         let configured = wanted.desired.clone();
         let expected = merged(&self.facts, wanted.desired);
         let Reply::Active(facts) = pending.wait()? else {
@@ -192,7 +193,7 @@ impl RemoteEngine {
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.configured, configured),
         );
-        // Freed on another thread, as in the engine: freeing takes as long as applying a change.
+        // Free this on a different thread, like the engine: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(previous));
         (self.facts, self.added, self.address_digest) = (facts, added, address_digest);
         wanted.text.clone_into(&mut self.text);
@@ -246,7 +247,7 @@ impl RemoteEngine {
         }
     }
 
-    /// Converts the counters of those services that the active configuration has.
+    /// Converts the counters of the services in the active configuration.
     fn watched(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
         let handshakes = counters.into_iter().filter_map(|service_counters| {
             let service = self.desired.service(&service_counters.service)?;
@@ -527,12 +528,12 @@ impl Layer4 {
         }
     }
 
-    pub(super) fn watch_clients(
+    pub(super) fn read_handshakes(
         &mut self,
         states: &ServerStates,
     ) -> Result<Vec<Handshakes<'_>>, Error> {
         match self {
-            Self::Local(engine) => Ok(engine.watch_clients(states)?),
+            Self::Local(engine) => Ok(engine.read_handshakes(states)?),
             Self::Remote(remote) if remote.client.is_lost() => Ok(Vec::new()),
             Self::Remote(remote) => match remote.read(Query::Handshakes)? {
                 Reply::Handshakes(counters) => Ok(remote.watched(counters)),
@@ -541,12 +542,14 @@ impl Layer4 {
         }
     }
 
-    /// Returns weights that were adjusted to the latency, and the number of responses within and beyond `max_latency`.
-    pub(super) fn watch_latencies(&mut self) -> Result<(Vec<Adjusted>, Vec<Watched<'_>>), Error> {
+    /// Returns weights that were adjusted to the latency, and the numbers of responses within and above `max_latency`.
+    pub(super) fn read_latency_counts(
+        &mut self,
+    ) -> Result<(Vec<AdjustedWeights>, Vec<Watched<'_>>), Error> {
         match self {
             Self::Local(engine) => {
                 let adjusted = engine.adjust_weights();
-                Ok((adjusted, engine.watch_latencies()))
+                Ok((adjusted, engine.read_latency_counts()))
             }
             Self::Remote(remote) => {
                 if remote.client.is_lost() || !remote.uses_latencies() {

@@ -199,7 +199,8 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Starts a thread that receives connections and counters from the previous daemon, until it has sent all.
+    /// Starts a thread that receives connections and counters from the previous daemon, until the previous daemon has
+    /// sent all of them.
     fn receive(&mut self, takeover: Takeover) {
         let mut inlet = self.proxy.inlet();
         self.receiver = Some(std::thread::spawn(move || {

@@ -279,9 +279,9 @@ impl Plane for Traffic {
         }
     }
 
-    fn watch_clients(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
+    fn read_handshakes(&mut self, passed: &LastPass<'_>) -> Result<(), Error> {
         let handshakes = self.watch_handshakes(passed);
-        self.watch_latencies().and(handshakes)
+        self.read_latency_counts().and(handshakes)
     }
 
     fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {

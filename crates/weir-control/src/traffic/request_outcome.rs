@@ -1,5 +1,5 @@
-//! Samples for passive checks. Once per second, the proxy's request counters by outcome are read. weir-state decides
-//! which servers are ejected.
+//! Samples for passive checks: once per second, reads the proxy's request counters by outcome. weir-state decides which
+//! servers are ejected.
 
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
     totals
 }
 
-/// Returns the number of requests, and of those that succeeded, as a sample of handshakes.
+/// Returns the numbers of requests and of successful requests, in the form of a handshake sample.
 const fn sample(conduct: &Conduct) -> Sample {
     let failed = conduct.unreached + conduct.broken + conduct.status;
     Sample {

@@ -92,7 +92,7 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes edits from ipvsadm. Weights of the file's servers become overrides, as with `weir server`.
+    /// Executes edits from ipvsadm. Weights of servers in the file become overrides, like with `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,
@@ -163,9 +163,9 @@ impl Traffic {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };
-        let services = engine.watch_clients(&self.states)?.into_iter();
+        let services = engine.read_handshakes(&self.states)?.into_iter();
         let pools: Vec<_> = services
-            .map(|handshakes| handshakes.without_alive(passed))
+            .map(|handshakes| handshakes.exclude_alive(passed))
             .collect();
         let unchanged = |_: &str, _: &str, _: &mut Ejection| {};
         let now = now();
@@ -177,12 +177,12 @@ impl Traffic {
     }
 
     /// Ejects servers whose responses take longer than `max_latency`, and adjusts the weights of pools with `adapt`.
-    pub(super) fn watch_latencies(&mut self) -> Result<(), Error> {
+    pub(super) fn read_latency_counts(&mut self) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };
         let mut changed = BTreeSet::new();
-        let (adjusted, pools) = engine.watch_latencies()?;
+        let (adjusted, pools) = engine.read_latency_counts()?;
         for adjusted in adjusted {
             tracing::debug!(
                 service = adjusted.service,

@@ -136,7 +136,7 @@ struct ConfiguredPool<'a> {
 
 impl<'a> ConfiguredPool<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // In reverse order, so that the first of several servers with the same name remains, as in a search from the
+        // In reverse order, so that the first of several servers with the same name remains, like in a search from the
         // front.
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {
@@ -148,8 +148,8 @@ impl<'a> ConfiguredPool<'a> {
     }
 }
 
-/// Returns the state of the first address: whether a local socket can bind it, which a listener requires, and whether
-/// Weir added it.
+/// Returns the state of the first address: whether a local socket can bind to it, which a listener requires, and
+/// whether Weir added it.
 fn vip(proxy: &weir_model::Proxy, added: &BTreeSet<IpAddr>) -> VipStatus {
     match proxy.listen.first().map(SocketAddr::ip) {
         Some(address) if UdpSocket::bind((address, 0)).is_err() => VipStatus::Absent,

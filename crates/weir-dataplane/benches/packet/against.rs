@@ -1,8 +1,8 @@
-//! Compares other builds of the data plane with this one (`--against OBJECT…`): same packets, same tables, alternating
-//! rounds. This shows the effect of a change without the differences between separate runs.
+//! Compares other builds of the data plane with this build (`--against OBJECT…`): same packets, same tables,
+//! alternating rounds. This shows the effect of a change without the differences between separate runs.
 //!
-//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use another hash or lookup, because each build creates
-//! its own flows, but its maps must have the same layout as those of this build.
+//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use a different hash or lookup, because each build
+//! creates its own flows, but its maps must have the same layout as those of this build.
 
 use std::path::PathBuf;
 
@@ -95,5 +95,5 @@ fn measure(
         }
     }
     director.close()?;
-    Ok(nets.into_iter().map(Spread::of).collect())
+    Ok(nets.into_iter().map(Spread::from_values).collect())
 }

@@ -78,7 +78,7 @@ const NAT: Setup = Setup {
 const FLOW_COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
-/// The planner refuses more servers than the table of `mh` has entries.
+/// The planner rejects more servers than the table of `mh` has entries.
 const MH_SERVERS: u32 = 4093;
 
 macro_rules! of_sizes {
@@ -233,7 +233,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the case of ACKs of established connections under `direct`.
+/// Returns the case with ACKs of established connections and `direct`.
 pub(crate) fn established(flows: u32) -> Case {
     Case {
         name: "direct",
@@ -312,7 +312,7 @@ impl Case {
         })
     }
 
-    /// Returns the plan of the packet that ends the flows of the clients from `client` on.
+    /// Returns the plan of the packets that end the flows of `client` and the clients after it.
     pub(crate) fn reset_plan(&self, client: u32) -> Plan {
         Plan {
             client,
@@ -386,7 +386,7 @@ impl Case {
         Ok(())
     }
 
-    /// Returns whether the packets of a tunnel with checksum lack one; if so, the row is not printed.
+    /// Returns whether the packets of a tunnel with checksums lack the checksum; if so, the row is not printed.
     pub(crate) fn lacks_checksum(&self, result: &RunResult) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
@@ -418,7 +418,7 @@ impl Case {
         } else {
             (packets_in, packets_out)
         };
-        // Under nat, a flow without a free entry was refused at its first packet, so its later packets pass unchanged.
+        // With nat, a flow without a free entry was rejected at its first packet, so its later packets pass unchanged.
         let without_entry = reason(if replies {
             Reason::PassNotOurs
         } else {

@@ -1,5 +1,5 @@
-//! Measures how long this CPU worked for this thread, excluding other tasks. The kernel excludes them from the time of
-//! test runs itself, but not from that of live frames.
+//! Measures the CPU time that this thread used, excluding other tasks. The kernel excludes other tasks from the
+//! duration of test runs, but not from the duration of live-frame runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! Sets up the director of a case: one service on TCP and UDP, with the rows and tables that weir-planner computes.
 //!
-//! Also returns the data plane's counts: a case is reported only if hits, misses and entries match the sent packets.
+//! Also returns the counts of the data plane: a case is reported only if hits, misses and entries match the sent
+//! packets.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::Outcome;
 use crate::feed::pinned_program;
 use crate::frame::DIRECTOR_MAC;
 use crate::network::{PORT, SERVERS, server, vip};
-use crate::support::planned::Planned;
+use crate::support::planned::PlannedRows;
 
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
@@ -61,7 +62,7 @@ impl Director {
                 .max(1 + setup.servers + setup.other_services * SERVERS_PER_OTHER_SERVICE),
             ..Sizes::default()
         };
-        let mut planned = Planned::new(sizes);
+        let mut planned = PlannedRows::new(sizes);
         planned.desired = desired(&setup);
         let servers = (0..setup.servers.min(SERVERS)).map(|index| server(setup.family, index));
         planned.surroundings.sources = servers
@@ -149,7 +150,7 @@ impl Director {
 pub(crate) struct Counts {
     /// Number of packets by reason number.
     pub(crate) reasons: Vec<u64>,
-    /// Number of flows inserted since the start.
+    /// Number of flows inserted since the data plane was opened.
     pub(crate) inserted: u64,
     /// Number of flows currently counted as active or inactive.
     pub(crate) tracked: u64,
@@ -157,7 +158,7 @@ pub(crate) struct Counts {
     pub(crate) stateless: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
-    /// Number of entries in the table: under nat, two per flow.
+    /// Number of entries in the table: with nat, two per flow.
     pub(crate) entries: u64,
 }
 

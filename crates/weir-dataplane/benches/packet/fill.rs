@@ -1,7 +1,7 @@
 //! Measures how long a packet takes to find its flow in tables that are 50, 80 and 90 % full, in alternating rounds.
 //! Before that, the flows of each table are replaced ten times.
 //!
-//! There are more flows than the front cache has entries, so each packet reads its bucket. No flow may be refused.
+//! There are more flows than the front cache has entries, so each packet reads its bucket. No flow may be rejected.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(
     for table in tables {
         let (percent, nets) = (table.percent, table.nets.clone());
         table.close()?;
-        let net = Spread::of(nets.clone());
+        let net = Spread::from_values(nets.clone());
         println!(
             "table at {percent} %: {:.0} ({:.0}…{:.0})",
             net.median, net.min, net.max
@@ -59,7 +59,7 @@ pub(crate) fn run(
         if percent != FILLS[0].0 {
             let ratios = nets.iter().zip(&half).map(|(net, half)| net / half);
             let what = format!("table at {percent} % to {} %", FILLS[0].0);
-            report::print_ratio(&what, Spread::of(ratios.collect()), GOAL, true);
+            report::print_ratio(&what, Spread::from_values(ratios.collect()), GOAL, true);
         }
     }
     Ok(())

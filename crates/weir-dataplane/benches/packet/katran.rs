@@ -1,10 +1,10 @@
 //! Measures katran's program with the same packets if the path of its object is set. This module fills its maps.
 //!
 //! `KATRAN_OBJ` is `balancer.bpf.c` built unchanged, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values
-//! of its maps are those of its `balancer_maps.h` and `balancer_structs.h`.
+//! of its maps are as in its `balancer_maps.h` and `balancer_structs.h`.
 //!
-//! The rounds of a build alternate with those of Weir's row of the same packets on the same CPU, so that other load on
-//! the machine affects both.
+//! The rounds of a build alternate with the rounds of Weir's row with the same packets on the same CPU, so that other
+//! load on the machine affects both equally.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -204,8 +204,8 @@ impl KatranRun {
         Ok(Row {
             name: name.to_owned(),
             packets: self.stream.label(),
-            floor: Spread::of(self.floors),
-            net: Spread::of(self.nets),
+            floor: Spread::from_values(self.floors),
+            net: Spread::from_values(self.nets),
             hits: match self.stream {
                 Stream::NotOurs => None,
                 _ => Some(1.0 - misses as f64 / lookups as f64),

@@ -1,6 +1,6 @@
 //! Measures cases with test runs of the floor and the data plane in turn (A B A B), and takes the median of the
-//! differences. Every number is checked against the counts. If a peer has a row of the same packets, its runs alternate
-//! with these: its own floor and its program (C D).
+//! differences. Every number is checked against the counts. If a peer has a row with the same packets, its runs (its
+//! own floor C and its program D) alternate with these.
 
 use aya::programs::ProgramFd;
 
@@ -23,7 +23,7 @@ pub(crate) struct Effort {
 
 /// The results of all cases.
 #[derive(Default)]
-pub(crate) struct Measured {
+pub(crate) struct Measurements {
     pub(crate) nets: Nets,
     pub(crate) comparisons: Vec<Comparison>,
     pub(crate) failed: u32,
@@ -35,7 +35,7 @@ pub(crate) fn run(
     objects: &mut Objects,
     effort: Effort,
     filter: &str,
-) -> Outcome<Measured> {
+) -> Outcome<Measurements> {
     println!(
         "\n1. Nanoseconds per packet, minus those of a program that only transmits ({} rounds of {} packets)\n",
         effort.rounds, effort.packets
@@ -43,7 +43,7 @@ pub(crate) fn run(
     let builds = Builds::from_environment()?;
     let table = Table::new(&["forward", "packets", "floor", "net", "least…most", "hits"]);
     table.print_header();
-    let mut all = Measured::default();
+    let mut all = Measurements::default();
     for case in cases() {
         let label = case.stream.label();
         if !format!("{} {label}", case.name).contains(filter) {
@@ -96,7 +96,7 @@ fn measure(
     let packets = case.packets(effort.packets, effort.rounds);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
-        // Each of the two runs first in every other round.
+        // The two take turns to run first in a round.
         let first = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.run_round(packets)?),
             _ => None,
@@ -115,7 +115,7 @@ fn measure(
     }
     let row = weir.row(case.name)?;
     let peer = match peer {
-        Some((build, peer)) => Some((peer.row(build.name)?, Spread::of(ratios))),
+        Some((build, peer)) => Some((peer.row(build.name)?, Spread::from_values(ratios))),
         None => None,
     };
     Ok(Some((row, peer)))
@@ -193,8 +193,8 @@ impl<'a> WeirRun<'a> {
         Ok(Row {
             name: name.to_owned(),
             packets: self.case.stream.label(),
-            floor: Spread::of(self.floors),
-            net: Spread::of(self.nets),
+            floor: Spread::from_values(self.floors),
+            net: Spread::from_values(self.nets),
             hits: (self.case.stream != Stream::NotOurs).then_some(hits),
         })
     }

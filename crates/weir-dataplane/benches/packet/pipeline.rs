@@ -50,7 +50,8 @@ enum Attach {
     Auto,
 }
 
-/// The contenders. The order is the same for each kind of traffic: the floor, Weir at XDP, Weir with `auto`, nftables.
+/// The contenders. The order is the same for each kind of traffic: the floor, Weir with XDP, Weir with `auto`,
+/// nftables.
 const CONTENDERS: [(&str, Traffic, Forwarder); 8] = [
     ("transmit only", Traffic::OneWay, Forwarder::Null),
     (
@@ -98,17 +99,17 @@ pub(crate) fn run(
         effort.packets,
         FLOWS >> 10
     );
-    let mut wire = Wire::new(network, objects)?;
+    let mut pipeline = Pipeline::new(network, objects)?;
     let mut times = CONTENDERS.map(|_| Vec::new());
     for _ in 0..effort.rounds {
         for ((name, traffic, forwarder), times) in CONTENDERS.into_iter().zip(&mut times) {
-            let ns = wire
+            let ns = pipeline
                 .measure(traffic, forwarder, effort.packets)
                 .map_err(|error| format!("{name}: {error}"))?;
             times.push(ns);
         }
     }
-    wire.close()?;
+    pipeline.close()?;
     print(&times);
     Ok(())
 }
@@ -117,7 +118,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
     let table = Table::new(&["director", "packets", "Mpps", "ns", "least…most", "net ns"]);
     table.print_header();
     for (index, ((name, traffic, _), rounds)) in CONTENDERS.into_iter().zip(times).enumerate() {
-        let time = Spread::of(rounds.clone());
+        let time = Spread::from_values(rounds.clone());
         table.print_row(&[
             name.to_owned(),
             match traffic {
@@ -127,12 +128,12 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             format!("{:.2}", 1000.0 / time.median),
             format!("{:.0}", time.median),
             format!("{:.0}…{:.0}", time.min, time.max),
-            format!("{:.0}", Spread::of(nets(times, index)).median),
+            format!("{:.0}", Spread::from_values(nets(times, index)).median),
         ]);
     }
     // Ratios are computed within each round, because its contenders ran under the same conditions.
     let quotients = |numerators: Vec<f64>, denominators: Vec<f64>| {
-        Spread::of(
+        Spread::from_values(
             numerators
                 .iter()
                 .zip(&denominators)
@@ -189,7 +190,7 @@ fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
 }
 
 /// The veth pair with its sink, and all contenders.
-struct Wire {
+struct Pipeline {
     clock: Clock,
     one_way: Feed,
     both_ways: Feed,
@@ -199,7 +200,7 @@ struct Wire {
     sink: FdLink,
 }
 
-impl Wire {
+impl Pipeline {
     fn new(network: &mut TestNetwork, objects: &mut Objects) -> Outcome<Self> {
         let (client, server) = (
             Sender::Client(vip(4), PORT),
@@ -248,7 +249,7 @@ impl Wire {
             open(Forward::Direct, DIRECT_SERVERS)?,
             open(Forward::Nat, 1)?,
         );
-        let mut wire = Self {
+        let mut pipeline = Self {
             clock: Clock::new(crate::last_cpu())?,
             one_way,
             both_ways,
@@ -258,11 +259,11 @@ impl Wire {
             sink,
         };
         for forward in [Forward::Direct, Forward::Nat] {
-            let attached = wire.attach(Forwarder::Weir(forward, Attach::Xdp))?;
-            wire.send_handshakes(forward != Forward::Direct)?;
-            wire.detach(attached)?;
+            let attached = pipeline.attach(Forwarder::Weir(forward, Attach::Xdp))?;
+            pipeline.send_handshakes(forward != Forward::Direct)?;
+            pipeline.detach(attached)?;
         }
-        Ok(wire)
+        Ok(pipeline)
     }
 
     /// Attaches a contender, runs it once and detaches it. Returns the nanoseconds per packet of the whole path.
@@ -310,9 +311,11 @@ impl Wire {
         }
     }
 
-    fn attach(&mut self, forwarder: Forwarder) -> Outcome<Attached> {
+    fn attach(&mut self, forwarder: Forwarder) -> Outcome<AttachedForwarder> {
         Ok(match forwarder {
-            Forwarder::Null => Attached::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
+            Forwarder::Null => {
+                AttachedForwarder::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?)
+            }
             Forwarder::Weir(forward, attach) => {
                 let ifindex = device(DIRECTOR_DEVICE)?;
                 let plane = &self.director(forward).dataplane;
@@ -320,24 +323,26 @@ impl Wire {
                     Attach::Xdp => plane.attach(ifindex, XdpChoice::Native)?,
                     Attach::Auto => plane.attach_at_tc(ifindex)?,
                 };
-                Attached::Weir(forward, ifindex)
+                AttachedForwarder::Weir(forward, ifindex)
             }
             Forwarder::IngressDsr => {
                 run_with_input(&["nft", "-f", "-"], &ingress_dsr())?;
-                Attached::Rules
+                AttachedForwarder::Rules
             }
             Forwarder::Dnat => {
                 run_with_input(&["nft", "-f", "-"], &dnat())?;
-                Attached::Rules
+                AttachedForwarder::Rules
             }
         })
     }
 
-    fn detach(&self, attached: Attached) -> Outcome<()> {
+    fn detach(&self, attached: AttachedForwarder) -> Outcome<()> {
         match attached {
-            Attached::Null(link) => drop(link),
-            Attached::Weir(forward, ifindex) => self.director(forward).dataplane.detach(ifindex)?,
-            Attached::Rules => run_with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
+            AttachedForwarder::Null(link) => drop(link),
+            AttachedForwarder::Weir(forward, ifindex) => {
+                self.director(forward).dataplane.detach(ifindex)?
+            }
+            AttachedForwarder::Rules => run_with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
         }
         Ok(())
     }
@@ -350,7 +355,7 @@ impl Wire {
 }
 
 /// The contender that is attached, with the data for detaching it.
-enum Attached {
+enum AttachedForwarder {
     Null(FdLink),
     Weir(Forward, u32),
     Rules,

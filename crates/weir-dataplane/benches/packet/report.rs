@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Net nanoseconds by the names of the case and of its packets in the rows.
+/// Net nanoseconds by case name and packet name.
 pub(crate) type Nets = BTreeMap<(String, String), f64>;
 
 /// One row of the table of test runs.
@@ -32,7 +32,7 @@ impl Row {
     }
 }
 
-/// The ratios of the rounds of one of Weir's rows to the same rounds of a peer's row.
+/// The ratios of the rounds of a Weir row to the same rounds of a peer row.
 pub(crate) struct Comparison {
     pub(crate) own: String,
     pub(crate) peer: String,
@@ -40,7 +40,7 @@ pub(crate) struct Comparison {
     pub(crate) ratio: Spread,
 }
 
-/// Name of Weir's row, the packets of both, and the largest allowed ratio to the peer.
+/// Name of the Weir row, the packets of both rows, and the largest allowed ratio to the peer.
 const GOALS: [(&str, &str, f64); 7] = [
     ("direct", "TCP, 1 flow", 0.40),
     ("tunnel ipip", "TCP, 1 flow", 0.60),
@@ -114,8 +114,8 @@ pub(crate) fn print_estimator_cost(own: &Nets) {
     }
 }
 
-/// The largest number of nanoseconds that `[sync]` may add, by packets. Where it must add nothing, this is the noise of
-/// a measurement.
+/// The largest number of nanoseconds that `[sync]` may add, by packets. If it must add nothing, this is the measurement
+/// noise.
 const SYNC_GOALS: [(&str, f64); 3] = [
     ("TCP, 1 flow", 1.0),
     ("TCP, 16 K flows", 1.0),
@@ -161,7 +161,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// Returns the spread of the values, or zeros if there are none.
-    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn from_values(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.last()) {
             (Some(&min), Some(&max)) => Self {

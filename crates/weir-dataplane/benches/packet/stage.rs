@@ -1,7 +1,7 @@
 //! Measures the cost of each step as the difference of two builds (`--stages`, second table): one ends before the step.
 //!
-//! The builds are made from a copy of bpf/ into which an early return is inserted, so the sources need no switches. If
-//! a piece of source is not found, that is an error. The values computed so far are used, because otherwise the
+//! The builds are made from a copy of bpf/ into which an early return is inserted, so the sources need no switches. It
+//! is an error if a piece of source is not found. The build uses the values computed so far, because otherwise the
 //! compiler would omit their computation.
 
 use std::fs;
@@ -20,7 +20,7 @@ use crate::measure::Effort;
 use crate::network::TestNetwork;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which occurs once in `file`: the step `done` is then complete.
+/// A build that returns before `before`, which occurs once in `file`: the step `done` is complete at this point.
 struct Cut {
     done: &'static str,
     file: &'static str,
@@ -174,7 +174,7 @@ pub(crate) fn measure_times(
             times.push(result.ns);
         }
     }
-    Ok(times.into_iter().map(Spread::of).collect())
+    Ok(times.into_iter().map(Spread::from_values).collect())
 }
 
 const XDP_TX: u32 = 3;

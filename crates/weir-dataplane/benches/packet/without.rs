@@ -3,8 +3,8 @@
 //!
 //! Each build is a copy of bpf/ in which the stage's result is a constant, so all later stages run unchanged. The front
 //! cache contains the flow, as for all packets of a flow within a tick except the first one. A processor executes
-//! several stages at the same time, so the difference of one build is the cost that its stage adds to the others; the
-//! sum of all differences is only close to the whole. The last build lacks all stages.
+//! several stages at the same time, so the difference for one build is the cost that its stage adds to the others; the
+//! sum of all differences is only close to the total. The last build lacks all stages.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ fn replace_source(file: &'static str, piece: &str, replacement: &str) -> Edit {
     }
 }
 
-/// Returns an edit that inserts statements at the start of the function whose head ends with `head`.
+/// Returns an edit that inserts statements at the start of the function whose header ends with `head`.
 fn insert_at_start(file: &'static str, head: &str, statements: &str) -> Edit {
     replace_source(file, head, &format!("{head}\t{statements}\n"))
 }

@@ -28,7 +28,7 @@ pub enum Error {
     /// A program cannot be verified, attached or inspected.
     #[error("failed to {action} a program: {source}")]
     Program {
-        /// The operation, as a verb: "attach".
+        /// The operation, as a verb, such as "attach".
         action: &'static str,
         /// The kernel's error, with the verifier's log.
         source: Box<ProgramError>,

@@ -1,7 +1,7 @@
-//! Encodes the rules for the programs' maps (`bpf/lib/real_server_abi.h`), and decodes them.
+//! Encodes the rules for the maps of the programs (`bpf/lib/real_server_abi.h`), and decodes them.
 //!
 //! The maps are filled before the programs are attached. Values are byte arrays with the sizes of the C structs; aya
-//! rejects a map with other sizes.
+//! rejects a map with different sizes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -203,7 +203,7 @@ impl ReadMaps {
                 .info()
                 .map_err(|source| Error::map("of a program", source))?;
             let name = info.name_as_str().unwrap_or_default().to_owned();
-            // An unknown map type belongs to another build.
+            // A map of an unknown type is from a different build.
             if let Ok(map) = Map::from_map_data(data) {
                 maps.push((name, map));
             }
@@ -219,8 +219,8 @@ impl ReadMaps {
         T::try_from(map).ok()
     }
 
-    /// Returns the rules; `None` if the maps are from another build, or from two generations because a process died
-    /// between two hooks.
+    /// Returns the rules; `None` if the maps are from a different build, or from two generations because a process died
+    /// between updating two hooks.
     pub(super) fn rules(&self) -> Option<Rules> {
         if self
             .maps
@@ -269,7 +269,7 @@ impl ReadMaps {
         Some(rules)
     }
 
-    /// Returns the counts; zeros if the map is from another build.
+    /// Returns the counts; zeros if the map is from a different build.
     pub(super) fn counts(&self) -> Result<[u64; COUNTS.len()]> {
         let mut counts = [0; COUNTS.len()];
         let Some(array) = self.map::<PerCpuArray<_, u64>>("weir_rs_counts") else {

@@ -99,7 +99,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Creates the value. `interfaces`: ifindex and name of the existing interfaces.
+    /// Creates a `Pins`. `interfaces`: ifindex and name of the existing interfaces.
     pub(super) const fn new(dir: PathBuf, interfaces: Vec<(u32, String)>) -> Self {
         Self { dir, interfaces }
     }
@@ -127,7 +127,7 @@ impl Pins {
         };
         match bpffs_at(parent)? {
             Bpffs::Mounted => {}
-            // If the path is on a bpffs, create the directories. Otherwise mount a bpffs, as for the director.
+            // If the path is on a bpffs, create the directories. Otherwise mount a bpffs, like the director.
             Bpffs::Missing if nearest_is_bpffs(parent)? => {}
             Bpffs::Missing => {
                 fs::create_dir_all(parent).map_err(|source| Error::pin(parent, source))?;
@@ -158,7 +158,7 @@ impl Pins {
         Ok(names.filter_map(|name| Pin::parse(&name)).collect())
     }
 
-    /// Returns the program that `pin` attaches to `interface`; `None` = it is not attached any more.
+    /// Returns the program that `pin` attaches to `interface`; `None` = it is no longer attached.
     pub(super) fn program(&self, pin: &Pin, interface: &str) -> Result<Option<ProgramInfo>> {
         let path = self.path(pin);
         if let Pin::Filter { .. } = pin {
@@ -199,7 +199,7 @@ impl Pins {
             if replaced.is_ok() && self.program(&pin, &hook.interface)?.is_some() {
                 return Ok(());
             }
-            // The link is detached: a new link replaces its pin.
+            // The link is detached: replace its pin with a new link.
             fs::remove_file(&path).map_err(|source| Error::pin(&path, source))?;
         }
         if !has_tcx() {
@@ -218,8 +218,8 @@ impl Pins {
         Ok(())
     }
 
-    /// Attaches `program` with clsact. For a moment both filters are attached, and the second finds nothing to do. If
-    /// the process is killed between the two calls, a filter without a pin remains.
+    /// Attaches `program` with clsact. For a moment both filters are attached, and the second one has no effect on
+    /// packets. If the process is killed between the two calls, a filter without a pin remains.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
         // The qdisc may exist already; any other error is returned when the filter is attached.
         let _already_exists = tc::qdisc_add_clsact(&hook.interface);
@@ -296,7 +296,7 @@ impl Pins {
     }
 }
 
-/// Returns whether the kernel has tcx: since Linux 6.6. A version that cannot be parsed is assumed to be newer.
+/// Returns whether the kernel has tcx (Linux 6.6 and later). A version that cannot be parsed is assumed to be newer.
 fn has_tcx() -> bool {
     KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 6, 0))
 }
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pin_names_are_parsed_back_and_others_rejected() {
+    fn pin_names_round_trip_and_others_are_rejected() {
         let (ifindex, direction) = (7, Direction::Egress);
         for pin in [
             Pin::Link { ifindex, direction },

@@ -1,4 +1,4 @@
-//! Defines the programs' rules, as comparable values. [`super::maps`] encodes them for the programs' maps.
+//! Defines the rules of the programs, as comparable values. [`super::maps`] encodes them for the maps of the programs.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::{Error, Result};
 
 const OWN_MAX: usize = 512;
 const VIPS_MAX: usize = 1024;
-/// Port ranges of one VIP, or of one DSCP and family.
+/// Maximum number of port ranges of one VIP, or of one DSCP and family.
 pub(super) const RANGES_MAX: usize = 16;
 const EXCEPT_MAX: usize = 256;
 const GUE_MAX: usize = 16;

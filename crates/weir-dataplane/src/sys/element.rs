@@ -34,7 +34,7 @@ fn absent_as_none(result: io::Result<i32>) -> io::Result<Option<()>> {
     }
 }
 
-/// Reads an element; `None` = the map does not have the key.
+/// Reads an element; `None` = the map does not contain the key.
 ///
 /// # Safety
 /// `key` has the map's key size; `value` its value size, for per-CPU maps rounded up to eight times the possible CPUs.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io
     unsafe { call(Command::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Removes an element; `None` = the map did not have the key.
+/// Removes an element; `None` = the map did not contain the key.
 ///
 /// # Safety
 /// `key` has the map's key size.

@@ -1,7 +1,7 @@
-//! Calls bpf(2), with one function per command. Callers guarantee the sizes that the kernel cannot check.
+//! Calls bpf(2), with one function per command. Callers guarantee the buffer sizes that the kernel cannot check.
 //!
-//! aya parses and loads the objects. This module has the commands that aya does not provide (batches, test runs with a
-//! context, map information) or wraps in types that detach on drop (links).
+//! aya parses and loads the objects. This module implements the commands that aya does not provide (batches, test runs
+//! with a context, map information) or wraps in types that detach on drop (links).
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper")]
 
@@ -50,7 +50,8 @@ pub(super) enum Command {
 /// `attr` is the `repr(C)` layout of the command without implicit padding, and its pointers are valid for what the
 /// kernel reads and writes through them.
 pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the caller guarantees the layout of the attribute and the validity of its pointers; the size is its own.
+    // SAFETY: the caller guarantees the layout of the attribute and the validity of its pointers; the size is that of
+    // `T`.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -67,7 +68,7 @@ pub(super) unsafe fn call<T>(command: Command, attr: &mut T) -> io::Result<i32> 
 }
 
 /// Takes ownership of a new descriptor.
-fn owned(descriptor: i32) -> OwnedFd {
+fn take_ownership(descriptor: i32) -> OwnedFd {
     // SAFETY: the kernel returned a new descriptor that has no other owner.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
@@ -117,7 +118,7 @@ pub(crate) fn open_pin(path: &Path, access: Access) -> io::Result<OwnedFd> {
         flags,
     };
     // SAFETY: the path is a live NUL-terminated string.
-    unsafe { call(Command::ObjectGet, &mut attr) }.map(owned)
+    unsafe { call(Command::ObjectGet, &mut attr) }.map(take_ownership)
 }
 
 #[repr(C)]
@@ -147,7 +148,7 @@ pub(crate) fn create_record(name: &str, value_size: u32) -> io::Result<OwnedFd> 
         *target = byte;
     }
     // SAFETY: no pointers.
-    unsafe { call(Command::MapCreate, &mut attr) }.map(owned)
+    unsafe { call(Command::MapCreate, &mut attr) }.map(take_ownership)
 }
 
 /// The first fields of `struct bpf_map_info`.

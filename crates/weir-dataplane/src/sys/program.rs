@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Command, call, object_info, owned};
+use super::{Command, call, object_info, take_ownership};
 
 /// The first fields of `struct bpf_prog_info`.
 #[repr(C)]
@@ -113,7 +113,7 @@ pub(crate) fn link_create(
         expected_revision: 0,
     };
     // SAFETY: no pointers.
-    unsafe { call(Command::LinkCreate, &mut attr) }.map(owned)
+    unsafe { call(Command::LinkCreate, &mut attr) }.map(take_ownership)
 }
 
 #[repr(C)]
@@ -175,8 +175,7 @@ pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> 
         link_flags: 0,
         revision: 0,
     };
-    // SAFETY: the array has as many elements as `count` states; the other pointers are null, so that nothing is written
-    // by them.
+    // SAFETY: the array has `count` elements; the other pointers are null, so that nothing is written through them.
     unsafe { call(Command::ProgramQuery, &mut attr) }?;
     Ok(ids.into_iter().take(attr.count as usize).collect())
 }
@@ -241,6 +240,6 @@ pub(crate) fn test_run(
     } else {
         0
     };
-    // SAFETY: every pointer goes with the length of a live slice; the kernel reads the context before it writes it.
+    // SAFETY: every pointer and its length are those of a live slice; the kernel reads the context before it writes it.
     unsafe { call(Command::TestRun, attr) }.map(drop)
 }

@@ -1,8 +1,8 @@
 //! Sends the same packets to a data plane and to the reference model, which have the same configuration.
 //!
-//! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails
-//! the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and servers
-//! and builds the schedulers' tables. A test may write servers' rows that no configuration produces.
+//! Every packet of every test is processed by both, and a difference in verdict, frame, metadata or counted reasons
+//! fails the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and
+//! servers and builds the scheduler tables. A test may write server rows that no configuration produces.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use weir_sys::{Clock, now_ns};
 pub(crate) use crate::outcome::Xdp;
 use crate::outcome::{Outcome, difference, read_meta};
 use crate::reference::{Reference, Schedule, Server};
-use crate::support::planned::Planned;
+use crate::support::planned::PlannedRows;
 use crate::support::{SECRET, Sandbox, privileged};
 
 pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -107,8 +107,8 @@ fn configured_server((address, port, weight): (IpAddr, u16, u32)) -> weir_model:
 pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
-    planned: Planned,
-    /// Whether flows were moved to another table. The model does not know their positions there.
+    planned: PlannedRows,
+    /// Whether flows were moved to a different table. The model does not know their positions there.
     pub(crate) resized: bool,
     next_port: u16,
     sandbox: Sandbox,
@@ -193,7 +193,7 @@ impl Bench {
         let mut bench = Self {
             plane,
             model,
-            planned: Planned::new(sizes),
+            planned: PlannedRows::new(sizes),
             resized: false,
             next_port: 80,
             sandbox,
@@ -213,12 +213,12 @@ impl Bench {
         Some(bench)
     }
 
-    /// Opens the pinned data plane again with other sizes, without activating it.
+    /// Opens the pinned data plane again with different sizes, without activating it.
     pub(crate) fn reopen(&mut self, sizes: Sizes) {
         self.reopen_as(sizes, ABI_FLOW_LAYOUT);
     }
 
-    /// Opens the pinned data plane again with another layout of the flow table.
+    /// Opens the pinned data plane again with a different layout of the flow table.
     pub(crate) fn reopen_as(&mut self, sizes: Sizes, flow_layout: u32) {
         let options = OpenOptions {
             sizes,
@@ -259,10 +259,10 @@ impl Bench {
         self.plane.maps().live.set(dest, &live).unwrap();
         self.model.live_mut(dest).overloaded = overloaded.into();
         let service = self.plane.maps().dests.get(dest).unwrap().service;
-        self.planned.renew_tree(&self.plane, service);
+        self.planned.refresh_tree(&self.plane, service);
     }
 
-    /// Makes replies under nat leave by the path of the client's packets.
+    /// Makes nat replies use the reverse path of the client's packets.
     pub(crate) fn learn_clients(&mut self) {
         self.change_settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
     }
@@ -458,7 +458,7 @@ impl Bench {
         (service, dests)
     }
 
-    /// Adds a service as [`Self::serve`], on an unused port.
+    /// Adds a service like [`Self::serve`], on an unused port.
     pub(crate) fn serve_next(
         &mut self,
         kind: Kind,
@@ -568,7 +568,7 @@ impl Bench {
         self.publish(service);
     }
 
-    /// Configures a service according to its schedule, with one more server if `new` is given.
+    /// Configures a service according to its schedule, with an additional server if `new` is given.
     fn configure(&mut self, name: &str, schedule: &Schedule, new: Option<&NewServer>) {
         let desired = &mut self.planned.desired;
         let service = desired
@@ -627,7 +627,8 @@ impl Bench {
         row.spread = spread;
     }
 
-    /// Asserts that a service's tree matches the counts after packets have updated it. Returns whether it has a tree.
+    /// Asserts that the tree of a service matches the counts after packets have updated it. Returns whether it has a
+    /// tree.
     #[track_caller]
     pub(crate) fn has_matching_tree(&self, service: u32) -> bool {
         let (nodes, expected) = self.planned.trees(&self.plane, service);
@@ -659,7 +660,7 @@ impl Bench {
         }
     }
 
-    /// Sends a packet through both.
+    /// Sends a packet through the data plane and the model.
     ///
     /// # Errors
     /// Returns the difference and the packet.
@@ -668,7 +669,7 @@ impl Bench {
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick changed meanwhile, and it is unknown which tick the programs read.
+        // The tick changed meanwhile, so it is unknown which tick the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.process(frame, earliest)).is_none() {
@@ -693,7 +694,7 @@ impl Bench {
         }
     }
 
-    /// Sends a packet through both and asserts that they agree.
+    /// Sends a packet through the data plane and the model, and asserts that they agree.
     #[track_caller]
     pub(crate) fn send(&mut self, frame: &[u8]) -> Outcome {
         match self.try_send(frame) {

@@ -1,4 +1,4 @@
-//! Compares the flow table, the counts and the traffic with each other and with those of the model.
+//! Compares the flow table, the counts and the traffic with each other and with the model.
 
 use std::collections::{BTreeMap, HashMap};
 

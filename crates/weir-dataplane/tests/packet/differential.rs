@@ -229,12 +229,12 @@ fn random_packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> 
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
-/// Returns a record as another director might send it, of a client's flow or of another flow.
+/// Returns a record as another director might send it, of a client's flow or of an unrelated flow.
 fn random_record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
     let (_, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     let row = bench.model.config().dests[&dest];
-    // The first half of the services have the first family.
+    // The first half of the services use the first family.
     let family = &FAMILIES[usize::from(row.family == 6 && row.forward != Forward::Tunnel as u8)];
     let client = random.pick(&family.clients);
     let port = 80 + random.below(9) as u16;
@@ -335,7 +335,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_packets_have_the_models_outcome_at_length() {
+fn random_packets_match_the_model_at_length() {
     let default_count = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,
@@ -367,7 +367,7 @@ fn former_difference_does_not_recur() {
 /// Tests tables so small that flows use second buckets and the stash, or find no free entry: one page, one page with a
 /// stash, several pages.
 #[test]
-fn full_tables_have_the_models_outcome() {
+fn full_tables_match_the_model() {
     if !privileged() {
         return;
     }
@@ -388,13 +388,13 @@ fn full_tables_have_the_models_outcome() {
 /// The final state of a table.
 #[derive(Default)]
 struct FinalState {
-    /// Number of flows without a free entry, under `nat` or otherwise.
+    /// Number of flows without a free entry, with `nat` or otherwise.
     refused: u64,
     /// Number of entries in the stash.
     stashed: usize,
 }
 
-/// Asserts that the stream causes most reasons, and every result of a record that a table with free slots can have.
+/// Asserts that the stream causes most reasons, and every record result that is possible in a table with free slots.
 fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
     assert!(
         reasons.len() >= 18,

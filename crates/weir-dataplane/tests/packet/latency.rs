@@ -1,5 +1,5 @@
 //! Tests that the latency estimator in the data plane emits the same samples and counts the same reasons as the model
-//! of weir-latency, for random sequences of clients' packets and for weir-latency's recorded connections; and that
+//! of weir-latency, for random sequences of client packets and for the recorded connections of weir-latency; and that
 //! `least-time` makes the same choices as weir-sched.
 //!
 //! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), `WEIR_SEED` repeats
@@ -60,7 +60,7 @@ struct Client {
     seq: u32,
     ack: u32,
     clock: u32,
-    /// 0 = no timestamps, otherwise units of the server's clock per millisecond.
+    /// Timestamp clock ticks of the server per millisecond; 0 = no timestamps.
     rate: u32,
 }
 
@@ -201,7 +201,7 @@ impl DataplaneAndModel {
         }
     }
 
-    /// Sends a packet through both. Returns the number of samples.
+    /// Sends a packet through the data plane and the model. Returns the number of samples.
     fn send(
         &mut self,
         bench: &mut Bench,
@@ -280,7 +280,7 @@ fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
 }
 
 #[test]
-fn recorded_clients_yield_the_models_samples() {
+fn recorded_clients_match_the_model() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -308,14 +308,14 @@ fn recorded_clients_yield_the_models_samples() {
             }
         }
         assert!(yielded > 0, "{} yields no sample", file.display());
-        // Slots in use are not taken by the flows of the next file.
+        // The flows of the next file cannot take slots in use.
         now += 2_000 * MS;
     }
     both.assert_same_counts(&bench);
 }
 
 #[test]
-fn random_clients_yield_the_models_samples_at_length() {
+fn random_clients_match_the_model_at_length() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -389,7 +389,7 @@ fn least_time_chooses_like_weir_sched() {
             )
             .unwrap();
         }
-        maps.confirm_costs(weir_sys::now_ns(weir_sys::Clock::Monotonic))
+        maps.refresh_costs_timestamp(weir_sys::now_ns(weir_sys::Clock::Monotonic))
             .unwrap();
         let member = |index: usize| Member {
             seq: index as u32 + 1,
@@ -430,7 +430,7 @@ fn least_time_chooses_like_weir_sched() {
 }
 
 #[test]
-fn least_time_behaves_as_lc_with_stale_costs() {
+fn least_time_behaves_like_lc_with_stale_costs() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -451,7 +451,7 @@ fn least_time_behaves_as_lc_with_stale_costs() {
         .unwrap();
     }
     let stale = weir_sys::now_ns(weir_sys::Clock::Monotonic) - 2 * weir_abi::COST_STALE_NS;
-    maps.confirm_costs(stale).unwrap();
+    maps.refresh_costs_timestamp(stale).unwrap();
     for port in 0..30 {
         let segment = Segment {
             port: 1_000 + port,

@@ -126,7 +126,7 @@ fn syn_starts_a_new_flow_only_after_the_end() {
 }
 
 #[test]
-fn syn_leaves_a_quiesced_server_if_half_open_or_down() {
+fn syn_is_rescheduled_from_a_quiesced_server_if_half_open_or_down() {
     for (name, packets, strict, down, moves) in [
         ("half open", vec![SYN], false, false, true),
         (
@@ -241,7 +241,7 @@ fn expired_nat_flow_ends_with_its_reverse_entry() {
         2,
         "the other flow's entries"
     );
-    // The other entry is expired and waits for the sweep: a new flow that needs its reverse tuple replaces it.
+    // The other entry has expired and waits for the sweep: a new flow that needs its reverse tuple replaces it.
     let other = Shape::tcp(SYN).arriving(at(CLIENT, 1001), at("192.0.2.11", 80));
     assert_eq!(bench.send(&other).counted, []);
     bench.assert_same_state();
@@ -288,7 +288,7 @@ fn sweep_removes_only_expired_entries() {
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
     bench.assert_same_state();
-    // A pass that begins after the last expiry leaves only hints of the existing entries.
+    // After a pass that begins after the last expiry, only hints of existing entries remain.
     let flows = &bench.plane.maps().flows;
     let mut hints = vec![0; flows.buckets() as usize];
     for flow in flows.walk() {
@@ -394,7 +394,7 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
 }
 
 #[test]
-fn directors_with_other_secrets_select_the_same_maglev_server() {
+fn directors_with_different_secrets_select_the_same_maglev_server() {
     let servers = [
         NewServer::direct(1),
         NewServer::direct(2),
@@ -412,7 +412,7 @@ fn directors_with_other_secrets_select_the_same_maglev_server() {
         chosen.push(servers);
         bench.assert_same_state();
     }
-    // The first service received the flows from their start, the other service in the middle.
+    // The first service received the flows from their start, the second service in the middle.
     assert_eq!(chosen[0], chosen[1]);
 }
 
@@ -482,7 +482,7 @@ fn existing_entries_are_found_above_the_budget() {
 }
 
 #[test]
-fn datagrams_under_nat_create_entries_without_a_budget() {
+fn nat_datagrams_get_entries_without_a_budget() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -499,7 +499,7 @@ fn datagrams_under_nat_create_entries_without_a_budget() {
 
 #[test]
 fn budget_decreases_by_one_per_packet() {
-    // A new tick during the run would start a new budget, so the run counts only if there was none.
+    // A new tick during the run would start a new budget, so the run is valid only if the tick did not change.
     for _ in 0..5 {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -523,7 +523,7 @@ fn budget_decreases_by_one_per_packet() {
 }
 
 #[test]
-fn nat_over_the_budget_is_dropped() {
+fn nat_flows_over_the_budget_are_dropped() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -545,7 +545,7 @@ fn nat_over_the_budget_is_dropped() {
 }
 
 #[test]
-fn active_and_inactive_follow_the_states() {
+fn active_and_inactive_counts_follow_the_states() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -1,6 +1,6 @@
-//! Tests long lists without a tree: a change to a count updates the trees of a limited number of services that share a
-//! pool, so further services search the list. Also tests the search of `lblc` and `lblcr` if a cached server is full.
-//! The model also searches the list, by the kernel's rules.
+//! Tests long lists without a tree: a change to a count updates the trees of only a limited number of services that
+//! share a pool, so other services search the list. Also tests the search of `lblc` and `lblcr` if a cached server is
+//! full. The model also searches the list, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
@@ -12,7 +12,7 @@ const SERVERS: usize = 100;
 
 /// Tests every scheduler with a hundred servers, with counts, edits, removals and thresholds in between.
 #[test]
-fn lists_without_a_tree_have_the_models_choices() {
+fn lists_without_a_tree_match_the_model() {
     let list_schedulers = [(Kind::Lblc, None), (Kind::Dh, None)];
     for (kind, max_load) in TREE_SCHEDULERS.into_iter().chain(list_schedulers) {
         let Some(mut bench) = Bench::open() else {
@@ -56,7 +56,7 @@ fn lists_without_a_tree_have_the_models_choices() {
     }
 }
 
-/// Tests with and without a tree: while a server accepts flows the address moves, afterwards it stays. Only `lblc`
+/// Tests with and without a tree: while a server accepts flows, the address moves; afterwards it does not. Only `lblc`
 /// still uses a cached server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of
 /// ip_vs_lblcr.c also the threshold).
 #[test]
@@ -80,7 +80,7 @@ fn address_moves_while_servers_accept_flows() {
         for server in 1..=FEW_SERVERS {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
-        // No server is below half of its weight any more.
+        // No server is still below half of its weight.
         let chosen_when_full = script.run(&[Flows(2 * FEW_SERVERS as u16)]);
         if kind == Kind::Lblc {
             assert!(

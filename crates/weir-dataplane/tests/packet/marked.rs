@@ -58,7 +58,7 @@ fn mark_selects_its_service() {
     bench.assert_same_state();
 }
 
-/// Tests that a frame to this MAC address that arrives on another device is not treated as marked.
+/// Tests that a frame to this MAC address that arrives on a different device is not treated as marked.
 #[test]
 fn mark_is_ignored_on_other_devices() {
     let Some(mut bench) = open_bench() else {
@@ -83,9 +83,9 @@ fn mark_is_ignored_on_other_devices() {
     bench.assert_same_state();
 }
 
-/// Tests that the reply leaves through the stack and the device that the frame states.
+/// Tests that the reply leaves through the stack and the device that is stored in the frame.
 #[test]
-fn reject_leaves_by_the_ingress_device() {
+fn reject_response_leaves_through_the_ingress_device() {
     let Some(mut bench) = open_bench() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Defines the data plane's outcome for a packet, and compares it with the model's.
+//! Defines the data plane's outcome for a packet, and compares it with the outcome of the model.
 
 use std::net::IpAddr;
 
@@ -55,7 +55,7 @@ pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     })
 }
 
-/// Describes how the data plane's outcome differs from the model's.
+/// Describes how the data plane's outcome differs from the outcome of the model.
 pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<String> {
     let (verdict, meta) = match expected.verdict {
         Verdict::Unmodelled => return None,
@@ -83,5 +83,5 @@ pub(crate) fn difference(outcome: &Outcome, expected: &ModelOutcome) -> Option<S
         return Some(format!("metadata: {:?}, model: {meta:?}", outcome.meta));
     }
     weir_wire::diff(&expected.frame, &outcome.frame)
-        .map(|text| format!("frame, that of the model first:\n{text}"))
+        .map(|text| format!("frame of the model, then frame of the data plane:\n{text}"))
 }

@@ -1,4 +1,4 @@
-//! Tests persistence: which flows of a client go to one server, for how long, and what happens if the server is
+//! Tests persistence: which flows of a client are sent to one server, for how long, and what happens if the server is
 //! removed.
 
 use std::sync::Barrier;
@@ -38,7 +38,7 @@ fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scop
     });
 }
 
-/// Adds a service with `rr`, which would send each flow to another server, and with persistence for single clients.
+/// Adds a service with `rr`, which would send each flow to a different server, and with persistence for single clients.
 fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
     persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
@@ -76,7 +76,7 @@ fn client_keeps_its_server_and_others_are_scheduled() {
         }
         first.sort_unstable();
         first.dedup();
-        assert_eq!(first.len(), 3, "each client gets another server");
+        assert_eq!(first.len(), 3, "each client gets a different server");
     }
     bench.assert_same_state();
 }
@@ -163,7 +163,7 @@ fn service_wide_template_works_for_ipv6() {
 }
 
 #[test]
-fn template_stays_while_its_flows_live() {
+fn template_is_kept_while_its_flows_exist() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -288,7 +288,7 @@ fn clients_of_removed_server_move_once() {
         assert_eq!(bench.send_to_server(&tcp(client, port, SYN)), second);
     }
     assert_eq!(bench.send_to_server(&tcp(client, 1000, ACK)), first);
-    // The first flow belongs to a removed template: its end must not reduce the new template's count.
+    // The first flow belongs to a removed template: its end must not decrement the count of the new template.
     bench
         .change_settings(|settings| settings.timeouts[State::Established as usize] = EXPIRED_TICKS);
     assert_eq!(

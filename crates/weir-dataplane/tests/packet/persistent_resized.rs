@@ -1,5 +1,5 @@
-//! Tests persistent clients while the flow table changes its size: templates move like flows and remain valid. Their
-//! counts of flows restart at 0, so they are not compared with the model's.
+//! Tests persistent clients while the flow table is resized: templates move like flows and remain valid. Their flow
+//! counts restart at 0, so they are not compared with the model.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;

@@ -1,5 +1,5 @@
-//! Implements the model's schedulers with weir-sched's reference forms, which receive every change to a service's
-//! servers.
+//! Implements the model's schedulers with the reference forms of weir-sched, which receive every change to the servers
+//! of a service.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -43,7 +43,7 @@ impl Server {
     }
 }
 
-/// A service's scheduler and servers, the newest first.
+/// A service's scheduler, and its servers, newest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     pub(crate) kind: Kind,
@@ -115,8 +115,8 @@ impl Schedule {
         self.servers.insert(0, server);
     }
 
-    /// Sets a server's weight. The kernel restarts a walk even if the weight does not change; weir-planner sends no
-    /// such change.
+    /// Sets a server's weight. The kernel restarts a walk even if the weight stays the same; weir-planner never writes
+    /// an unchanged weight.
     pub(crate) fn edit(&mut self, dest: u32, weight: u32) {
         let is_same = |server: &Server| (server.dest, server.weight) == (dest, weight);
         if self.servers.iter().any(is_same) {
@@ -210,7 +210,7 @@ fn choice_arrival(arrival: &Arrival<'_>) -> choice::Arrival {
     }
 }
 
-/// All services' schedulers.
+/// The schedulers of all services.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
     pub(crate) schedules: HashMap<u32, Schedule>,

@@ -31,7 +31,7 @@ fn replace_server(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8
         assert_eq!(bench.send(frame).verdict, Xdp::Tx);
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
-    // For the planner this is another server; for packets it has the same address.
+    // For the planner this is a different server; for packets it has the same address.
     let other = NewServer {
         address: "10.99.0.1".parse().unwrap(),
         ..server

@@ -1,4 +1,4 @@
-//! Tests replies of nat servers, which reach the client with the VIP as source, with and without snat.
+//! Tests replies of nat servers, which reach the client with the VIP as their source, with and without snat.
 
 use weir_abi::{DEST_SNAT, Forward, HOP_READY, Reason, State};
 use weir_flow::PacketMeta;
@@ -19,7 +19,7 @@ fn from_server(shape: &Shape, src: std::net::SocketAddr, dst: std::net::SocketAd
     shape.build((SERVER_MAC, DIRECTOR_MAC), src, dst)
 }
 
-/// Returns the packets of a connection: whether the client sends it, its flags, and the resulting state.
+/// Returns the packets of a connection: for each, whether the client sends it, the packet, and the resulting state.
 fn dialogue() -> [(bool, Shape, State); 9] {
     let ack = Shape::tcp(ACK);
     let mut syn_ack = Shape::tcp(SYN_ACK);
@@ -72,7 +72,7 @@ fn replies_come_from_the_vip() {
 }
 
 #[test]
-fn udp_replies_without_checksum_stay_without() {
+fn udp_replies_without_checksum_get_no_checksum() {
     let Some(mut bench) = Bench::open() else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Tests every scheduler's choices for real packets, with changes in between. The model uses weir-sched's reference
-//! forms, and some sequences of the kernel are listed.
+//! Tests the choices of every scheduler for real packets, with changes in between. The model uses the reference forms
+//! of weir-sched, and some choice sequences of the kernel are listed.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
@@ -15,7 +15,7 @@ const VIP6: &str = "2001:db8::10";
 pub(crate) enum Step {
     /// This number of new flows start.
     Flows(u16),
-    /// The latest flow of the server that was added as this number ends.
+    /// The latest flow of the server with this number ends.
     End(u16),
     Add(u32),
     Weigh(usize, u32),
@@ -250,72 +250,72 @@ fn run_all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
 }
 
 #[test]
-fn rr_has_the_models_choices() {
+fn rr_matches_the_model() {
     run_scripts(Kind::Rr, Mode::Repair, false);
 }
 
 #[test]
-fn wrr_has_the_models_choices() {
+fn wrr_matches_the_model() {
     run_scripts(Kind::Wrr, Mode::Repair, false);
 }
 
 #[test]
-fn lc_has_the_models_choices() {
+fn lc_matches_the_model() {
     run_scripts(Kind::Lc, Mode::Repair, false);
 }
 
 #[test]
-fn wlc_has_the_models_choices() {
+fn wlc_matches_the_model() {
     run_scripts(Kind::Wlc, Mode::Repair, false);
 }
 
 #[test]
-fn sed_has_the_models_choices() {
+fn sed_matches_the_model() {
     run_scripts(Kind::Sed, Mode::Repair, false);
 }
 
 #[test]
-fn nq_has_the_models_choices() {
+fn nq_matches_the_model() {
     run_scripts(Kind::Nq, Mode::Repair, false);
 }
 
 #[test]
-fn fo_has_the_models_choices() {
+fn fo_matches_the_model() {
     run_scripts(Kind::Fo, Mode::Repair, false);
 }
 
 #[test]
-fn ovf_has_the_models_choices() {
+fn ovf_matches_the_model() {
     run_scripts(Kind::Ovf, Mode::Repair, false);
 }
 
 #[test]
-fn twos_has_the_models_choices() {
+fn twos_matches_the_model() {
     run_scripts(Kind::Twos, Mode::Repair, false);
 }
 
 #[test]
-fn p2c_has_the_models_choices() {
+fn p2c_matches_the_model() {
     run_scripts(Kind::P2c, Mode::Repair, false);
 }
 
 #[test]
-fn maglev_has_the_models_choices() {
+fn maglev_matches_the_model() {
     run_scripts(Kind::Maglev, Mode::Repair, false);
 }
 
 #[test]
-fn lblc_has_the_models_choices() {
+fn lblc_matches_the_model() {
     run_scripts(Kind::Lblc, Mode::Repair, false);
 }
 
 #[test]
-fn lblcr_has_the_models_choices() {
+fn lblcr_matches_the_model() {
     run_scripts(Kind::Lblcr, Mode::Repair, false);
 }
 
 #[test]
-fn bounded_load_has_the_models_choices() {
+fn bounded_load_matches_the_model() {
     for (kind, mode) in [
         (Kind::Sh, Mode::Repair),
         (Kind::Dh, Mode::Repair),
@@ -327,14 +327,14 @@ fn bounded_load_has_the_models_choices() {
 }
 
 #[test]
-fn dh_has_the_models_choices() {
+fn dh_matches_the_model() {
     for mode in [Mode::Repair, Mode::Strict] {
         run_scripts(Kind::Dh, mode, false);
     }
 }
 
 #[test]
-fn sh_has_the_models_choices() {
+fn sh_matches_the_model() {
     for (mode, port) in [
         (Mode::Repair, false),
         (Mode::Strict, true),
@@ -345,7 +345,7 @@ fn sh_has_the_models_choices() {
 }
 
 #[test]
-fn mh_has_the_models_choices() {
+fn mh_matches_the_model() {
     for (mode, port) in [
         (Mode::Repair, false),
         (Mode::Strict, true),
@@ -365,7 +365,7 @@ fn rr_walks_from_the_newest_to_the_oldest() {
         script.run(&[Add(1), Add(1), Add(1), Flows(5)]),
         [3, 2, 1, 3, 2]
     );
-    // The cursor is on 2; the new server is at the head of the list.
+    // The cursor is at server 2; the new server is at the head of the list.
     assert_eq!(script.run(&[Add(1), Flows(4)]), [1, 4, 3, 2]);
     assert_eq!(script.run(&[Remove(2), Flows(4)]), [1, 4, 3, 1]);
 }
@@ -376,7 +376,8 @@ fn wrr_walks_by_descending_weight() {
         return;
     };
     let mut script = Script::new(&mut bench, Kind::Wrr, Mode::Repair, false, VIP);
-    // With only the first server there was one pass, of weight 1: the walk begins there and continues with 3, 2, 1.
+    // While there was only the first server, there was one pass, of weight 1: the walk begins there and continues with
+    // 3, 2, 1.
     assert_eq!(
         script.run(&[Add(3), Add(1), Flows(8)]),
         [2, 1, 1, 1, 2, 1, 1, 1]
@@ -400,7 +401,7 @@ fn lc_returns_to_an_idle_server() {
     };
     let mut script = Script::new(&mut bench, Kind::Lc, Mode::Repair, false, VIP);
     assert_eq!(script.run(&[Add(1), Add(9), Flows(4)]), [2, 1, 2, 1]);
-    // Flows 2 and 4 belong to the first server; finished flows hardly count.
+    // Flows 2 and 4 belong to the first server; finished flows hardly contribute to the load.
     assert_eq!(script.run(&[End(2), End(4), Flows(2)]), [1, 1]);
 }
 
@@ -454,7 +455,7 @@ pub(crate) const TREE_SCHEDULERS: [(Kind, Option<u32>); 14] = [
 /// Tests lists that are too long to be searched, with counts, changes, removals and thresholds in between. The model
 /// searches the list.
 #[test]
-fn long_lists_have_the_models_choices() {
+fn long_lists_match_the_model() {
     for (kind, max_load) in TREE_SCHEDULERS {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -480,7 +481,7 @@ fn long_lists_have_the_models_choices() {
             let service = script.service;
             assert!(script.bench.has_matching_tree(service), "{kind} has a tree");
         }
-        // Sixteen servers remain: a short list, then a long one again.
+        // Sixteen servers remain: a short list, then a long list again.
         script.run(&[Remove(2), Remove(3), Remove(4), Remove(6), Flows(6)]);
         assert!(!script.bench.has_matching_tree(script.service), "{kind}");
         script.run(&[Add(2), Add(3), Flows(20)]);
@@ -506,7 +507,7 @@ fn full_servers_are_removed_from_the_tree_and_added_again() {
             assert!(script.bench.has_matching_tree(script.service), "{kind}");
         }
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
-        // A flow that a FIN has closed ends with the next packet.
+        // A flow that was closed by a FIN ends with the next packet.
         script
             .bench
             .change_settings(|settings| settings.timeouts[State::TimeWait as usize] = u32::MAX);
@@ -523,7 +524,7 @@ fn full_servers_are_removed_from_the_tree_and_added_again() {
     bench.assert_same_state();
 }
 
-/// A service whose servers share their counts with those of another service, in another order.
+/// A service whose servers share their counts with the servers of another service, in a different order.
 struct Sharing {
     service: u32,
     port: u16,
@@ -568,7 +569,7 @@ impl Sharing {
     }
 }
 
-/// Tests that counts of a pool that several services use are updated in the trees of all these services.
+/// Tests that the counts of a shared pool are updated in the trees of all its services.
 #[test]
 fn counts_of_shared_pool_update_all_services() {
     const SERVERS: u32 = 24;
@@ -619,7 +620,7 @@ fn counts_of_shared_pool_update_all_services() {
     }
 }
 
-/// Tests that a server at its threshold under one service is removed from the trees of all services.
+/// Tests that a server that reaches its threshold in one service is removed from the trees of all services.
 #[test]
 fn shared_threshold_applies_to_all_services() {
     const SERVERS: u32 = 20;

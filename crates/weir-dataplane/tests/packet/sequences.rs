@@ -1,13 +1,13 @@
-//! Tests sequences of choices that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
+//! Tests choice sequences that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
 //!
 //! A line is `steps | chosen servers, - for rejected | reason`. Servers are numbered from 1 in the order in which they
 //! are added. Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes server S,
-//! `!S` puts server S at its upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes
-//! 192.0.2.V (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F
-//! (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125`
-//! (`max_load = 1.25`).
+//! `!S` puts server S at its upper threshold, `.S` puts it below the threshold again, `*N` starts N flows to the
+//! current VIP, `@V` makes 192.0.2.V (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it
+//! comes from 198.51.100.F (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`,
+//! `port`, `load125` (`max_load = 1.25`).
 //!
-//! Every packet goes through the reference model too, which uses weir-sched's pure forms with the same counts.
+//! Every packet is also processed by the reference model, which uses the pure forms of weir-sched with the same counts.
 
 use weir_abi::{DEST_LIVE, DEST_STRICT, Forward};
 use weir_sched::{Kind, Mode};
@@ -165,7 +165,7 @@ fn check_sequences(kind: Kind, text: &str) {
     bench.assert_same_state();
     assert!(
         wrong.is_empty(),
-        "{kind} made other choices:\n{}",
+        "{kind} made different choices:\n{}",
         wrong.join("\n")
     );
 }

@@ -69,7 +69,7 @@ fn shares(
 }
 
 /// Runs a scheduler with both kinds of exclusion and all numbers of unavailable servers, and compares the shares with
-/// those that `expected` computes from the usable servers' weights.
+/// the shares that `expected` computes from the weights of usable servers.
 fn check_shares(
     kind: Kind,
     weights: &[u32],
@@ -112,7 +112,7 @@ fn random_schedulers_share_by_weight() {
     }
 }
 
-/// Tests a list with a tree in which most servers are unavailable: random choices fail, and the tree of sums decides.
+/// Tests a list with a tree in which most servers are unavailable: random choices fail, and the sum tree decides.
 #[test]
 fn random_schedulers_share_by_weight_in_a_long_list() {
     let weights: Vec<u32> = (0..24).map(|index| 1 + index % 3).collect();
@@ -145,8 +145,8 @@ fn hashing_schedulers_share_by_weight() {
     check_shares(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// Tests schedulers without counts: the order of the list decides: all datagrams go to the newest, or the heaviest,
-/// usable server.
+/// Tests schedulers without counts. The order of the list decides: all datagrams are sent to the newest, or the
+/// heaviest, usable server.
 #[test]
 fn least_connection_schedulers_use_one_idle_server() {
     let newest = |usable: &[u32]| {

@@ -15,7 +15,7 @@ const CLIENT: &str = "198.51.100.1";
 const SNAT: &str = "10.9.9.9";
 
 impl Bench {
-    /// Inserts a record into both, and asserts that the results are equal. Returns `SYNC_*`.
+    /// Inserts a record into the data plane and the model, and asserts that the results are equal. Returns `SYNC_*`.
     #[track_caller]
     pub(crate) fn synchronize(&mut self, record: SyncFlow) -> u8 {
         wait_until_tick_is_stable();
@@ -76,7 +76,7 @@ fn server(forward: Forward, last: u8) -> NewServer {
 }
 
 #[test]
-fn flow_of_a_peer_continues_under_each_forward() {
+fn flow_of_a_peer_continues_with_every_forwarding_method() {
     for forward in [Forward::Direct, Forward::L3dsr, Forward::Nat] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -84,7 +84,7 @@ fn flow_of_a_peer_continues_under_each_forward() {
         bench.learn_clients();
         let servers = [server(forward, 1), server(forward, 2)];
         let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
-        // The record's server is not the one that the scheduler would choose.
+        // The server in the record is not the server that the scheduler would choose.
         let record = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
         let before = bench.send(&ack(1000));
         assert_eq!(bench.synchronize(record), SYNC_INSERTED);
@@ -130,7 +130,7 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     bench.learn_clients();
     let servers = [server(Forward::Nat, 1).row(|row| row.flags |= DEST_SNAT)];
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), &servers);
-    // One port, which the peer's flow has.
+    // The peer's flow has the only port.
     bench.add_snat(service, &[SNAT], (20_000, 20_000));
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_GONE, "no free tuple");

@@ -70,7 +70,7 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
     }
     let fin_wait = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
     let nodest = SETTINGS_REUSE | SETTINGS_EXPIRE_NODEST;
-    // Settings, the packets after the SYN, the server's weight after them, and whether another server is selected.
+    // Settings, the packets after the SYN, the server's weight after them, and whether a different server is selected.
     let cases: [(u32, &[weir_wire::TcpFlags], u32, bool); 11] = [
         (SETTINGS_REUSE, &[ACK], 1, false),
         (SETTINGS_REUSE, &[ACK, RST], 1, true),
@@ -140,7 +140,7 @@ fn packets_to_a_removed_server_are_dropped_until_it_is_added_again() {
 #[test]
 fn server_is_full_at_upper_and_open_below_lower_threshold() {
     // Upper threshold, lower threshold, and the number of flows below which the server accepts flows again: the lower
-    // threshold, or three quarters of the upper one.
+    // threshold, or three quarters of the upper threshold.
     for (upper, lower, opens_below) in [(3, 0, 3), (4, 0, 3), (8, 0, 6), (4, 2, 2), (4, 4, 4)] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -182,7 +182,7 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    // The counts of both services are in one row, after those of the servers.
+    // The counts of both services are in one row, after the rows of the servers.
     let shared = bench.plane.sizes().dests;
     let of_pool = |last: u8, row: u32| NewServer::direct(last).row(|dest| dest.live = row);
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];

@@ -91,7 +91,7 @@ fn nat_flow_without_free_entry_leaves_no_entry() {
     for port in 1000..1003 {
         assert_eq!(bench.send(&client_tcp(port, SYN)).counted, []);
     }
-    // One entry is free: the reverse tuple takes it, and the forward tuple finds none.
+    // One entry is free: the reverse tuple takes it, and none is left for the forward tuple.
     for port in 1003..1010 {
         let outcome = bench.send(&client_tcp(port, SYN));
         assert_eq!(
@@ -117,7 +117,7 @@ fn start_flows(bench: &mut Bench, ports: Range<u16>) {
     }
 }
 
-/// Ends flows, so that they expire at once. No later packet starts another flow.
+/// Ends flows, so that they expire at once. No later packet starts a new flow.
 fn end_flows(bench: &mut Bench, ports: Range<u16>) {
     let set_syn_timeout = |bench: &mut Bench, ticks| {
         bench.change_settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
@@ -156,7 +156,7 @@ fn nat_rejects_no_flow_at_90_percent_through_ten_turnovers() {
     }
     assert!(max_stashed > 0, "the stash was never used");
     bench.assert_same_state();
-    // An entry in another bucket is found there in both directions, and its removal leaves no mark.
+    // An entry outside its home bucket is found in both directions, and its removal leaves no mark.
     for port in oldest..oldest + NAT_FLOWS {
         assert_eq!(
             bench.send(&client_tcp(port, ACK)).verdict,
@@ -181,7 +181,7 @@ fn nat_rejects_no_flow_at_90_percent_across_a_resize() {
     for (table, buckets) in (0..).zip([300, 150, 200]) {
         bench.reopen(sizes(BUCKET_SLOTS * buckets));
         bench.plane.activate().unwrap();
-        // During the migration, flows are inserted into a table that programs of both kinds search.
+        // During the migration, flows are inserted into a table that both kinds of programs search.
         let first = 1000 + NAT_FLOWS - 20 + table * 5;
         start_flows(&mut bench, first..first + 5);
         let moved = bench.plane.migrate_flows().unwrap();

@@ -1,4 +1,5 @@
-//! Tests the last step of a packet: VLAN tags, devices, the path to the tc program, servers on the director itself.
+//! Tests the last step of packet processing: VLAN tags, devices, the path to the tc program, servers on the director
+//! itself.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Tests packets to servers through tunnels: every kind, every checksum, all pairs of families.
+//! Tests packets to servers through tunnels: every kind, every checksum, all combinations of address families.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -58,7 +58,7 @@ fn race(forward: Forward) {
         expected.contains(&forwards),
         "{forwards} flows, {missed} missed"
     );
-    // Each CPU sends a SYN and an ACK of every flow; those of a flow without an entry may be dropped.
+    // Each CPU sends a SYN and an ACK of every flow; the packets of a flow without an entry may be dropped.
     let packets = 4 * u64::from(FLOWS);
     assert!(
         sent >= packets - 4 * missed,

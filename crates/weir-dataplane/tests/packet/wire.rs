@@ -1,4 +1,4 @@
-//! Builds the packets of the tests. One description is built for any source and destination, so that the expected
+//! Builds the packets of the tests. A description can be built for any source and destination, so that the expected
 //! packet is built in the same way as the sent packet.
 
 use std::net::{IpAddr, SocketAddr};
@@ -122,8 +122,8 @@ impl Shape {
         frame
     }
 
-    /// Makes the transport checksum wrong, always by the same amount: a director that updates it incrementally sends
-    /// the packet that is built here for the new ends.
+    /// Makes the transport checksum wrong, always by the same amount: a director that updates the checksum
+    /// incrementally sends the packet that is built here for the new addresses.
     fn corrupt_checksum(&self, frame: &mut [u8]) {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let offset = l4 + if self.udp { 6 } else { 16 };

@@ -17,7 +17,7 @@ use weir_model::{
     Forward, Listener, Pool, Ports, Protocol, Scheduler, SchedulerKind, Server, Service,
 };
 
-use planned::Planned;
+use planned::PlannedRows;
 
 /// Returns whether the test runs as root; see [`weir_testing::require_root`].
 pub(crate) fn privileged() -> bool {
@@ -45,7 +45,7 @@ impl Sandbox {
         // SAFETY: changes the calling thread only.
         let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) };
         assert_eq!(unshared, 0, "unshare");
-        // SAFETY: NUL-terminated strings; nothing of ours spreads to the parent namespace.
+        // SAFETY: NUL-terminated strings; mounts of the test do not propagate to the parent namespace.
         let private = unsafe {
             libc::mount(
                 c"none".as_ptr(),
@@ -87,7 +87,7 @@ impl Drop for Sandbox {
 
 pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// Returns sizes for a fast opening.
+/// Returns small sizes, with which opening is fast.
 pub(crate) fn small_sizes() -> Sizes {
     Sizes {
         services: 16,
@@ -138,7 +138,7 @@ pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
 pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
-/// Writes service 1 on 192.0.2.10:80, direct, with one server as dest 1. Another service on port 81 has the same pool,
+/// Writes service 1 on 192.0.2.10:80, direct, with one server as dest 1. A second service on port 81 has the same pool,
 /// so the server's counts are in the first row of shared counts.
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
@@ -151,7 +151,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
     pool.scheduler = Some(Scheduler::new(SchedulerKind::Rr));
     pool.servers
         .push(Server::new("server", SERVER.into(), None));
-    let mut planned = Planned::new(*dataplane.sizes());
+    let mut planned = PlannedRows::new(*dataplane.sizes());
     planned.desired.services = vec![service("service", 80), service("other", 81)];
     planned.desired.pools.push(pool);
     let mut rows = planned.rows();

@@ -1,7 +1,7 @@
 //! Writes a configuration into the maps of a data plane, as rows and tables that weir-planner computes.
 //!
 //! weir-engine writes the same rows in an order that is safe under traffic. In the tests no packets arrive meanwhile,
-//! so the order does not matter, and replaced tables are free at once.
+//! so the order does not matter, and replaced tables are freed at once.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -19,30 +19,30 @@ use weir_sched::{Counts, Cursor};
 
 /// A configuration, its allocated rows, and the published tables.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedRows {
     pub(crate) desired: Desired,
     pub(crate) surroundings: NetworkFacts,
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
     /// Published tables by service row.
-    published: HashMap<u32, Published>,
+    published: HashMap<u32, PublishedTables>,
 }
 
 /// A service's tables and their positions.
 #[derive(Debug)]
-struct Published {
+struct PublishedTables {
     tables: Tables,
     run: Extent,
 }
 
-impl Published {
+impl PublishedTables {
     fn tree_at(&self) -> u32 {
         self.tables.header(self.run.at).0.tree_at
     }
 }
 
-impl Planned {
+impl PlannedRows {
     /// Creates a configuration without services, with all elements free.
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Planned {
         }
     }
 
-    /// Writes values that do not change. Returns the first element; 0 if there are no values.
+    /// Writes constant values. Returns the first element; 0 if there are no values.
     pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;
@@ -157,7 +157,7 @@ impl Planned {
         let run = self.allocate(tables.elements());
         let maps = plane.maps();
         maps.set_elements(run.at, &tables.image(run.at)).unwrap();
-        let published = Published { tables, run };
+        let published = PublishedTables { tables, run };
         write_tree(plane, &published);
         maps.set_extent(service, run.at).unwrap();
         if let Some(replaced) = self.published.insert(service, published) {
@@ -166,9 +166,9 @@ impl Planned {
         }
     }
 
-    /// Computes and writes a service's tree from the counts in the maps, as weir-engine does after a change to a
+    /// Computes and writes the tree of a service from the counts in the maps, like weir-engine after a change to a
     /// threshold.
-    pub(crate) fn renew_tree(&self, plane: &Dataplane, service: u32) {
+    pub(crate) fn refresh_tree(&self, plane: &Dataplane, service: u32) {
         if let Some(published) = self.published.get(&service) {
             write_tree(plane, published);
         }
@@ -190,7 +190,7 @@ impl Planned {
     }
 }
 
-fn write_tree(plane: &Dataplane, published: &Published) {
+fn write_tree(plane: &Dataplane, published: &PublishedTables) {
     let nodes = tree(plane, &published.tables);
     if !nodes.is_empty() {
         let first = published.tree_at();

@@ -1,4 +1,4 @@
-//! Adds missing VIPs to the director's interface, announces them, and removes unneeded ones.
+//! Adds missing VIPs to the director's interface, announces them, and removes unneeded VIPs.
 //!
 //! An address that was already present is never changed. An added address stays while the configuration, a live flow or
 //! an open proxy connection needs it. Without an engine, [`crate::vip`] does the same for the addresses of proxy
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Schedules announcements of the VIPs that are already on `[node] vip_interface` when the engine starts:
-    /// neighbours may have learned another MAC address meanwhile.
+    /// neighbours may have learned a different MAC address meanwhile.
     pub(super) fn announce_present_vips(&mut self) -> Result<()> {
         let Some(ifindex) = self.network.vip_interface(&self.desired)? else {
             return Ok(());

@@ -13,13 +13,13 @@ use super::Engine;
 use crate::error::Result;
 use crate::network::Plan;
 
-/// Maximum time for which a start waits for neighbour resolution: longer than an ARP exchange, too short for an
+/// Maximum time for which the startup waits for neighbour resolution: longer than an ARP exchange, too short for an
 /// operator to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Asks the kernel to keep the servers' neighbours resolved, and records them. Returns whether there are new
+    /// Asks the kernel to keep the neighbours of servers resolved, and records them. Returns whether there are new
     /// neighbours.
     pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
         let (added, has_new) = self.network.manage_neighbours().await;
@@ -73,7 +73,7 @@ impl Engine {
             let mode = self.attach_path(*ifindex)?;
             let former = self.network.attached.insert(*ifindex, mode);
             if mode == Mode::Generic {
-                unmerged.extend(self.network.below(*ifindex));
+                unmerged.extend(self.network.devices_below(*ifindex));
             }
             if mode == Mode::Generic && former != Some(mode) {
                 self.warn_about_generic_xdp(*ifindex);
@@ -178,7 +178,7 @@ impl Engine {
                 self.persist_undo()
             }
             Err(error) => {
-                // The loopback and some tunnels lack these features.
+                // The loopback device and some tunnels lack these features.
                 tracing::warn!(interface = name, %error, "failed to disable receive offloads (GRO, LRO)");
                 Ok(())
             }

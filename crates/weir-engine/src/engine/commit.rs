@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_abi::{DEVICE_REDIRECT, DEVICE_SEND, HOP_REDIRECT, HOP_SEND};
 use weir_dataplane::Maps;
-use weir_dataplane::migrate::Migrated;
+use weir_dataplane::migrate::MigrationResult;
 use weir_planner::allocation::Former;
 use weir_planner::row_set::Changes;
 
@@ -27,7 +27,7 @@ impl Engine {
     /// Persists the changes that an allocation made since `former`.
     pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
-        let record = Record::of(&self.memory, changed, former.sharing_changed());
+        let record = Record::for_changes(&self.memory, changed, former.sharing_changed());
         self.file.append(&record)
     }
 
@@ -69,7 +69,7 @@ impl Engine {
     /// Activates the programs. If the size or layout of the flow table changed, migrates the flows.
     pub(super) fn activate_programs(&mut self) -> Result<()> {
         self.plane.activate()?;
-        let Migrated { moved, lost } = self.plane.migrate_flows()?;
+        let MigrationResult { moved, lost } = self.plane.migrate_flows()?;
         if moved + lost > 0 {
             tracing::info!(moved, lost, "flows moved to a new table");
         }
@@ -144,7 +144,7 @@ impl Engine {
     /// Writes the next hops of every server, including removed servers with flows, and the flags of next hops towards
     /// clients.
     pub(super) fn write_all_hops(&self) -> Result<()> {
-        let mut hops = self.network.hops_of_many();
+        let mut hops = self.network.hop_batch();
         for address in self.memory.allocation.addresses() {
             let hops = hops.hops_to(address);
             for id in self.memory.allocation.rows_at(address) {

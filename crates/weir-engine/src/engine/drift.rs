@@ -1,8 +1,8 @@
 //! Repairs, logs and counts drift: changes that other programs make to Weir's kernel objects.
 //!
 //! The caller checks twice per second. Covers programs that were detached or replaced, map elements, VIPs that Weir
-//! adds, and the routing of marked packets. If a server's neighbour gets another MAC address, a kernel event updates
-//! the rows, and only the counter is here.
+//! adds, and the routing of marked packets. If the MAC address of a server's neighbour changes, a kernel event updates
+//! the rows, and this module only counts the change.
 
 use std::net::IpAddr;
 
@@ -81,7 +81,7 @@ impl Engine {
             };
             self.log_program_repair(*ifindex, cause);
         }
-        // Also attaches tc programs, and updates what depends on the mode.
+        // Also attaches tc programs, and updates the rows that depend on the mode.
         if !lost.is_empty() || !tc_complete {
             self.attach().await?;
         }
@@ -132,7 +132,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts a server whose packets now go to another MAC address.
+    /// Counts a server whose packets now go to a different MAC address.
     pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
         tracing::info!(%server, "the server's neighbour has another link address");

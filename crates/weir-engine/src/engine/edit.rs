@@ -1,8 +1,8 @@
 //! Applies ipvsadm's edits to the running engine.
 //!
 //! Edits are executed on a copy of ipvsadm's table in order; the copy is activated as a whole, or not at all. Services
-//! of the file are listed and counted too, but not changed: edits of them are rejected with their position in the file,
-//! except for weights, which become overrides.
+//! in the file are listed and counted too, but not changed: an edit of such a service is rejected with the service's
+//! position in the file, except for a weight, which becomes an override.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// A change of weight that `ipvsadm -e … -w N` requests for a server in the file: the same as `weir server POOL/ADDRESS
-/// weight N`.
+/// A change of the weight of a server in the file, requested by `ipvsadm -e … -w N`: the same as `weir server
+/// POOL/ADDRESS weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightOrder {
     /// Name of the server's pool.
     pub pool: String,
-    /// The server's address, as in the file.
+    /// The server's address as written in the file.
     pub server: String,
     /// The new override; `None` = no override, because the weight is the configured one.
     pub wanted: Option<Override>,
@@ -41,8 +41,8 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     services.next()
 }
 
-/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_order`] has already handled changes of
-/// weights.
+/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_order`] has already handled weight
+/// changes.
 fn check_edit_of_file(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
@@ -111,8 +111,8 @@ fn requested_weight(
     })
 }
 
-/// Returns the weight that an edit requests for a server of the file. `active` is the active configuration, including
-/// ipvsadm's part. `None` = another kind of edit.
+/// Returns the weight that an edit requests for a server in the file. `active` is the active configuration, including
+/// ipvsadm's part. `None` = a different kind of edit.
 pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
@@ -122,12 +122,12 @@ pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder,
 }
 
 impl Engine {
-    /// Returns the first listener of a file that ipvsadm already uses.
+    /// Returns the first listener of a file that is already in use by ipvsadm.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         self.memory.origin.listener_conflict(desired)
     }
 
-    /// Returns the weight that an edit requests for a server of the file; `None` = another kind of edit.
+    /// Returns the weight that an edit requests for a server in the file; `None` = a different kind of edit.
     pub fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
         weight_order(&self.desired, edit)
     }
@@ -195,7 +195,7 @@ impl Engine {
                 origin.zeroed.extend(zeroed);
                 self.rate_estimates.zero(name.as_deref());
             }
-            // A service that was deleted just now may still have rows: its counters start again.
+            // A service that was deleted just now may still have rows: its counters restart.
             Edit::AddService(_) => {
                 let zeroed = self.zero_points(|service| name.as_deref() == Some(service));
                 origin.zeroed.extend(zeroed);
@@ -223,7 +223,7 @@ impl Engine {
         states: &ServerStates,
     ) -> Result<(), Error> {
         let desired = origin.merged(self.file_configuration())?;
-        // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
+        // Otherwise only listings change: SCTP services, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;
             let applied = self.apply_merged(desired, states).await;

@@ -1,4 +1,4 @@
-//! Closes local programs' sockets to removed or failed servers, so that the programs connect to others.
+//! Closes sockets of local programs to removed or failed servers, so that the programs connect to other servers.
 //!
 //! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
 //! same as `reset`. A connected UDP socket always ends, because it would send to a dead server forever.
@@ -17,7 +17,7 @@ use crate::error::Result;
 
 /// Which connected sockets of a server are ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum SocketKinds {
     /// Only datagram sockets.
     Datagrams,
     /// All sockets.
@@ -33,12 +33,12 @@ impl Engine {
     /// # Errors
     /// A map cannot be read, or the kernel cannot list sockets.
     pub(super) fn end_sockets(&mut self) -> Result<()> {
-        let endings = self.endings();
-        if endings.is_empty() {
+        let kinds_to_end = self.kinds_to_end();
+        if kinds_to_end.is_empty() {
             self.local_clients.ended.clear();
             return Ok(());
         }
-        let cookies_to_end = self.sockets_to_end(&endings)?;
+        let cookies_to_end = self.sockets_to_end(&kinds_to_end)?;
         if cookies_to_end.is_empty() {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// Returns the server rows whose sockets must be ended.
-    fn endings(&self) -> BTreeMap<u32, Ending> {
+    fn kinds_to_end(&self) -> BTreeMap<u32, SocketKinds> {
         if self.local_clients.maps.is_none() {
             return BTreeMap::new();
         }
@@ -64,24 +64,24 @@ impl Engine {
             (
                 *id,
                 if is_all {
-                    Ending::All
+                    SocketKinds::All
                 } else {
-                    Ending::Datagrams
+                    SocketKinds::Datagrams
                 },
             )
         });
         let failed = self.rows.dests.iter().filter_map(|(id, row)| {
             let is_down = row.flags & DEST_USABLE == 0 && row.policy & POLICY_DOWN != 0;
             match (must_end(row.flags), is_down) {
-                (true, _) => Some((*id, Ending::All)),
-                (false, true) => Some((*id, Ending::Datagrams)),
+                (true, _) => Some((*id, SocketKinds::All)),
+                (false, true) => Some((*id, SocketKinds::Datagrams)),
                 (false, false) => None,
             }
         });
         removed.chain(failed).collect()
     }
 
-    fn sockets_to_end(&self, endings: &BTreeMap<u32, Ending>) -> Result<Cookies> {
+    fn sockets_to_end(&self, kinds_to_end: &BTreeMap<u32, SocketKinds>) -> Result<Cookies> {
         let mut cookies_to_end = Cookies::new();
         let Some(maps) = &self.local_clients.maps else {
             return Ok(cookies_to_end);
@@ -92,10 +92,10 @@ impl Engine {
             let protocol = [Protocol::Tcp, Protocol::Udp]
                 .into_iter()
                 .find(|protocol| protocol.number() == record.proto);
-            let (Some(protocol), Some(ending)) = (protocol, endings.get(&record.dest)) else {
+            let (Some(protocol), Some(ending)) = (protocol, kinds_to_end.get(&record.dest)) else {
                 return;
             };
-            let ends = *ending == Ending::All || protocol == Protocol::Udp;
+            let ends = *ending == SocketKinds::All || protocol == Protocol::Udp;
             if ends && record.state & connected == connected && !ended.contains(&key.cookie) {
                 cookies_to_end
                     .entry(protocol)

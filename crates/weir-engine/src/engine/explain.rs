@@ -14,7 +14,7 @@ use super::explain_choice::Choice;
 use crate::error::Result;
 use crate::packet::{Explanation, Packet};
 
-/// Describes which clients a socket service balances.
+/// Describes the clients of a socket service.
 fn local_clients_of(service: &Service) -> String {
     let cgroup = match &service.cgroup {
         Some(path) => format!("in cgroup {path}"),
@@ -136,7 +136,7 @@ impl Engine {
         .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
-    /// Returns the server to which the tracked flow with the packet's tuple is bound.
+    /// Returns the server to which the flow with the packet's tuple is bound.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let is_same = |cold: &FlowCold| {

@@ -1,4 +1,4 @@
-//! Predicts the server that a scheduler would choose now, from the counters and cursors of packets.
+//! Predicts the server that a scheduler would choose now, from the counters and cursors that packets use.
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, SchedulerKind};
@@ -16,7 +16,7 @@ use crate::packet::Packet;
 pub(super) enum Choice {
     /// The server with this row.
     Server(u32),
-    /// Two servers would be drawn at random, and the less loaded one used.
+    /// Two servers would be drawn at random, and the less loaded one would be used.
     Random,
     /// No server accepts new flows.
     None,
@@ -173,10 +173,10 @@ impl Engine {
             .find(|dest| dest.id == id)
             .map_or(id, |dest| self.counts_of(dest));
         let live = self.plane.maps().live(row).unwrap_or_default();
-        let clipped = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let clip = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Counts {
-            active: clipped(live.active),
-            inactive: clipped(live.inactive),
+            active: clip(live.active),
+            inactive: clip(live.inactive),
         }
     }
 }

@@ -14,7 +14,7 @@ const PACKET_PATH_PROGRAMS: [&str; 2] = ["weir_xdp", "weir_skb"];
 const SHOWN_MAX: usize = 3;
 
 /// Known program name prefixes and their owners.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN_PREFIXES: [(&str, &str); 7] = [
     ("weir_", "another Weir"),
     ("xdp_dispatcher", "libxdp (xdp-loader)"),
     ("cil_", "Cilium"),
@@ -60,7 +60,7 @@ impl Engine {
         let name = self.network.name_of(ifindex);
         let interface = name.map_or_else(|| format!("number {ifindex}"), str::to_owned);
         let title = program.and_then(program_name);
-        let known = title.as_deref().and_then(known);
+        let known = title.as_deref().and_then(identify);
         let fix = match known {
             Some((true, _)) => {
                 "stop it, and run `weir clean` with its --runtime-dir and --pin-dir".to_owned()
@@ -80,8 +80,8 @@ impl Engine {
 }
 
 /// Returns whether the program belongs to another Weir, and its owner.
-fn known(title: &str) -> Option<(bool, &'static str)> {
-    let mut owners = KNOWN.iter();
+fn identify(title: &str) -> Option<(bool, &'static str)> {
+    let mut owners = KNOWN_PREFIXES.iter();
     let (prefix, owner) = owners.find(|(prefix, _)| title.starts_with(prefix))?;
     Some((*prefix == "weir_", owner))
 }
@@ -147,7 +147,7 @@ mod tests {
             describe(Some(unused_id), Some("cil_xdp_entry"), Some("Cilium")),
             format!("cil_xdp_entry (program {unused_id}), of Cilium")
         );
-        assert_eq!(known("weir_xdp"), Some((true, "another Weir")));
-        assert_eq!(known("my_filter"), None);
+        assert_eq!(identify("weir_xdp"), Some((true, "another Weir")));
+        assert_eq!(identify("my_filter"), None);
     }
 }

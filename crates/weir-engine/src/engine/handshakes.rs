@@ -1,8 +1,9 @@
-//! Reads the data plane's counters of clients' handshakes, as samples for passive checks.
+//! Reads the data plane's client-handshake counters and converts them to samples for passive checks.
 //!
 //! Runs several times per second. weir-state decides which servers are ejected. Servers that are alive although their
-//! replies do not return through the director ([`no_reply`](super::no_reply)) are excluded: they get a warning instead.
-//! Services that behave as in the kernel (`strict_ipvs`, ipvsadm's) are excluded too: IPVS has no passive checks.
+//! replies bypass the director ([`no_reply`](super::no_reply)) are excluded; Weir logs a warning for them instead.
+//! Services that behave like IPVS (with `strict_ipvs`, or created with ipvsadm) are excluded too, because IPVS has no
+//! passive checks.
 
 use std::time::Duration;
 
@@ -19,13 +20,14 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 pub struct Handshakes<'a> {
     /// The counters of the service's servers.
     watched: Watched<'a>,
-    /// Servers that send no reply through the director: index in the samples, and since when (since the Unix epoch).
+    /// Servers whose replies bypass the director: index in the samples, and the time (since the Unix epoch) of the
+    /// first unanswered SYN.
     silent: Vec<(usize, Duration)>,
 }
 
 impl<'a> Handshakes<'a> {
-    /// Creates the value from counters that another process has read, and the servers that send no reply: their indexes
-    /// in the samples, and since when.
+    /// Creates a `Handshakes` from counters that another process has read. `silent`: for each server whose replies
+    /// bypass the director, its index in the samples and the time of the first unanswered SYN.
     pub const fn new(watched: Watched<'a>, silent: Vec<(usize, Duration)>) -> Self {
         Self { watched, silent }
     }
@@ -35,15 +37,18 @@ impl<'a> Handshakes<'a> {
         (self.watched, self.silent)
     }
 
-    /// Removes the servers that are alive although they send no reply through the director. `passed` returns the time,
+    /// Removes the servers that are alive although their replies bypass the director. `last_success` returns the time,
     /// since the Unix epoch, of the last successful probe that was sent directly to a server of a pool.
-    pub fn without_alive(self, passed: impl Fn(&str, &str) -> Option<Duration>) -> Watched<'a> {
+    pub fn exclude_alive(
+        self,
+        last_success: impl Fn(&str, &str) -> Option<Duration>,
+    ) -> Watched<'a> {
         let mut watched = self.watched;
         for (index, since) in self.silent.into_iter().rev() {
             let Some((server, _)) = watched.samples.get(index) else {
                 continue;
             };
-            let passed = passed(&watched.pool.name, server);
+            let passed = last_success(&watched.pool.name, server);
             if Silence::Since(since).is_alive(passed) {
                 watched.samples.remove(index);
             }
@@ -57,8 +62,8 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub fn watch_clients(&mut self, states: &ServerStates) -> Result<Vec<Handshakes<'_>>> {
-        self.watch_replies(states)?;
+    pub fn read_handshakes(&mut self, states: &ServerStates) -> Result<Vec<Handshakes<'_>>> {
+        self.update_reply_monitor(states)?;
         let mut services = Vec::new();
         for service in &self.desired.services {
             let pool = self.desired.pool(&service.pool);
@@ -71,7 +76,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// Returns the counters of those servers of a service to which passive checks apply.
+    /// Returns the counters of the servers of a service to which passive checks apply.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.memory.allocation.services.get(&service.name);

@@ -1,8 +1,8 @@
-//! Reads the data plane's latency samples and publishes servers' shares for `least-time`.
+//! Reads the data plane's latency samples and publishes the shares of servers for `least-time`.
 //!
-//! Runs every few milliseconds and renews the time stamp of the costs. If the daemon stops, the costs become too old
-//! for the data plane, and `least-time` behaves as `lc`. The fraction of sampled flows adapts to the traffic: all flows
-//! at low packet rates, and always at least one in 64.
+//! Runs every few milliseconds and refreshes the timestamp of the costs. If the daemon stops, the costs become too old
+//! for the data plane, and `least-time` behaves like `lc`. The fraction of sampled flows adapts to the traffic: all
+//! flows at low packet rates, and always at least one in 64.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -21,11 +21,11 @@ use weir_planner::allocation::{DestSlot, ServiceSlot};
 use super::Engine;
 use crate::error::Result;
 
-/// Interval between publications while a service uses `least-time`.
+/// Interval at which shares are published while a service uses `least-time`.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval between reads while no service uses `least-time`.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum ratio of pause to work. It limits the CPU time with very large configurations.
+/// Minimum ratio of idle time to work. It limits the CPU time with very large configurations.
 const PAUSE_FACTOR: u32 = 20;
 /// Time after which a new server without samples gets only the minimum share.
 const NEW_SERVER_NS: u64 = 2_000_000_000;
@@ -33,29 +33,29 @@ const NEW_SERVER_NS: u64 = 2_000_000_000;
 const ADAPT_INTERVAL_NS: u64 = 100_000_000;
 /// Number of sampled packets per second below which more flows are sampled. A sample costs 60 ns.
 const LOW_PACKET_RATE: u64 = 20_000;
-/// Number of sampled packets per second from which on fewer flows are sampled.
+/// Number of sampled packets per second above which fewer flows are sampled.
 const HIGH_PACKET_RATE: u64 = 100_000;
-/// Number of sampled flows out of 65536: all flows.
+/// Number of flows out of 65536 to sample: all of them.
 const ALL_FLOWS: u32 = 65_536;
-/// Number of sampled flows out of 65536: one in 64.
-const FEWEST_FLOWS: u32 = 1_024;
+/// Minimum number of flows out of 65536 to sample: one in 64.
+const MIN_SAMPLED_FLOWS: u32 = 1_024;
 
 /// Latency statistics of one server in one service.
 #[derive(Debug)]
-struct Measured {
+struct ServerLatency {
     generation: u32,
-    by_clock: Statistics,
+    by_timestamps: Statistics,
     by_gaps: Statistics,
     by_connect: Statistics,
-    /// Numbers of responses within and beyond `max_latency`.
+    /// Numbers of responses within and above `max_latency`.
     limit_counts: (u64, u64),
 }
 
-impl Measured {
+impl ServerLatency {
     fn new(generation: u32) -> Self {
         Self {
             generation,
-            by_clock: Statistics::new(Method::Timestamps),
+            by_timestamps: Statistics::new(Method::Timestamps),
             by_gaps: Statistics::new(Method::Gaps),
             by_connect: Statistics::new(Method::Connect),
             limit_counts: (0, 0),
@@ -64,23 +64,23 @@ impl Measured {
 
     fn statistics(&mut self, method: u32) -> &mut Statistics {
         match method {
-            LATENCY_METHOD_TIMESTAMPS => &mut self.by_clock,
+            LATENCY_METHOD_TIMESTAMPS => &mut self.by_timestamps,
             LATENCY_METHOD_CONNECT => &mut self.by_connect,
             _ => &mut self.by_gaps,
         }
     }
 
-    /// Returns the statistics with the more recent samples, those by timestamps if both are recent. Connection times of
-    /// local clients are used if there are no others: such services have no client packets, unless `balance_own` is
-    /// enabled.
+    /// Returns the statistics with the most recent samples, and prefers timestamps if both are recent. Falls back to
+    /// the connect times of local clients: a service with only local clients has no client packets, unless
+    /// `balance_own` is enabled.
     fn preferred(&self, now_ns: u64) -> &Statistics {
-        if self.by_clock.total() == 0 && self.by_gaps.total() == 0 {
+        if self.by_timestamps.total() == 0 && self.by_gaps.total() == 0 {
             return &self.by_connect;
         }
-        if self.by_clock.average_us(now_ns).is_some()
-            || self.by_clock.last_ns() >= self.by_gaps.last_ns()
+        if self.by_timestamps.average_us(now_ns).is_some()
+            || self.by_timestamps.last_ns() >= self.by_gaps.last_ns()
         {
-            &self.by_clock
+            &self.by_timestamps
         } else {
             &self.by_gaps
         }
@@ -99,12 +99,12 @@ impl Measured {
 pub(super) struct LatencyMonitor {
     positions: Option<RingPositions>,
     samples: Vec<LatencySample>,
-    servers: HashMap<u32, Measured>,
-    /// Servers of `least-time` services, and when they were first seen, in nanoseconds.
-    listed: HashMap<u32, u64>,
+    servers: HashMap<u32, ServerLatency>,
+    /// Time at which each server of a `least-time` service was first seen, in nanoseconds.
+    first_seen_ns: HashMap<u32, u64>,
     /// Limits of `max_latency` by server row, in nanoseconds.
     limits: BTreeMap<u32, i64>,
-    /// State of the services whose weights follow the latency, and time of the last adjustment.
+    /// State of the services whose weights follow the latency, and the time of the last adjustment.
     pub(super) adaptations: HashMap<String, Adaptation>,
     pub(super) adjusted_ns: u64,
     /// Time in nanoseconds and number of sampled packets at the last adaptation.
@@ -130,9 +130,9 @@ impl LatencyMonitor {
                 continue;
             };
             let server = self.servers.entry(dest);
-            let server = server.or_insert_with(|| Measured::new(row.generation));
+            let server = server.or_insert_with(|| ServerLatency::new(row.generation));
             if server.generation != row.generation {
-                *server = Measured::new(row.generation);
+                *server = ServerLatency::new(row.generation);
             }
             let statistics = server.statistics(method);
             let ns: Vec<i64> = group.iter().map(|sample| sample.ns).collect();
@@ -146,7 +146,7 @@ impl LatencyMonitor {
         Ok(())
     }
 
-    /// Returns the numbers of responses of a server within and beyond `max_latency`.
+    /// Returns the numbers of responses of a server within and above `max_latency`.
     pub(super) fn limit_counts(&self, dest: u32, generation: u32) -> (u64, u64) {
         let server = self.servers.get(&dest);
         let server = server.filter(|server| server.generation == generation);
@@ -164,7 +164,7 @@ impl LatencyMonitor {
         match self.servers.get(&dest) {
             Some(server) if server.generation == generation => server.known_latency(now_ns),
             _ => {
-                let since = self.listed.get(&dest).copied().unwrap_or(now_ns);
+                let since = self.first_seen_ns.get(&dest).copied().unwrap_or(now_ns);
                 if now_ns.saturating_sub(since) < NEW_SERVER_NS {
                     KnownLatency::New
                 } else {
@@ -185,7 +185,7 @@ impl LatencyMonitor {
             })
             .collect();
         for ((dest, server), share) in usable.iter().zip(&servers).zip(shares(&servers)) {
-            self.listed.entry(dest.id).or_insert(now_ns);
+            self.first_seen_ns.entry(dest.id).or_insert(now_ns);
             let latency_us = match server.latency {
                 KnownLatency::Fresh(us) => us.max(0.0) as u32,
                 KnownLatency::New | KnownLatency::Stale => 0,
@@ -205,20 +205,20 @@ impl LatencyMonitor {
         let packets = maps.latency_reasons()?[LatencyReason::Packets as usize];
         self.last_adaptation = (now_ns, packets);
         if last_ns == 0 {
-            return Ok(FEWEST_FLOWS);
+            return Ok(MIN_SAMPLED_FLOWS);
         }
         let rate = packets.saturating_sub(last_packets) * 1_000_000_000 / elapsed;
         Ok(match rate {
-            ..LOW_PACKET_RATE => (current * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
+            ..LOW_PACKET_RATE => (current * 2).clamp(MIN_SAMPLED_FLOWS, ALL_FLOWS),
             LOW_PACKET_RATE..HIGH_PACKET_RATE => current,
-            _ => (current / 2).max(FEWEST_FLOWS),
+            _ => (current / 2).max(MIN_SAMPLED_FLOWS),
         })
     }
 
     /// Forgets servers that no longer exist.
     fn retain(&mut self, present: &HashSet<u32>) {
         self.servers.retain(|dest, _| present.contains(dest));
-        self.listed.retain(|dest, _| present.contains(dest));
+        self.first_seen_ns.retain(|dest, _| present.contains(dest));
     }
 }
 
@@ -242,14 +242,14 @@ impl Engine {
         monitor.limits = self.latency_limits();
         monitor.read(maps, now_ns)?;
         let mut interval = READ_INTERVAL;
-        // Without estimates the costs become stale, and least-time behaves as lc.
+        // Without estimates the costs become stale, and least-time behaves like lc.
         let services = self.least_time_services();
         for service in services.filter(|_| self.desired.node.latency) {
             interval = PUBLISH_INTERVAL;
             monitor.publish(maps, service, now_ns)?;
         }
         if interval == PUBLISH_INTERVAL {
-            maps.confirm_costs(now_ns)?;
+            maps.refresh_costs_timestamp(now_ns)?;
         }
         let current = self.rows.settings.latency_sample;
         let wanted = if self.desired.services.is_empty() || !self.desired.node.latency {
@@ -274,7 +274,7 @@ impl Engine {
 
     /// Forgets the latency of servers that no longer exist.
     pub(super) fn forget_latencies(&mut self) {
-        if self.latency.servers.is_empty() && self.latency.listed.is_empty() {
+        if self.latency.servers.is_empty() && self.latency.first_seen_ns.is_empty() {
             return;
         }
         let slots = self.memory.allocation.services.values();

@@ -1,4 +1,4 @@
-//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from the servers' latency.
+//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from the latency of servers.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ const ADJUST_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// New weights of the servers of a service.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Adjusted {
+pub struct AdjustedWeights {
     /// The pool.
     pub pool: String,
     /// The service.
     pub service: String,
-    /// Percentage of its weight for each server; a server that is not listed keeps its full weight.
+    /// For each server, the percentage of its weight that it gets; a server that is not listed keeps its full weight.
     pub percent: BTreeMap<String, u32>,
 }
 
 impl Engine {
-    /// Returns the numbers of responses within and beyond `max_latency`, for the services whose pool sets it.
+    /// Returns the numbers of responses within and above `max_latency`, for the services whose pool sets it.
     #[must_use]
-    pub fn watch_latencies(&self) -> Vec<Watched<'_>> {
+    pub fn read_latency_counts(&self) -> Vec<Watched<'_>> {
         let with_limit = |pool: &Pool| pool.health.max_latency.is_some();
         let watched = self.services_where(with_limit).map(|(service, pool)| {
             let dests = self.dests(service);
@@ -47,8 +47,8 @@ impl Engine {
         watched.collect()
     }
 
-    /// Returns the servers' weights that follow the latency and have changed. Computes them at most once per second.
-    pub fn adjust_weights(&mut self) -> Vec<Adjusted> {
+    /// Returns the changed weights of servers whose weights follow the latency. Computes them at most once per second.
+    pub fn adjust_weights(&mut self) -> Vec<AdjustedWeights> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
         if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_INTERVAL_NS {
             return Vec::new();
@@ -70,7 +70,7 @@ impl Engine {
                 })
                 .collect();
             if let Some(percent) = adaptation.observe(&servers) {
-                adjusted.push(Adjusted {
+                adjusted.push(AdjustedWeights {
                     pool: pool.name.clone(),
                     service: service.name.clone(),
                     percent,

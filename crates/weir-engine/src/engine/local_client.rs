@@ -1,8 +1,8 @@
 //! Attaches programs to cgroups and writes their listeners, to balance clients on this machine.
 //!
 //! A new cgroup gets its programs before its listeners are written, and a cgroup that is no longer used keeps its
-//! programs until its listeners are removed: a connection finds either the old or the new listener. The hooks that
-//! translate addresses back and count flows stay attached while sockets are open.
+//! programs until its listeners are removed: a new connection matches either the old or the new listener. The hooks
+//! that translate addresses back and count flows stay attached while sockets are open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) struct LocalClients {
     used: BTreeMap<u32, Cgroup>,
     /// Scopes whose programs were attached by this process for the current data plane.
     current: BTreeSet<u32>,
-    /// Whether unused scopes are still attached, because they have open sockets.
+    /// Whether the programs of unused scopes are still attached, because they have open sockets.
     lingering: bool,
 }
 
@@ -37,7 +37,7 @@ impl LocalClients {
         self.current.clear();
     }
 
-    /// Writes the listeners that differ: added ones first.
+    /// Writes the listeners that differ, added listeners first.
     ///
     /// # Errors
     /// The map is full.
@@ -166,7 +166,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Replaces programs of an earlier process or data plane, and detaches those that no service uses.
+    /// Replaces programs of an earlier process or data plane, and detaches the programs that no service uses.
     ///
     /// # Errors
     /// The kernel rejects the change.
@@ -220,7 +220,7 @@ impl Engine {
     }
 }
 
-/// Attaches a scope. The director's own clients are those in its network namespace.
+/// Attaches a scope. The director's local clients are the processes in its network namespace.
 fn attach(plane: &weir_dataplane::Dataplane, scope: u32, cgroup: &Cgroup) -> Result<()> {
     use std::os::fd::AsFd;
     let netns = match scope {

@@ -141,13 +141,13 @@ impl Engine {
         self.writer.clear_dests(maps, &released.dests)?;
         let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
         let names = touched.iter().copied();
-        let record = Record::of(&self.memory, names, released.sharing_changed);
+        let record = Record::for_changes(&self.memory, names, released.sharing_changed);
         self.file.append(&record)?;
         self.rewrite(&touched)
     }
 }
 
-/// Returns the free memory, including buffers, in pages.
+/// Returns the amount of free memory, including buffers, in pages.
 fn free_pages() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |name: &str| -> Option<u64> {

@@ -15,7 +15,7 @@ use super::Engine;
 use crate::error::{Error, Result};
 use crate::mark_routing::{MarkRouting, mac};
 
-/// MTU of the veth pair: larger than that of any Ethernet device, so that every packet fits.
+/// MTU of the veth pair: larger than the MTU of any Ethernet device, so that every packet fits.
 const MTU: u32 = 9216;
 /// Base of the routing table number, to which the device index is added: "We" in ASCII.
 const TABLE: u32 = 0x5765_0000;
@@ -23,7 +23,7 @@ const TABLE: u32 = 0x5765_0000;
 const NAME_PAIRS: u32 = 64;
 
 impl Engine {
-    /// Updates devices, programs and rules for the marks of services that exist or still have flows.
+    /// Updates devices, programs and rules for the marks of services that are configured or still have flows.
     pub(super) async fn update_marks(&mut self) -> Result<()> {
         let wanted = self.memory.allocation.marks();
         let known = self.memory.undo.marks.as_ref();
@@ -73,7 +73,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the routing after its devices have been created, if missing, and its programs attached.
+    /// Creates the devices if they are missing, attaches the programs, and returns the routing.
     async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
         let routing = match (&self.network.marks, &self.memory.undo.marks) {
             (Some(_), Some(routing)) => routing.clone(),
@@ -183,7 +183,7 @@ impl Engine {
             (0..NAME_PAIRS).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
         let is_free = |(entry, exit): &(String, String)| {
             let (entry, exit) = (link_named(entry), link_named(exit));
-            // Both devices may have been left by a daemon whose state file was lost.
+            // Both devices may be left over from a daemon whose state file was lost.
             let is_ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
             is_ours || entry.is_none() && exit.is_none()
         };

@@ -1,4 +1,4 @@
-//! Defines [`Engine`], the state of a layer 4 director; the submodules implement its requests.
+//! Defines [`Engine`], the state of a layer 4 director; the submodules implement its operations.
 //!
 //! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
 //! applied changes nothing. Everything that packets use is in pinned maps. The maps remain when the engine ends, and
@@ -51,7 +51,7 @@ use crate::write::Writer;
 
 pub use self::edit::{WeightOrder, weight_order};
 pub use self::handshakes::Handshakes;
-pub use self::latency_use::Adjusted;
+pub use self::latency_use::AdjustedWeights;
 pub use self::open::Opening;
 pub use self::sync_index::SyncCounts;
 
@@ -62,7 +62,7 @@ use self::sync_index::Synchronizer;
 
 /// The result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// Revision of the active configuration.
     pub revision: u64,
 }
@@ -73,7 +73,7 @@ pub struct Engine {
     file: StateFile,
     pin_dir: PathBuf,
     memory: Memory,
-    /// The whole configuration, including services of ipvsadm.
+    /// The whole configuration, including ipvsadm's services.
     desired: Indexed,
     /// The timeouts in the file; `ipvsadm --set` may have overridden them.
     file_timeouts: Timeouts,
@@ -96,12 +96,12 @@ pub struct Engine {
     /// Differences of shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
-    /// Time of the last search for added addresses that are not needed any more.
+    /// Time of the last search for added addresses that are no longer needed.
     last_withdrawal: Instant,
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
     reply_monitor: ReplyMonitor,
-    /// Statistics of servers' latency.
+    /// Latency statistics of servers.
     latency: LatencyMonitor,
     /// Synchronization of flows with other directors.
     sync: Synchronizer,
@@ -109,7 +109,7 @@ pub struct Engine {
     drift: Drift,
     /// Whether the last repair failed. The failure has been logged.
     repair_failed: bool,
-    /// How long to wait for the neighbours of new servers before the servers receive packets.
+    /// Maximum time to wait for the neighbours of new servers before the servers receive packets.
     resolve_timeout: Duration,
 }
 

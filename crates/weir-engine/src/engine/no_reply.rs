@@ -16,8 +16,7 @@ use crate::error::Result;
 use crate::reply_monitor::ReplyMonitor;
 use crate::snapshot::Warning;
 
-/// Scanning the flow table takes at most one part in [`SCAN_TIME_SHARE`] of the time, and runs at most once per
-/// [`SCAN_INTERVAL`].
+/// Scans of the flow table take at most 1/[`SCAN_TIME_SHARE`] of the time, and run at most once per [`SCAN_INTERVAL`].
 const SCAN_TIME_SHARE: u32 = 20;
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -46,7 +45,7 @@ impl Engine {
     ///
     /// # Errors
     /// A map cannot be read.
-    pub(super) fn watch_replies(&mut self, states: &ServerStates) -> Result<()> {
+    pub(super) fn update_reply_monitor(&mut self, states: &ServerStates) -> Result<()> {
         let mut reply_monitor = std::mem::take(&mut self.reply_monitor);
         let result = self.check_replies(&mut reply_monitor, states);
         self.reply_monitor = reply_monitor;
@@ -57,7 +56,7 @@ impl Engine {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
         let (mut present, mut suspects) = (HashSet::new(), Vec::new());
-        for watched in self.watched(states)? {
+        for watched in self.watched_servers(states)? {
             let (key, mut counters) = (watched.key(), watched.counters);
             present.insert(key);
             if reply_monitor.servers.needs_replies(key, counters) {
@@ -81,7 +80,7 @@ impl Engine {
     }
 
     /// Returns the servers whose checks pass and whose replies must pass through the director, with their counters.
-    fn watched(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
+    fn watched_servers(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
         let mut servers = Vec::new();
         let services = self.desired.services.iter();
         for service in services.filter(|service| service.snat.is_none()) {
@@ -110,7 +109,7 @@ impl Engine {
         Ok(servers)
     }
 
-    /// Finds the clients in the flow table that wait for a reply from a suspect.
+    /// Finds the clients in the flow table that wait for a reply from one of the suspected servers.
     fn read_waiting_clients(
         &self,
         reply_monitor: &mut ReplyMonitor,
@@ -145,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Returns the server's silence if clients wait for its replies.
+    /// Returns the period in which the server has sent no reply, if clients are waiting for one.
     pub(super) fn silence(&self, dest: &DestSlot) -> Option<Silence> {
         let key = key(dest.id, dest.generation);
         self.reply_monitor.servers.silence(key)
@@ -176,7 +175,7 @@ fn reason(found: &NoReplyWarning) -> String {
     };
     format!(
         "{} SYNs of {clients} got no reply through the director, although the check passes: the server's \
-         replies take another path (under nat without snat the director must be its default gateway), or it drops \
+         replies take another path (with nat but without snat, the director must be its default gateway), or it drops \
          clients' SYNs",
         found.syns
     )

@@ -22,7 +22,7 @@ use crate::adopt;
 use crate::allocate::{allocate, now_ms};
 use crate::clean::{clean_pinned, is_pinned};
 use crate::error::Result;
-use crate::memory::{Memory, Saved};
+use crate::memory::{Memory, StoredState};
 use crate::network::Network;
 use crate::origin::Origin;
 use crate::paths::Paths;
@@ -51,7 +51,7 @@ impl SavedState {
         let file = StateFile::new(&paths.runtime_dir);
         let saved = file.read()?;
         let lost = saved.is_none();
-        let Saved {
+        let StoredState {
             mut memory,
             servers,
         } = saved.unwrap_or_default();
@@ -142,11 +142,11 @@ pub struct Opening<'a> {
     saved: SavedState,
     plane: Dataplane,
     opened: Opened,
-    /// How to revert the start if it fails.
+    /// Reverts the startup if it fails.
     undo: UndoStart,
 }
 
-/// Removes the data plane of a start that failed, unless it was there before.
+/// Removes the data plane of a failed startup, unless it was pinned before.
 #[derive(Debug)]
 struct UndoStart {
     /// Whether nothing was pinned before.
@@ -160,15 +160,15 @@ impl UndoStart {
         if self.was_unpinned
             && let Err(error) = clean_pinned(paths, &self.added).await
         {
-            tracing::error!(%error, "the failed start left a data plane behind: run `weir clean`");
+            tracing::error!(%error, "the failed startup left a data plane behind: run `weir clean`");
         }
     }
 }
 
 impl<'a> Opening<'a> {
-    /// Opens the pinned data plane, or creates it, and reads the state file. Returns the servers' part of the file: the
-    /// caller must persist what it needs from it before [`Self::finish`], which replaces the file. Must be called
-    /// inside a tokio runtime, in the director's network namespace.
+    /// Opens the pinned data plane, or creates it, and reads the state file. Returns the server states in the file: the
+    /// caller must persist those that it needs before [`Self::finish`], which replaces the file. Must be called inside
+    /// a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
     /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is
@@ -178,7 +178,7 @@ impl<'a> Opening<'a> {
             was_unpinned: !is_pinned(paths),
             added: read_record(&paths.runtime_dir),
         };
-        // Opening the data plane reports an invalid record.
+        // If the record is invalid, opening the data plane reports it.
         let pinned = pinned_sizes(&PinDir::new(&paths.pin_dir)).ok().flatten();
         let wanted = sizes(&configured.node, pinned.as_ref());
         let pin_dir = paths.pin_dir.clone();
@@ -223,7 +223,7 @@ impl<'a> Opening<'a> {
         } = self;
         let activated = async {
             let desired = saved.reconcile(&plane, opened, configured, states).await?;
-            let writer = Writer::adopting(plane.maps())?;
+            let writer = Writer::adopt_maps(plane.maps())?;
             let (rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
             // The state file contains these addresses now.
             remove_record(&paths.runtime_dir)?;
@@ -280,8 +280,8 @@ impl<'a> Opening<'a> {
 }
 
 impl Engine {
-    /// Returns whether the pinned maps and the state file are still this engine's. If not, another program has begun to
-    /// take over, and the engine must be opened again.
+    /// Returns whether the pinned maps and the state file still belong to this engine. If not, another program has
+    /// begun to take over, and the engine must be opened again.
     pub fn is_current(&self) -> bool {
         self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
@@ -332,13 +332,13 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
         sizes,
         ..OpenOptions::new(pin_dir)
     })?;
-    // Loading parses megabytes of kernel BTF that are not needed again.
+    // Loading parses megabytes of kernel BTF that are not needed afterwards.
     weir_sys::trim_heap();
     Ok(opened)
 }
 
-/// Returns the map sizes for the limits in the configuration, but at least the current sizes, because their rows may be
-/// in use. The header and spread table of a service need 67 elements, and a server up to ten more. During a
+/// Returns the map sizes for the limits in the configuration, but at least the current sizes, because all current rows
+/// may be in use. The header and spread table of a service need 67 elements, and a server up to ten more. During a
 /// replacement, old and new elements exist at the same time.
 pub(super) fn sizes(node: &Node, current: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();

@@ -1,6 +1,6 @@
-//! Counts the open connections of a server, for clients that wait until it is drained.
+//! Counts the open connections of a server, for callers that wait until it is drained.
 //!
-//! A server's counters separate established flows from all others. Whether one of the others is still open depends on
+//! A server's counters separate established flows from all other flows. Whether another flow is still open depends on
 //! its TCP state and on whether replies pass through the director. With `nat`, the director sees the FINs of both sides
 //! and recognizes a half-closed connection. With the other methods it sees only the client's FIN, so such a flow counts
 //! as open while packets arrive.

@@ -1,6 +1,6 @@
 //! Updates the rate estimates of services and servers from the totals in the maps.
 //!
-//! The tick does this every two seconds, as the kernel does. [`crate::rate_estimate`] stores the estimates.
+//! The tick does this every two seconds, like the kernel. [`crate::rate_estimate`] stores the estimates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::totals::totals;
 /// Interval between estimates (ip_vs_est.c); the tick rounds it up to whole seconds.
 const PERIOD: Duration = Duration::from_millis(1_900);
 
-/// Rows are read in batches if more than one in this many is used.
+/// Rows are read in batches if more than 1/`BATCH_FRACTION` of them are used.
 const BATCH_FRACTION: usize = 8;
 
 impl Engine {
@@ -96,7 +96,7 @@ impl Engine {
         ids.into_iter().map(row_totals).collect()
     }
 
-    /// Returns the current totals of the chosen services: zeroed counters are relative to them.
+    /// Returns the current totals of the chosen services; zeroed counters are relative to these totals.
     pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Baseline> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();

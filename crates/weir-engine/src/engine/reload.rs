@@ -12,13 +12,13 @@ use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::ServerStates;
 
 use super::open::{open_plane, sizes};
-use super::{Applied, Engine, server_addresses};
+use super::{ApplyOutcome, Engine, server_addresses};
 use crate::allocate::allocate;
 use crate::error::{Error, Result};
 use crate::write::Writer;
 
-/// A data plane with other map sizes, and its writer.
-struct Replaced {
+/// A data plane with different map sizes, and its writer.
+struct ReplacementPlane {
     plane: Dataplane,
     writer: Writer,
 }
@@ -28,10 +28,14 @@ impl Engine {
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change: the former configuration is active again,
-    /// except that a server that the rejected configuration removed comes last in its pool's order.
+    /// except that a server that the rejected configuration removed is now the last in its pool.
     /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
     /// completes the change.
-    pub async fn apply(&mut self, desired: &Desired, states: &ServerStates) -> Result<Applied> {
+    pub async fn apply(
+        &mut self,
+        desired: &Desired,
+        states: &ServerStates,
+    ) -> Result<ApplyOutcome> {
         let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
         self.file_timeouts = desired.timeouts;
@@ -48,21 +52,21 @@ impl Engine {
         &mut self,
         desired: Desired,
         states: &ServerStates,
-    ) -> Result<Applied> {
+    ) -> Result<ApplyOutcome> {
         let desired = Indexed::from(desired);
         let wanted = sizes(&desired.node, Some(self.plane.sizes()));
         let replaced = if wanted == *self.plane.sizes() {
             None
         } else {
             let (plane, _) = open_plane(self.pin_dir.clone(), wanted)?;
-            Some(Replaced {
-                writer: Writer::adopting(plane.maps())?,
+            Some(ReplacementPlane {
+                writer: Writer::adopt_maps(plane.maps())?,
                 plane,
             })
         };
         let touched = match replaced {
             Some(_) => self.memory.allocation.service_names(&desired),
-            None => owned(desired.changed_since(&self.desired)),
+            None => to_owned_names(desired.changed_since(&self.desired)),
         };
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         let plane = replaced.as_ref().map_or(&self.plane, |it| &it.plane);
@@ -103,7 +107,7 @@ impl Engine {
         }
         // Freeing the names of a hundred thousand servers takes as long as the rest, so it happens in the background.
         tokio::task::spawn_blocking(move || drop(former_desired));
-        Ok(Applied {
+        Ok(ApplyOutcome {
             revision: self.memory.revision,
         })
     }
@@ -176,7 +180,7 @@ impl Engine {
     /// Restores the former configuration after a new one failed. Rows that the new one allocated are removed like any
     /// other rows, because a packet may have bound a flow to them.
     async fn roll_back(&mut self, former: Indexed, states: &ServerStates) -> Result<()> {
-        let touched = owned(former.changed_since(&self.desired));
+        let touched = to_owned_names(former.changed_since(&self.desired));
         let touched: Vec<&str> = touched.iter().map(String::as_str).collect();
         self.desired = former;
         let rejected = allocate(
@@ -194,6 +198,6 @@ impl Engine {
     }
 }
 
-fn owned(names: Vec<&str>) -> Vec<String> {
+fn to_owned_names(names: Vec<&str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads the current state from the maps: [`Layer4Snapshot`], and live flows for a plan.
+//! Reads the current state from the maps: [`Layer4Snapshot`], and the numbers of live flows for a plan.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,9 +18,9 @@ use crate::snapshot::{
     FlowTableStatus, InterfaceStatus, Layer4Snapshot, ServerState, ServerStatus, ServiceStatus,
     VipStatus,
 };
-use crate::totals::{summed, totals};
+use crate::totals::{combine_counters, totals};
 
-/// From this number of servers on, rows are read in batches, including unused ones.
+/// With at least this number of servers, rows are read in batches, including unused rows.
 const BATCH_THRESHOLD: usize = 4_096;
 
 impl Engine {
@@ -63,14 +63,15 @@ impl Engine {
                 .collect(),
             drift: self.drift,
             flows: FlowTableStatus {
-                places: u64::from(maps.flows.capacity()),
+                slots: u64::from(maps.flows.capacity()),
                 entries: maps.flows.walk().count() as u64,
                 expired: maps.sweep()?.expired,
             },
         })
     }
 
-    /// Returns only the services of [`Self::snapshot`]: its other parts require a walk over the flow table.
+    /// Returns only the services of [`Self::snapshot`]: the other parts of a snapshot require a walk over the flow
+    /// table.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -233,7 +234,7 @@ impl Engine {
             persistent_connections: live.persistent.into(),
             overloaded: self.is_overloaded(dest)?,
             totals: match traffic.get(dest.id as usize) {
-                Some(traffic) => summed(&live, traffic),
+                Some(traffic) => combine_counters(&live, traffic),
                 None => totals(maps, dest.id)?,
             },
             removed: dest.removed.is_some(),
@@ -256,7 +257,7 @@ impl Engine {
         Ok(maps.live(row)?.overloaded != 0)
     }
 
-    /// Returns the number of current flows of a service, or of one of its servers, named as in the file.
+    /// Returns the number of current flows of a service, or of one of its servers, which is named as in the file.
     pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
         let Some(slot) = self.memory.allocation.services.get(service) else {
             return 0;

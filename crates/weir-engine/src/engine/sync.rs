@@ -1,8 +1,8 @@
-//! Selects the flows that are sent to other directors, and inserts the flows that they send.
+//! Selects the flows that are sent to other directors, and inserts flows from other directors.
 //!
-//! The data plane records flows that change state. A slow walk over the table finds the others: flows whose last packet
-//! is a third of their timeout later than the one that was last sent to the peers, UDP flows, and changes that were
-//! overwritten before they were read.
+//! The data plane records flows that change state. A slow walk over the table finds the remaining flows: flows whose
+//! last packet is newer, by a third of their timeout, than the last one reported to the peers; UDP flows; and changes
+//! that were overwritten before they were read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn ms_to_ticks(milliseconds: u32) -> u32 {
     ticks_from(Duration::from_millis(milliseconds.into()))
 }
 
-/// Returns whether an entry is that of a flow, and not of an unfinished TCP handshake.
+/// Returns whether an entry belongs to a flow, not to an unfinished TCP handshake.
 fn is_past_handshake(meta: EntryMeta) -> bool {
     meta.kind == KIND_FORWARD
         && meta.state != State::SynRecv as u8
@@ -80,7 +80,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the last argument of [`Self::set_sync`]; `None` = it was not called yet.
+    /// Returns the argument of the last call of [`Self::set_sync`]; `None` = it was not called yet.
     pub fn is_synchronizing(&self) -> Option<bool> {
         self.sync.on
     }
@@ -90,8 +90,8 @@ impl Engine {
         self.sync.counts
     }
 
-    /// Returns whether a change to `maglev` tables has moved flows that were not visited yet. Peers cannot compute the
-    /// servers of such flows any more.
+    /// Returns whether a change to `maglev` tables has moved flows that the walk has not visited yet. Peers can no
+    /// longer compute the servers of these flows.
     pub fn has_moved_flows(&self) -> bool {
         self.sync.on == Some(true) && self.sync.recheck > 0
     }
@@ -153,7 +153,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends the entries of a bucket that were never sent to the peers, or too long ago.
+    /// Appends the entries of a bucket that were never sent to the peers, or were last sent too long ago.
     fn find_due(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
@@ -188,13 +188,13 @@ impl Engine {
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
             return false;
         };
-        // The tick is that of an earlier flow with this entry, or nothing was sent.
+        // The tick belongs to an earlier flow with this entry, or nothing was sent.
         let unknown = sent == 0 || is_after(cold.created, sent);
         // A UDP flow is sent only after it has lasted for some time, so that a flood causes no synchronization traffic.
         unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
     }
 
-    /// Returns whether a flow was not sent because the tables selected its server, and they select another server now.
+    /// Returns whether a flow was not sent because the tables selected its server, but now select a different server.
     fn has_moved_in_table(&self, index: u32) -> bool {
         let Some(flow) = self.plane.maps().flows.at(index) else {
             return false;
@@ -234,7 +234,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Converts a record to this director's rows. The error selects the counter for the problem.
+    /// Converts a record to this director's rows. The error selects the counter to increment.
     fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
         if !is_valid(record) {
             return Err(|counts| &mut counts.invalid);
@@ -280,8 +280,8 @@ impl Engine {
         Ok(flow)
     }
 
-    /// Returns the device towards the client of a `nat` server if the kernel does not forward packets: in this case the
-    /// kernel returns no routes to the data plane, and this director has not seen a packet from the client.
+    /// Returns the device towards the client of a `nat` server, if the kernel does not forward packets. In this case
+    /// the kernel returns no routes to the data plane, and this director has not seen a packet from the client.
     fn device_to(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
         if !learns || record.kind == Kind::Template {
@@ -352,7 +352,8 @@ impl Engine {
         }
     }
 
-    /// Returns the source towards the server if it is not the client's; `None` = the flow has just ended.
+    /// Returns the source address and port towards the server if they are not the client's; `None` = the flow has just
+    /// ended.
     fn snat_of(&self, flow: &Flow) -> Option<Option<(IpAddr, u16)>> {
         let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
         let tuple = (reverse.cold.dst, reverse.cold.dport);
@@ -360,7 +361,7 @@ impl Engine {
         Some(translated.then(|| (tuple.0.to_ip(), tuple.1.get())))
     }
 
-    /// Returns whether a peer with the same servers computes the flow's server.
+    /// Returns whether a peer with the same servers computes the same server for this flow.
     fn is_computed(&self, flow: &Flow) -> bool {
         let cold = &flow.cold;
         let hash = steer_hash(&Tuple {

@@ -1,4 +1,4 @@
-//! Converts rows of services and servers to names for other directors, and names back to rows.
+//! Converts rows of services and servers to names that other directors know, and names back to rows.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::memory::Memory;
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Number of entries between the preparation of an entry and its use. Meanwhile its record is loaded into the CPU
-/// cache; then the record of its other direction is prefetched.
+/// cache; then the record of the reverse direction is prefetched.
 pub(super) const PREPARED: usize = 4;
 
-/// Names of the service with a row.
+/// Names of the service in a row.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
-    /// A listener with one port: no other service can have it.
+    /// A listener with one port, which no other service can have.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Whether flows have a firewall mark.
     pub(super) has_mark: bool,
@@ -39,7 +39,7 @@ pub(super) struct ServiceNames {
     pub(super) is_computed: bool,
 }
 
-/// Name of the server with a row.
+/// Name of the server in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerName {
     pub(super) generation: u32,
@@ -162,7 +162,7 @@ impl SyncIndex {
         within.map(|(.., row)| *row).or_else(any)
     }
 
-    /// Returns the row of a service that a peer named.
+    /// Returns the row of the service that a peer sent.
     pub(super) fn service(&self, id: ServiceId) -> Option<u32> {
         match id {
             ServiceId::Listener(proto, address, port) => self.service_at(proto, address, port),
@@ -185,21 +185,21 @@ pub struct SyncCounts {
     pub updated: u64,
     /// Records of flows for which a later packet arrived at this director.
     pub older: u64,
-    /// Records whose tuple belongs to another live flow.
+    /// Records whose tuple belongs to a different live flow.
     pub conflict: u64,
     /// Records for which there was no free slot.
     pub full: u64,
     /// Records whose bucket stayed locked.
     pub busy: u64,
-    /// Records whose server's row was just freed, or cannot have such flows.
+    /// Records whose server row was just freed, or cannot have such a flow.
     pub gone: u64,
-    /// Records of a service that this director does not have.
+    /// Records for a service that this director does not have.
     pub unknown_service: u64,
-    /// Records of a server that the service does not have on this director.
+    /// Records for a server that the service does not have on this director.
     pub unknown_server: u64,
-    /// Records with values that no flow has.
+    /// Records with values that are invalid for a flow.
     pub invalid: u64,
-    /// Changes that were overwritten before they were read; the walk finds them.
+    /// Changes that were overwritten before they were read; the walk finds their flows.
     pub overwritten: u64,
 }
 
@@ -241,7 +241,7 @@ pub(super) struct Synchronizer {
     /// Whether synchronization is enabled; `None` = not set since the engine was opened.
     pub(super) on: Option<bool>,
     pub(super) positions: Option<SyncPositions>,
-    /// By entry: tick of the last packet that was reported to the peers; 0 = none.
+    /// For each entry, the tick of the last packet that was reported to the peers; 0 = none.
     pub(super) sent_ticks: Vec<u32>,
     pub(super) index: SyncIndex,
     /// Revision and generation that `index` was built for.
@@ -251,11 +251,11 @@ pub(super) struct Synchronizer {
     pub(super) walk_bucket: u32,
     /// Time at which the walk was last continued.
     pub(super) walked_at: Duration,
-    /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute other servers for
-    /// their flows.
+    /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute different servers for
+    /// the flows in them.
     pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
-    /// Entries that are exported soon; the oldest one is replaced next.
+    /// Entries that will be exported next; the oldest one is replaced first.
     pub(super) prepared: [u32; PREPARED],
     pub(super) prepared_at: usize,
     pub(super) sources: SourceAddresses,

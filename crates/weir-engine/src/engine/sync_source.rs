@@ -1,4 +1,4 @@
-//! Looks up this director's source address towards a client whose flow another director has sent.
+//! Looks up this director's source address towards a client whose flow was received from another director.
 //!
 //! Connecting a UDP socket makes the kernel select the address, and sends nothing. The caller derives the device from
 //! the address.
@@ -17,7 +17,7 @@ const CACHE_DURATION: Duration = Duration::from_secs(1);
 /// Maximum number of cached addresses; for further clients the kernel is queried each time.
 const CACHE_MAX: usize = 1 << 16;
 
-/// The source addresses towards clients of peers, cached.
+/// A cache of source addresses towards clients of peers.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
     cached: HashMap<IpAddr, Option<IpAddr>, RandomState>,

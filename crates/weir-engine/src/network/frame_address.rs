@@ -7,13 +7,13 @@ use weir_netlink::Link;
 use super::Network;
 use super::hop::redirects;
 
-/// Kinds of devices whose packets go to a process or guest, not to the stack.
-const FOREIGN: [&str; 2] = ["ipvtap", "macvtap"];
+/// Kinds of devices whose packets are delivered to a process or guest, not to the stack.
+const FOREIGN_KINDS: [&str; 2] = ["ipvtap", "macvtap"];
 
 impl Network {
     /// Returns, for each device with the packet path, the MAC addresses of frames that are for this host: the device's
-    /// own address, those of the devices below it, which the kernel accepts for it, and those of the devices above it,
-    /// which receive through it. Skips devices without a MAC address.
+    /// own address, the addresses of the devices below it, which the kernel accepts for it, and the addresses of the
+    /// devices above it, which receive packets through it. Skips devices without a MAC address.
     pub(crate) fn frame_addresses(&self) -> BTreeSet<(u32, [u8; 6])> {
         let devices = self.attached.keys().chain(&self.expected);
         let devices: BTreeSet<u32> = devices.copied().collect();
@@ -22,7 +22,10 @@ impl Network {
             if self.mac_of(device).is_none() {
                 continue;
             }
-            let related = self.below(device).into_iter().chain(self.above(device));
+            let related = self
+                .devices_below(device)
+                .into_iter()
+                .chain(self.devices_above(device));
             let macs = related.filter_map(|it| self.state.links.get(&it)?.mac);
             found.extend(macs.map(|mac| (device, mac.octets())));
         }
@@ -31,7 +34,7 @@ impl Network {
 
     /// Returns the devices that receive packets through a device: its bridge or bond, VLANs and macvlans, and those
     /// above them.
-    fn above(&self, ifindex: u32) -> BTreeSet<u32> {
+    fn devices_above(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
         let mut queue = vec![ifindex];
         while let Some(device) = queue.pop() {
@@ -53,18 +56,18 @@ impl Network {
 
     /// Returns whether a device receives packets from its lower device for the stack. A device that is not up yet
     /// counts: its first packet may arrive before the event that reports it as up. A device that is up, but does not
-    /// have the carrier of its lower device (`protodown`), does not count: FRR's vrrpd sets this on the device of a
-    /// virtual router while the router is not active.
+    /// have the carrier of its lower device (`protodown`), does not count: FRR's vrrpd sets this flag on the device of
+    /// a virtual router while the router is not active.
     fn receives(&self, link: &Link) -> bool {
         let lower = link.lower.and_then(|lower| self.state.links.get(&lower));
         let is_held_down = link.up && !link.carrier && lower.is_some_and(|lower| lower.carrier);
         let kind = link.kind.as_deref().unwrap_or_default();
-        !redirects(link) && !is_held_down && !FOREIGN.contains(&kind)
+        !redirects(link) && !is_held_down && !FOREIGN_KINDS.contains(&kind)
     }
 }
 
-/// Returns whether the device is a port of Open vSwitch, which has one master for the ports of all its bridges. A
-/// bridge's own device is not related to that master.
+/// Returns whether the device is a port of Open vSwitch, which uses one master device for the ports of all its bridges.
+/// A bridge's own device is not related to that master.
 fn is_open_vswitch(link: &Link) -> bool {
     link.kind.as_deref() == Some("openvswitch")
 }

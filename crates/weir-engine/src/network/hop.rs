@@ -1,4 +1,4 @@
-//! Computes the rows of next hops and of devices from the cached network state.
+//! Computes next-hop rows and device rows from the cached network state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use weir_abi::{
     HOP_VLAN_KEEP, HOPS_PER_DEST, Hop, HopParts, TICK_SHIFT,
 };
 use weir_dataplane::Mode;
-use weir_netlink::{Link, Lookup, Resolved, resolve};
+use weir_netlink::{Link, Lookup, ResolvedPath, resolve};
 use weir_sys::{Clock, now_ns};
 
 use super::Network;
@@ -16,13 +16,13 @@ use super::Network;
 /// The rows of a server's next hops.
 pub(crate) type Hops = [Hop; HOPS_PER_DEST as usize];
 
-/// Computes next hops of servers in sequence; consecutive servers with the same routers share them.
-pub(crate) struct HopsOfMany<'a> {
+/// Computes the next hops of servers in sequence; consecutive servers with the same routers share next hops.
+pub(crate) struct HopBatch<'a> {
     network: &'a Network,
     last: Option<(&'a Lookup, Hops)>,
 }
 
-impl HopsOfMany<'_> {
+impl HopBatch<'_> {
     /// Returns the next hops of a server.
     pub(crate) fn hops_to(&mut self, server: IpAddr) -> Hops {
         let found = self.network.state.lookups.get(&server);
@@ -39,7 +39,7 @@ impl HopsOfMany<'_> {
 }
 
 impl Network {
-    /// Returns the port below a device, and the VLAN tag that XDP must push.
+    /// Returns the physical port of a device, and the VLAN tag that XDP must push.
     fn port_of<'a>(&'a self, link: &'a Link) -> (&'a Link, u16) {
         let Some(vlan) = link.vlan.filter(|vlan| !vlan.service_tag) else {
             return (link, 0);
@@ -50,10 +50,9 @@ impl Network {
             .map_or((link, 0), |lower| (lower, vlan.id))
     }
 
-    /// Returns whether XDP may send packets through this port, whatever device they came from.
+    /// Returns whether XDP may send packets through this port, regardless of the device that received them.
     fn can_send(&self, port: &Link) -> bool {
-        // If this is true, every packet comes from a generic program. The device of marked packets runs a native
-        // program.
+        // If this is true, a generic program receives every packet. The device of marked packets runs a native program.
         let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
@@ -82,7 +81,7 @@ impl Network {
 
     /// Returns the next hops of a server; rows are zero if there is no route.
     pub(crate) fn hops(&self, server: IpAddr) -> Hops {
-        let routes: Vec<Resolved> = resolve(server, &self.state)
+        let routes: Vec<ResolvedPath> = resolve(server, &self.state)
             .into_iter()
             .filter(|route| !route.local)
             .collect();
@@ -94,14 +93,14 @@ impl Network {
     }
 
     /// Returns a computation of the next hops of many servers, in sequence.
-    pub(crate) const fn hops_of_many(&self) -> HopsOfMany<'_> {
-        HopsOfMany {
+    pub(crate) const fn hop_batch(&self) -> HopBatch<'_> {
+        HopBatch {
             network: self,
             last: None,
         }
     }
 
-    fn hop(&self, route: &Resolved) -> Hop {
+    fn hop(&self, route: &ResolvedPath) -> Hop {
         let can_send = self
             .state
             .links
@@ -125,7 +124,7 @@ impl Network {
             mtu: u16::try_from(route.mtu).unwrap_or(u16::MAX),
             dmac: route.mac.map_or([0; 6], |mac| mac.octets()),
             smac: route.smac.map_or([0; 6], |mac| mac.octets()),
-            // One port and no own tag: packets return to the VLAN that they arrived from.
+            // With one port and no tag of its own, packets return to the VLAN on which they arrived.
             vlan: route
                 .vlan
                 .unwrap_or(if only_port { HOP_VLAN_KEEP } else { 0 }),
@@ -141,7 +140,7 @@ pub(super) fn redirects(port: &Link) -> bool {
 }
 
 /// Assigns a route to each row of a server, in proportion to the routes' weights, as evenly as possible.
-fn shares(routes: &[Resolved]) -> Vec<usize> {
+fn shares(routes: &[ResolvedPath]) -> Vec<usize> {
     let total: i64 = routes
         .iter()
         .map(|route| i64::from(route.weight.max(1)))
@@ -152,7 +151,7 @@ fn shares(routes: &[Resolved]) -> Vec<usize> {
         for (credit, route) in credit.iter_mut().zip(routes) {
             *credit += i64::from(route.weight.max(1));
         }
-        // Choose the first of equals, so that routes keep their order.
+        // Choose the first of several equal routes, so that routes keep their order.
         let Some(best) =
             (0..routes.len()).max_by_key(|route| (credit[*route], std::cmp::Reverse(*route)))
         else {
@@ -173,8 +172,8 @@ pub(crate) fn tick() -> u32 {
 mod tests {
     use super::*;
 
-    fn route(ifindex: u32, weight: u32) -> Resolved {
-        Resolved {
+    fn route(ifindex: u32, weight: u32) -> ResolvedPath {
+        ResolvedPath {
             ifindex,
             device: ifindex,
             vlan: None,

@@ -45,9 +45,9 @@ impl Network {
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// Returns a device and the devices from which it receives packets: ports of a bridge or bond, lower devices of
-    /// VLANs and macvlans.
-    pub(crate) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
+    /// Returns a device and the devices from which it receives packets: the ports of a bridge or bond, the lower
+    /// devices of VLANs and macvlans.
+    pub(crate) fn devices_below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut queue = vec![ifindex];
         while let Some(index) = queue.pop() {
@@ -67,8 +67,8 @@ impl Network {
         found
     }
 
-    /// Returns the interfaces to attach to: the configured ones, or those on the routes to servers, VIPs and the
-    /// default gateways.
+    /// Returns the interfaces to attach to: the configured interfaces, or the interfaces on the routes to servers, VIPs
+    /// and the default gateways.
     ///
     /// # Errors
     /// A configured interface does not exist.
@@ -85,7 +85,7 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        // If all services balance sockets, no packet passes the director.
+        // If all services are socket services, no packet passes through the director.
         if !desired.services.is_empty()
             && desired.services.iter().all(weir_planner::socket::is_socket)
         {

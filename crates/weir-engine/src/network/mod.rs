@@ -24,7 +24,7 @@ use crate::route_index::RouteIndex;
 pub(crate) use self::hop::{Hops, tick};
 pub(crate) use self::mode::Plan;
 
-/// Destinations whose routes use the default gateways: documentation prefixes, which no network uses.
+/// Destinations that are routed through the default gateways: documentation prefixes, which no network uses.
 const DEFAULT_ROUTE_PROBES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
@@ -158,7 +158,7 @@ impl Network {
         Ok(())
     }
 
-    /// Removes servers that are not used any more.
+    /// Removes servers that are no longer used.
     pub(crate) fn forget(&mut self, servers: impl Iterator<Item = IpAddr>) {
         for server in servers {
             if self.servers.remove(&server) {
@@ -215,7 +215,7 @@ impl Network {
         routes_changed
     }
 
-    /// Returns the facts on which the rows of these servers depend.
+    /// Returns the network state on which the rows of these servers depend.
     pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> NetworkFacts {
         let mut surroundings = NetworkFacts {
             learn_clients: self.learns_clients(),

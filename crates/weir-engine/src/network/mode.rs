@@ -9,9 +9,9 @@ use weir_sys::ethtool;
 
 use super::Network;
 
-/// Kinds of devices whose packets come from a stack on this machine, which leaves checksums to hardware that does not
-/// exist. Bonds, teams and VLANs depend on their lower devices.
-const SOFTWARE: [&str; 17] = [
+/// Kinds of devices whose packets come from a network stack on this machine, which leaves checksums to hardware that
+/// does not exist. Bonds, teams and VLANs depend on their lower devices.
+const SOFTWARE_KINDS: [&str; 17] = [
     "bridge",
     "dummy",
     "erspan",
@@ -31,8 +31,9 @@ const SOFTWARE: [&str; 17] = [
     "vxlan",
 ];
 
-/// Drivers whose peer may be such a stack. If XDP can be attached, the driver has negotiated complete checksums.
-const PARAVIRTUAL: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxnet3"];
+/// Drivers whose peer may be a network stack on the same machine. If XDP can be attached, the driver has negotiated
+/// complete checksums.
+const PARAVIRTUAL_DRIVERS: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxnet3"];
 
 /// The hooks to try on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +53,14 @@ impl Network {
             Attach::Tc => Plan::Tc,
             Attach::Xdp => Plan::Xdp,
             Attach::Auto if self.partial_checksum_reason(ifindex).is_some() => Plan::Tc,
-            Attach::Auto if self.paravirtual(ifindex).is_some() => Plan::NativeOrTc,
+            Attach::Auto if self.paravirtual_driver(ifindex).is_some() => Plan::NativeOrTc,
             Attach::Auto => Plan::Xdp,
         }
     }
 
     /// Returns why packets from this device may have partial checksums; `None` = they do not.
     pub(crate) fn partial_checksum_reason(&self, ifindex: u32) -> Option<String> {
-        let below = self.below(ifindex);
+        let below = self.devices_below(ifindex);
         // The device itself comes first.
         let device_and_below = std::iter::once(&ifindex).chain(&below);
         let mut links = device_and_below.filter_map(|index| self.state.links.get(index));
@@ -73,13 +74,15 @@ impl Network {
         Some(partial_checksum_text(&format!("{kind}{suffix}")))
     }
 
-    /// Returns the driver of the device or of a lower device, if its peer may be such a stack.
-    fn paravirtual(&self, ifindex: u32) -> Option<String> {
-        let below = self.below(ifindex);
+    /// Returns the driver of the device or of a lower device, if it is in `PARAVIRTUAL_DRIVERS`.
+    fn paravirtual_driver(&self, ifindex: u32) -> Option<String> {
+        let below = self.devices_below(ifindex);
         let mut names = below.iter().filter_map(|index| self.name_of(*index));
         names.find_map(|name| {
             let driver = self.netlink.inside(|| ethtool::driver(name)).ok()?.ok()?;
-            PARAVIRTUAL.contains(&driver.as_str()).then_some(driver)
+            PARAVIRTUAL_DRIVERS
+                .contains(&driver.as_str())
+                .then_some(driver)
         })
     }
 
@@ -98,7 +101,7 @@ impl Network {
             (_, Mode::Tc, Some(device)) => device,
             (_, Mode::Tc, None) => {
                 let driver = self
-                    .paravirtual(ifindex)
+                    .paravirtual_driver(ifindex)
                     .map(|driver| partial_checksum_text(&driver));
                 let device = driver.map_or_else(String::new, |driver| format!("; {driver}"));
                 format!("the driver has no XDP{device}")
@@ -108,8 +111,8 @@ impl Network {
         }
     }
 
-    /// Returns whether XDP leaves packets with partial checksums to tc, on all devices. Generic XDP must not do this:
-    /// its metadata does not reach tc on a bridge.
+    /// Returns whether XDP leaves packets with partial checksums to tc, on all devices. Generic XDP must not do this,
+    /// because its metadata does not reach tc on a bridge.
     pub(crate) fn xdp_receives_partial_checksums(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
@@ -143,5 +146,5 @@ fn is_software(link: &Link) -> bool {
         || link
             .kind
             .as_deref()
-            .is_some_and(|kind| SOFTWARE.contains(&kind))
+            .is_some_and(|kind| SOFTWARE_KINDS.contains(&kind))
 }

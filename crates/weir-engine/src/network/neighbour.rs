@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_netlink::Managed;
+use weir_netlink::ManageOutcome;
 
 use super::Network;
 use crate::error::Result;
@@ -22,7 +22,7 @@ impl Network {
         let new: Vec<(u32, IpAddr)> = wanted.difference(&self.managed).copied().collect();
         for (device, neighbour) in &new {
             match self.netlink.ensure_managed(*device, *neighbour).await {
-                Ok(Managed::Added) => added.push((*device, *neighbour)),
+                Ok(ManageOutcome::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
                 // The kernel still resolves the neighbour when it sends the first packet.
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! Deserializes fields of another process's snapshot: names become static strings of this build.
+//! Deserializes fields of a snapshot from another process: names become static strings of this build.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

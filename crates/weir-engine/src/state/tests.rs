@@ -44,7 +44,7 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
     let directory = fixtures("state-read");
     let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
     fs::remove_dir_all(&directory).unwrap();
-    let Saved { memory, servers } = saved;
+    let StoredState { memory, servers } = saved;
     assert_eq!(memory.revision, 1);
     let dests = &memory.allocation.services["web"].dests;
     assert_eq!(

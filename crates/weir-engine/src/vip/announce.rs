@@ -8,7 +8,7 @@ use weir_netlink::Netlink;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// Number of announcements of an address: as many as RFC 4861 allows (`MAX_NEIGHBOR_ADVERTISEMENT`).
+/// Number of announcements of an address: the maximum in RFC 4861 (`MAX_NEIGHBOR_ADVERTISEMENT`).
 const ANNOUNCEMENTS: u32 = 3;
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Announcements {
         for announcement in &mut self.due {
             announcement.remaining -= 1;
             let Some(mac) = mac_of(announcement.ifindex) else {
-                // The loopback and tunnels have no neighbours.
+                // Loopback and tunnel devices have no neighbours.
                 announcement.remaining = 0;
                 continue;
             };

@@ -33,8 +33,8 @@ pub struct Vips {
     /// Added addresses, with their interfaces.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
-    /// Whether addresses that are already present have been announced. Neighbours may have learned another MAC address
-    /// while no daemon ran.
+    /// Whether addresses that are already present have been announced. Neighbours may have learned a different MAC
+    /// address while no daemon was running.
     is_present_announced: bool,
     /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
@@ -43,7 +43,7 @@ pub struct Vips {
 }
 
 impl Vips {
-    /// Creates the value with the addresses that an earlier daemon added.
+    /// Creates a `Vips` with the addresses that an earlier daemon added.
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             runtime_dir: runtime_dir.to_owned(),
@@ -65,8 +65,8 @@ impl Vips {
         self.is_stale = true;
     }
 
-    /// Adds the addresses that `desired` needs and this machine lacks, and removes added addresses that are not needed
-    /// any more.
+    /// Adds the addresses that `desired` needs and this machine lacks, and removes added addresses that are no longer
+    /// needed.
     ///
     /// # Errors
     /// An address cannot be added or removed, or the record cannot be written.

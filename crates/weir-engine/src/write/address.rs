@@ -1,4 +1,4 @@
-//! Writes the rows of VIPs and listeners, and the Bloom filter that passes most other packets early.
+//! Writes the rows of VIPs and listeners, and the Bloom filter with which most other packets are passed early.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::{Writer, WrittenVip};
 use crate::error::Result;
 
 impl Writer {
-    /// Writes added and changed rows, then removes the others. In between, the filter includes old and new addresses.
+    /// Writes added and changed rows, then deletes removed rows. In between, the filter includes old and new addresses.
     pub(super) fn write_addresses(
         &mut self,
         maps: &Maps,

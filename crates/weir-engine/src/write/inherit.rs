@@ -16,7 +16,7 @@ impl Writer {
     ///
     /// # Errors
     /// The maps cannot be read.
-    pub(crate) fn adopting(maps: &Maps) -> Result<Self> {
+    pub(crate) fn adopt_maps(maps: &Maps) -> Result<Self> {
         let mut writer = Self {
             elements: ExtentAllocator::new(maps.elements.entries()),
             services: BTreeMap::new(),
@@ -53,7 +53,7 @@ impl Writer {
             let service = maps.services.get(row)?;
             if service != Service::ZERO {
                 writer.inherited_rows.services.insert(row);
-                let runs = disjoint(maps.extents_of(&service)?);
+                let runs = merge_overlapping(maps.extents_of(&service)?);
                 writer.inherited_tables.insert(row, runs);
             }
         }
@@ -67,16 +67,16 @@ impl Writer {
     /// Takes over element runs of an earlier daemon. Overlapping runs, which this build does not create, are freed
     /// together: a run that is freed twice would be allocated twice.
     fn inherit(&mut self, ranges: Vec<Extent>, elements: u32) {
-        let of_services = self.inherited_tables.values().flatten();
-        let mut all: Vec<Extent> = of_services.chain(&ranges).copied().collect();
+        let tables = self.inherited_tables.values().flatten();
+        let mut all: Vec<Extent> = tables.chain(&ranges).copied().collect();
         let count = all.len();
-        all = disjoint(all);
-        self.inherited = disjoint(ranges);
+        all = merge_overlapping(all);
+        self.inherited = merge_overlapping(ranges);
         if all.len() != count {
             self.inherited = all.clone();
             self.inherited_tables.clear();
         }
-        self.elements = ExtentAllocator::adopting(elements, all);
+        self.elements = ExtentAllocator::with_used(elements, all);
     }
 
     /// Takes over a row and its tables if an earlier daemon wrote the wanted content.
@@ -92,7 +92,7 @@ impl Writer {
         let has_content = |run: Extent, wanted: &[Element]| -> Result<bool> {
             Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
         };
-        let is_same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
+        let is_same = *runs == merge_overlapping(snat.into_iter().chain([tables]).collect())
             && present == service_row(row, present.extent, present.snat_at)
             && has_content(tables, &row.tables.image(tables.at))?
             && snat.map_or(Ok(true), |run| has_content(run, &elements_of(&row.snat)))?;
@@ -108,7 +108,7 @@ impl Writer {
 }
 
 /// Merges overlapping runs: a run that is freed twice would be allocated twice.
-fn disjoint(mut runs: Vec<Extent>) -> Vec<Extent> {
+fn merge_overlapping(mut runs: Vec<Extent>) -> Vec<Extent> {
     runs.sort();
     let mut merged: Vec<Extent> = Vec::with_capacity(runs.len());
     for run in runs {
@@ -130,7 +130,7 @@ mod tests {
     fn overlapping_runs_become_one() {
         let run = |at, length| Extent { at, length };
         assert_eq!(
-            disjoint(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]),
+            merge_overlapping(vec![run(10, 5), run(1, 4), run(12, 8), run(20, 1)]),
             [run(1, 4), run(10, 10), run(20, 1)]
         );
     }

@@ -49,9 +49,9 @@ pub(crate) struct Writer {
     pub(crate) dests: BTreeMap<u32, Dest>,
     pub(crate) listeners: BTreeMap<ListenerKey, u32>,
     pub(crate) vips: BTreeMap<IpAddr, WrittenVip>,
-    /// Runs of an earlier daemon by service row, used until the row refers to new ones.
+    /// Runs of an earlier daemon by service row, used until the row refers to new runs.
     inherited_tables: BTreeMap<u32, Vec<Extent>>,
-    /// Other runs of an earlier daemon, freed when every row refers to new ones.
+    /// Other runs of an earlier daemon, freed when every row refers to new runs.
     inherited: Vec<Extent>,
     /// Rows of an earlier daemon that may be unused now.
     inherited_rows: Changes,
@@ -215,7 +215,7 @@ impl Writer {
         Ok(Some(run))
     }
 
-    /// Allocates a run of elements; if none is free, waits until packets have left the retired ones.
+    /// Allocates a run of elements; if none is free, waits until no packet uses the retired runs.
     fn allocate(&mut self, elements: u32) -> Result<Extent> {
         if let Some(run) = self.elements.allocate(elements) {
             return Ok(run);
@@ -289,7 +289,7 @@ impl Writer {
             maps.dests.set(*id, &Dest::ZERO)?;
             self.dests.remove(id);
         }
-        // A packet that read the row earlier must not count for its next owner.
+        // A packet that read the row earlier must not be counted for the row's next owner.
         wait_for_packets();
         for id in ids {
             maps.reset_counts(*id)?;

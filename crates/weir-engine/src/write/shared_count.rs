@@ -42,7 +42,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Corrects shared counters that miss packets counted while sharing began.
+    /// Corrects shared counters that lack packets counted while sharing began.
     ///
     /// # Errors
     /// A row is outside its map.

@@ -1,11 +1,11 @@
-//! An engine with the servers' state that determines its weights, without a proxy and without an override file.
+//! An engine with the server states that determine its weights, without a proxy and without an override file.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_engine::snapshot::Layer4Snapshot;
-use weir_engine::{Applied, Engine, Error, Opening, Paths, Result};
+use weir_engine::{ApplyOutcome, Engine, Error, Opening, Paths, Result};
 use weir_engine::{Explanation, Packet};
 use weir_model::Desired;
 use weir_state::{Driver, OrderError, Override, OverrideRecord, Overrides, ServerStates};
@@ -24,7 +24,7 @@ impl Director {
         Ok(Self { engine, states })
     }
 
-    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<Applied> {
+    pub(crate) async fn apply(&mut self, desired: &Desired) -> Result<ApplyOutcome> {
         self.engine.apply(desired, &self.states).await
     }
 

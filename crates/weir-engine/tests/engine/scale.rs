@@ -1,5 +1,5 @@
-//! Tests that the cost of a reload depends on its changes: other rows are not written, so foreign values that this test
-//! writes there remain.
+//! Tests that the cost of a reload depends only on its changes: unchanged rows are not written, so foreign values that
+//! this test writes into them remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -181,7 +181,7 @@ impl Topology {
         }
     }
 
-    /// Starts such a service on the director itself, with checksums and segmentation left to the device, which is the
+    /// Starts a bulk service on the director itself, with checksums and segmentation left to the device, which is the
     /// stack's default.
     pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
         for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {

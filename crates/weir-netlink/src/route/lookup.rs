@@ -19,7 +19,7 @@ impl Netlink {
     /// unless 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
-    /// `source` has the other address family or is not local (IPv4), or the kernel reports another error. An
+    /// `source` has a different address family or is not local (IPv4), or the kernel reports a different error. An
     /// unreachable destination is not an error, but a [`RouteKind`].
     pub async fn route_get(
         &self,
@@ -46,7 +46,7 @@ impl Netlink {
                 return kind.map(Lookup::without_hops).ok_or(error);
             }
         };
-        let mut answer = Lookup {
+        let mut lookup = Lookup {
             kind: chosen.kind,
             prefsrc: chosen.prefsrc.or(source),
             next_hops: chosen.next_hops,
@@ -55,19 +55,19 @@ impl Netlink {
             // The matching route in the table contains all next hops, but not the source that the kernel selects. Two
             // requests are therefore required.
             let message = lookup_message(destination, source, mark, RouteFlags::FibMatch);
-            // If the route was removed between the two requests, there is one next hop.
+            // If the route was removed between the two requests, the result has only one next hop.
             if let Ok(Some(matched)) = self.look_up(&request, message).await
                 && matched.kind == RouteKind::Unicast
                 && !matched.next_hops.is_empty()
             {
-                answer.next_hops = matched.next_hops;
+                lookup.next_hops = matched.next_hops;
             }
         }
-        Ok(answer)
+        Ok(lookup)
     }
 
-    /// Looks up many destinations, in their order, as [`Netlink::route_get`] does without source and mark. Of
-    /// destinations with the same routes and rules, only one is looked up.
+    /// Looks up many destinations like [`Netlink::route_get`] without source and mark, and returns the results in the
+    /// same order. Only one of several destinations with the same routes and rules is looked up.
     ///
     /// # Errors
     /// The same as for [`Netlink::route_get`].
@@ -97,9 +97,9 @@ impl Netlink {
     /// Looks up destinations. `all_hops` requests all next hops of multipath routes.
     async fn look_up_all(&self, destinations: &[IpAddr], all_hops: bool) -> Result<Vec<Lookup>> {
         let found = self.look_up_each(destinations, RouteFlags::empty()).await?;
-        let mut answers = Vec::with_capacity(destinations.len());
+        let mut replies = Vec::with_capacity(destinations.len());
         for found in found {
-            answers.push(match found {
+            replies.push(match found {
                 Ok(Some(route)) => Lookup {
                     kind: route.kind,
                     prefsrc: route.prefsrc,
@@ -112,10 +112,10 @@ impl Netlink {
                 }
             });
         }
-        let is_unicast = |index: &usize| answers[*index].kind == RouteKind::Unicast;
+        let is_unicast = |index: &usize| replies[*index].kind == RouteKind::Unicast;
         let unicast: Vec<usize> = (0..destinations.len()).filter(is_unicast).collect();
         if unicast.is_empty() || !all_hops {
-            return Ok(answers);
+            return Ok(replies);
         }
         let unicast_destinations: Vec<IpAddr> =
             unicast.iter().map(|index| destinations[*index]).collect();
@@ -127,10 +127,10 @@ impl Netlink {
                 && route.kind == RouteKind::Unicast
                 && !route.next_hops.is_empty()
             {
-                answers[index].next_hops = route.next_hops;
+                replies[index].next_hops = route.next_hops;
             }
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     async fn look_up_each(
@@ -143,13 +143,13 @@ impl Netlink {
         };
         let messages = destinations.iter().map(message).collect();
         let request = |index: usize| format!("look up the route to {}", destinations[index]);
-        let answers = self.transact_each(messages, request).await?;
-        let route = |answer: Result<RouteNetlinkMessage>| answer.map(|answer| route_of(&answer));
-        Ok(answers.into_iter().map(route).collect())
+        let replies = self.transact_each(messages, request).await?;
+        let route = |reply: Result<RouteNetlinkMessage>| reply.map(|reply| route_of(&reply));
+        Ok(replies.into_iter().map(route).collect())
     }
 
     /// Returns the classes of destinations with the same route. `None` = the classes cannot be determined, or a route
-    /// has several next hops: which of them the kernel returns does not depend only on the prefix.
+    /// has several next hops, in which case the kernel's choice does not depend only on the prefix.
     async fn destination_classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable_count().await;
         let routes = self.routes().await.ok()?;
@@ -174,8 +174,8 @@ impl Netlink {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             let message = RouteNetlinkMessage::GetRoute(message);
-            let answers = self.dump("list routes", message).await?;
-            routes.extend(answers.iter().filter_map(route_of));
+            let replies = self.dump("list routes", message).await?;
+            routes.extend(replies.iter().filter_map(route_of));
         }
         Ok(routes)
     }
@@ -192,8 +192,8 @@ impl Netlink {
 
     async fn look_up(&self, request: &str, message: RouteMessage) -> Result<Option<Route>> {
         let message = RouteNetlinkMessage::GetRoute(message);
-        let answers = self.transact(request, message, 0).await?;
-        Ok(answers.iter().find_map(route_of))
+        let replies = self.transact(request, message, 0).await?;
+        Ok(replies.iter().find_map(route_of))
     }
 }
 
@@ -230,8 +230,8 @@ fn lookup_message(
     message
 }
 
-fn route_of(answer: &RouteNetlinkMessage) -> Option<Route> {
-    match answer {
+fn route_of(reply: &RouteNetlinkMessage) -> Option<Route> {
+    match reply {
         RouteNetlinkMessage::NewRoute(message) => Route::from_message(message),
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! Tests managed neighbour entries.
 
-use weir_netlink::{Change, Event, Managed, NeighbourState, resolve};
+use weir_netlink::{Change, Event, ManageOutcome, NeighbourState, resolve};
 
 use crate::{Pair, handle_in, in_namespace, ip, wait_for};
 
@@ -16,11 +16,11 @@ fn managed_neighbours_are_resolved_without_traffic() {
         assert_eq!(net.neighbour(pair.a, server).await.unwrap(), None);
         assert_eq!(
             net.ensure_managed(pair.a, server).await.unwrap(),
-            Managed::Added
+            ManageOutcome::Added
         );
         assert_eq!(
             net.ensure_managed(pair.a, server).await.unwrap(),
-            Managed::Present
+            ManageOutcome::Present
         );
         let peer_mac = pair.peer.link("b").await.unwrap().unwrap().mac;
         let is_resolved = |event: &Event| {
@@ -62,7 +62,7 @@ fn entry_of_another_program_is_kept() {
             .unwrap();
         assert_eq!(
             net.ensure_managed(pair.a, server).await.unwrap(),
-            Managed::Permanent
+            ManageOutcome::Permanent
         );
         assert_eq!(
             net.remove_managed(pair.a, server).await.unwrap(),

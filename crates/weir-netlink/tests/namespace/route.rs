@@ -247,7 +247,7 @@ fn multipath_lookup_returns_weights() {
                 .await
                 .unwrap()
                 .next_hops;
-            // With many destinations, multipath routes are searched for first.
+            // For many destinations, multipath routes are searched for first.
             for count in [1, 300] {
                 let batch = net
                     .route_get_each(&vec![ip(destination); count])

@@ -1,4 +1,4 @@
-//! Tests rules before the local table's rule, with `ip` and with lookups.
+//! Tests rules before the rule of the local table, with `ip` and with lookups.
 
 use std::process::Command;
 

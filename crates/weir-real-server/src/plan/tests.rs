@@ -30,7 +30,7 @@ fn host() -> Actual {
             interface(3, "eth1", &[("fe80::6", 64)]),
         ],
         sysctls,
-        programs: Observed::default(),
+        programs: InstalledState::default(),
     }
 }
 
@@ -68,15 +68,15 @@ fn apply_steps(mut actual: Actual, mut record: Record, steps: &[Step]) -> (Actua
                 record.sysctls.remove(name);
             }
             Step::Programs { rules, hooks } => {
-                actual.programs = Observed {
+                actual.programs = InstalledState {
                     rules: Some(rules.clone()),
                     hooks: hooks.clone(),
-                    ..Observed::default()
+                    ..InstalledState::default()
                 };
                 record.object = Some(OBJECT);
             }
             Step::RemovePrograms => {
-                actual.programs = Observed::default();
+                actual.programs = InstalledState::default();
                 record.object = None;
             }
             Step::AddAddress { vip } => {

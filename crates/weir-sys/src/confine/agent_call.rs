@@ -83,7 +83,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Older calls that other architectures do not have.
+/// Older calls that do not exist on other architectures.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[libc::c_long] = &[
     libc::SYS_epoll_wait,

@@ -166,7 +166,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Older calls that other architectures do not have.
+/// Older calls that do not exist on other architectures.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[libc::c_long] = &[
     libc::SYS_access,
@@ -238,12 +238,13 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     );
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let allowed = SeccompFilter::new(rules, denied, SeccompAction::Allow, machine)?;
-    // The flags of clone3 are in memory, where a filter cannot see them. The C library then uses clone.
+    // The flags of clone3 are in memory, where a filter cannot see them. If clone3 fails with ENOSYS, the C library
+    // uses clone.
     let clone3_rule = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let not_implemented = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let without_clone3 =
         SeccompFilter::new(clone3_rule, SeccompAction::Allow, not_implemented, machine)?;
-    // The second filter does not permit installing another one.
+    // The second filter forbids installing further filters.
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 

@@ -8,7 +8,7 @@ use crate::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Minimum length of an Ethernet frame, in bytes, without its checksum.
+/// Minimum length of an Ethernet frame, in bytes, without its frame check sequence.
 const FRAME_MIN_LEN: usize = 60;
 
 /// Returns a frame that announces `address` at `mac` to all neighbours: a gratuitous ARP request (RFC 5227 section 3,

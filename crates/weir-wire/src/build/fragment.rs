@@ -17,7 +17,7 @@ use crate::protocol::{EtherType, IpProtocol};
 /// The errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of content fit
 /// into the MTU, or if an IPv6 packet is already a fragment.
 pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
-    match EtherType::of_ip(packet) {
+    match EtherType::for_ip_packet(packet) {
         Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),
         _ => fragment_v4(Ipv4View::new(packet)?, packet, mtu, id),
     }
@@ -148,7 +148,7 @@ fn fragment_v6(
     Ok(parts)
 }
 
-/// The headers that are copied to every fragment; the last one is followed by the fragment header.
+/// The headers that are copied to every fragment; the last of them is followed by the fragment header.
 struct PerFragmentHeaders {
     /// The next header field of the fixed header.
     first: IpProtocol,

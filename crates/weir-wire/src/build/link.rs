@@ -33,19 +33,19 @@ impl EthernetBuilder {
         }
     }
 
-    /// Adds an 802.1Q tag after the tags that were added before.
+    /// Adds an 802.1Q tag after the existing tags.
     #[must_use]
     pub fn vlan(self, vlan: u16) -> Self {
         self.tag(VlanTag::new(vlan))
     }
 
-    /// Adds an 802.1ad tag after the tags that were added before.
+    /// Adds an 802.1ad tag after the existing tags.
     #[must_use]
     pub fn service_vlan(self, vlan: u16) -> Self {
         self.tag(VlanTag::service(vlan))
     }
 
-    /// Adds a tag with all its bits, after the tags that were added before.
+    /// Adds a tag with all its bits, after the existing tags.
     #[must_use]
     pub fn tag(mut self, tag: VlanTag) -> Self {
         self.tags.push(tag);
@@ -93,11 +93,14 @@ impl EthernetBuilder {
         self.carry(EtherType::ARP, &bytes)
     }
 
-    /// Returns the frame with an IP packet. The IP version determines the EtherType; bytes that are not IP get that of
-    /// IPv4.
+    /// Returns the frame with an IP packet. The IP version determines the EtherType; bytes that are not an IP packet
+    /// get the EtherType of IPv4.
     #[must_use]
     pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
-        self.carry(EtherType::of_ip(packet).unwrap_or(EtherType::IPV4), packet)
+        self.carry(
+            EtherType::for_ip_packet(packet).unwrap_or(EtherType::IPV4),
+            packet,
+        )
     }
 
     /// Returns frames with the fragments of an IP packet; see [`fragment`].

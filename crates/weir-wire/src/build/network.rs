@@ -90,7 +90,7 @@ impl IpBuilder {
         }
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     pub(crate) fn finish(self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         match self {
             Self::V4(ip) => ip.finish(protocol, payload),
@@ -111,7 +111,7 @@ impl From<Ipv6Builder> for IpBuilder {
     }
 }
 
-/// Returns the packet, in its frame if it has one.
+/// Returns the packet, with the Ethernet header if one was added.
 pub(super) fn wrap_in_frame(
     link: Option<&EthernetBuilder>,
     ethertype: EtherType,
@@ -139,7 +139,7 @@ macro_rules! payloads {
                 UdpBuilder::new(self.into(), sport, dport)
             }
 
-            /// Adds an echo request of the family.
+            /// Adds an echo request of the packet's address family.
             #[must_use]
             pub fn echo_request(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::for_family(
@@ -149,7 +149,7 @@ macro_rules! payloads {
                 )
             }
 
-            /// Adds an echo reply of the family.
+            /// Adds an echo reply of the packet's address family.
             #[must_use]
             pub fn echo_reply(self, id: u16, seq: u16) -> IcmpBuilder {
                 IcmpBuilder::for_family(
@@ -195,7 +195,7 @@ macro_rules! payloads {
             /// Adds the IP packet `inner`, IPv4 or IPv6 by its version.
             #[must_use]
             pub fn ipip(self, inner: &[u8]) -> RawBuilder {
-                self.raw(IpProtocol::of_inner(inner).unwrap_or(IpProtocol::IPIP), inner)
+                self.raw(IpProtocol::for_inner_packet(inner).unwrap_or(IpProtocol::IPIP), inner)
             }
 
             /// Adds GRE with the IP packet `inner`.

@@ -46,7 +46,7 @@ impl TcpBuilder {
         self
     }
 
-    /// Sets the control bits, which replace previous ones; none by default.
+    /// Sets the control bits, replacing the previous control bits; none by default.
     #[must_use]
     pub const fn flags(mut self, flags: TcpFlags) -> Self {
         self.header.flags = flags;
@@ -88,14 +88,14 @@ impl TcpBuilder {
         self
     }
 
-    /// Sets this checksum.
+    /// Sets the checksum field to this value.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
         self.checksum = ChecksumChoice::Value(value);
         self
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut segment = Vec::new();
@@ -163,14 +163,14 @@ impl UdpBuilder {
         self
     }
 
-    /// Sets this checksum.
+    /// Sets the checksum field to this value.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
         self.checksum = ChecksumChoice::Value(value);
         self
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut datagram = Vec::new();
@@ -240,7 +240,7 @@ impl IcmpBuilder {
         self
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -281,7 +281,7 @@ impl RawBuilder {
         }
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         self.ip.finish(self.protocol, &self.payload)

@@ -16,7 +16,7 @@ use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// The computation of the inner checksum and of the outer UDP checksum with GUE.
+/// How the inner checksum and the outer UDP checksum of a GUE packet are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GueChecksum {
     /// The outer UDP checksum is zero.
@@ -25,8 +25,8 @@ pub enum GueChecksum {
     /// The outer UDP checksum covers the complete datagram.
     Full,
     /// The outer UDP checksum covers the complete datagram, and the receiver completes the inner checksum. Without the
-    /// outer checksum, this would make a corrupted packet valid. Equivalent to `Full` if there is no inner checksum to
-    /// complete: for protocols other than TCP and UDP, for fragments, and for UDP without a checksum.
+    /// outer checksum, the receiver would accept a corrupted packet. Equivalent to `Full` if there is no inner checksum
+    /// to complete: for protocols other than TCP and UDP, for fragments, and for UDP without a checksum.
     Remote,
 }
 
@@ -40,7 +40,7 @@ pub enum Encapsulation {
         /// Whether the packet has a GRE checksum.
         checksum: bool,
     },
-    /// GUE in UDP.
+    /// Generic UDP Encapsulation (GUE).
     Gue {
         /// Outer source port, for path selection.
         sport: u16,
@@ -51,7 +51,7 @@ pub enum Encapsulation {
     },
 }
 
-/// Returns `inner` encapsulated with IP in IP, for any pair of families, with TTL 64.
+/// Returns `inner` encapsulated with IP in IP, for any combination of address families, with TTL 64.
 #[must_use]
 pub fn encap_ipip(src: IpAddr, dst: IpAddr, inner: &[u8]) -> Vec<u8> {
     Packet::ip(src, dst).encapsulate(Encapsulation::Ipip, inner)
@@ -63,7 +63,7 @@ pub fn encap_gre(src: IpAddr, dst: IpAddr, checksum: bool, inner: &[u8]) -> Vec<
     Packet::ip(src, dst).encapsulate(Encapsulation::Gre { checksum }, inner)
 }
 
-/// Returns `inner` encapsulated with GUE between these ports, with TTL 64.
+/// Returns `inner` encapsulated with GUE, with the outer ports `sport` and `dport` and TTL 64.
 #[must_use]
 pub fn encap_gue(
     src: IpAddr,
@@ -94,7 +94,7 @@ pub struct GreBuilder {
 
 impl GreBuilder {
     pub(crate) fn new(ip: IpBuilder, inner: &[u8]) -> Self {
-        let protocol = EtherType::of_ip(inner).unwrap_or(EtherType::IPV4);
+        let protocol = EtherType::for_ip_packet(inner).unwrap_or(EtherType::IPV4);
         let header = GreHeader {
             protocol,
             checksum: false,
@@ -114,21 +114,21 @@ impl GreBuilder {
         self
     }
 
-    /// Adds a wrong checksum.
+    /// Adds an invalid checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
         self.checksum = ChecksumChoice::Invalid;
         self.checksum()
     }
 
-    /// Sets another protocol type.
+    /// Overrides the protocol type.
     #[must_use]
     pub const fn protocol(mut self, protocol: EtherType) -> Self {
         self.header.protocol = protocol;
         self
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -169,10 +169,10 @@ impl GueBuilder {
         self
     }
 
-    /// Returns the packet, in its frame if it has one.
+    /// Returns the packet, with the Ethernet header if one was added.
     #[must_use]
     pub fn build(mut self) -> Vec<u8> {
-        let protocol = IpProtocol::of_inner(&self.inner).unwrap_or(IpProtocol::IPIP);
+        let protocol = IpProtocol::for_inner_packet(&self.inner).unwrap_or(IpProtocol::IPIP);
         let deferrable = match self.checksum {
             GueChecksum::Remote => deferrable_checksum(&self.inner),
             GueChecksum::None | GueChecksum::Full => None,
@@ -195,11 +195,11 @@ impl GueBuilder {
     }
 }
 
-/// Returns the position of the inner checksum, and the sum of its pseudo header. Returns `None` if the inner packet has
+/// Returns the offsets of the inner checksum, and the sum of its pseudo header. Returns `None` if the inner packet has
 /// no checksum that the receiver can complete.
 fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
     let (src, dst, protocol, start, segment): (IpAddr, IpAddr, _, _, _) =
-        match EtherType::of_ip(inner)? {
+        match EtherType::for_ip_packet(inner)? {
             EtherType::IPV4 => {
                 let view = Ipv4View::new(inner).ok()?;
                 if view.header().fragment.is_fragment() {

@@ -29,7 +29,7 @@ pub(crate) struct Decoder<'a> {
     pub(crate) options: &'a DecodeOptions,
 }
 
-/// The position of a packet in its outer packets.
+/// The position of a packet within its outer packets.
 #[derive(Clone, Copy)]
 struct Position {
     /// Offset in the caller's bytes.
@@ -55,8 +55,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// Returns the sum of the pseudo header for `length` bytes. The length of a UDP datagram may be less than that of
-    /// the IP payload.
+    /// Returns the sum of the pseudo header for `length` bytes. A UDP datagram may be shorter than the IP payload.
     fn pseudo_header(&self, length: usize) -> Sum {
         pseudo_header(self.src, self.dst, self.protocol, length)
     }

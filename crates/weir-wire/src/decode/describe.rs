@@ -6,7 +6,9 @@ use std::fmt;
 
 use crate::Packet;
 use crate::arp::{ArpOperation, ArpPacket};
-use crate::decode::{ChecksumState, Content, Datagram, IpHeader, Parsed, Transport, TunnelHeader};
+use crate::decode::{
+    ChecksumState, Content, Datagram, IpHeader, ParsedFrame, Transport, TunnelHeader,
+};
 use crate::ethernet::EthernetHeader;
 use crate::icmp4::Icmpv4Message;
 use crate::icmp6::Icmpv6Message;
@@ -97,7 +99,7 @@ fn data_line(data: &[u8]) -> String {
     )
 }
 
-impl fmt::Display for Parsed {
+impl fmt::Display for ParsedFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.ethernet)?;
         match &self.content {

@@ -48,15 +48,15 @@ impl Packet {
     ///
     /// # Errors
     /// The first [`ParseError`], from the outermost header inwards.
-    pub fn parse(frame: &[u8]) -> Result<Parsed, ParseError> {
+    pub fn parse(frame: &[u8]) -> Result<ParsedFrame, ParseError> {
         Self::parse_with(frame, &DecodeOptions::default())
     }
 
     /// Decodes a frame with options.
     ///
     /// # Errors
-    /// As [`Self::parse`].
-    pub fn parse_with(frame: &[u8], options: &DecodeOptions) -> Result<Parsed, ParseError> {
+    /// The same as for [`Self::parse`].
+    pub fn parse_with(frame: &[u8], options: &DecodeOptions) -> Result<ParsedFrame, ParseError> {
         let view = EthernetView::new(frame)?;
         let decoder = Decoder { options };
         let offset = view.header_len();
@@ -66,7 +66,7 @@ impl Packet {
             EtherType::IPV6 => Content::Ip(Box::new(decoder.decode_ipv6(offset, view.payload())?)),
             _ => Content::Other(offset..frame.len()),
         };
-        Ok(Parsed {
+        Ok(ParsedFrame {
             ethernet: view.header(),
             content,
         })
@@ -75,12 +75,12 @@ impl Packet {
     /// Decodes an IP packet without a frame.
     ///
     /// # Errors
-    /// As [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
+    /// The same as for [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),
         };
-        match EtherType::of_ip(packet) {
+        match EtherType::for_ip_packet(packet) {
             Some(EtherType::IPV4) => decoder.decode_ipv4(0, packet),
             Some(_) => decoder.decode_ipv6(0, packet),
             None if packet.is_empty() => Err(ParseError::TooShort {
@@ -98,7 +98,7 @@ impl Packet {
 
 /// A decoded frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedFrame {
     /// Addresses, tags and type.
     pub ethernet: EthernetHeader,
     /// The frame's payload.
@@ -125,7 +125,7 @@ pub struct Datagram {
     pub range: Range<usize>,
     /// Whether the packet is not truncated; false only for quotes of ICMP errors.
     pub complete: bool,
-    /// Validity of the IPv4 header checksum; IPv6 has none.
+    /// Validity of the IPv4 header checksum; IPv6 has no header checksum.
     pub header_checksum: ChecksumState,
     /// Position of the fragment; `None` = the packet is not a fragment.
     pub fragment: Option<FragmentInfo>,
@@ -133,7 +133,7 @@ pub struct Datagram {
     pub protocol: IpProtocol,
     /// The decoded upper-layer header.
     pub transport: Transport,
-    /// Validity of the upper-layer checksum; for GUE and GRE, of the tunnel's checksum.
+    /// Validity of the upper-layer checksum; for GUE and GRE, validity of the tunnel's checksum.
     pub transport_checksum: ChecksumState,
     /// Range of the payload of the upper-layer protocol: after the TCP, UDP, ICMP or tunnel header.
     pub payload: Range<usize>,
@@ -234,7 +234,7 @@ pub enum TunnelHeader {
     Gue(UdpHeader, GueHeader),
 }
 
-impl Parsed {
+impl ParsedFrame {
     /// Returns the IP packet of the frame, if it contains one.
     #[must_use]
     pub fn ip(&self) -> Option<&Datagram> {
@@ -330,7 +330,7 @@ impl Datagram {
         }
     }
 
-    /// Returns the five-tuple, or `None` if there are no ports, as in a later fragment.
+    /// Returns the five-tuple, or `None` if there are no ports, for example in a later fragment.
     #[must_use]
     pub fn five_tuple(&self) -> Option<FiveTuple> {
         let (sport, dport) = self.ports()?;
@@ -370,8 +370,8 @@ impl Datagram {
         }
     }
 
-    /// Returns whether no checksum is invalid, including those in tunnels. Quoted packets are ignored, because routers
-    /// may have changed them.
+    /// Returns whether no checksum is invalid, including checksums in tunnels. Quoted packets are ignored, because
+    /// routers may have changed them.
     #[must_use]
     pub fn has_valid_checksums(&self) -> bool {
         self.header_checksum != ChecksumState::Invalid

@@ -1,6 +1,6 @@
 //! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
-//! Headers may be repeated and in any order, as hosts accept them; their number is limited. Authentication and
+//! Headers may be repeated and in any order, because hosts accept this; their number is limited. Authentication and
 //! encryption headers end the chain. Options are not interpreted.
 
 use crate::bytes::{require, tail, u8_at, u16_at, u32_at};
@@ -45,7 +45,7 @@ pub enum Extension {
     HopByHop(Vec<u8>),
     /// Routing header: all bytes, starting with the routing type.
     Routing(Vec<u8>),
-    /// Destination options: as for hop-by-hop options.
+    /// Destination options: the same bytes as for hop-by-hop options.
     DestOpts(Vec<u8>),
     /// Fragment header.
     Fragment(FragmentHeader),
@@ -152,7 +152,7 @@ fn is_extension(protocol: IpProtocol) -> bool {
 mod tests {
     use super::*;
 
-    fn emitted(chain: &[(Extension, IpProtocol)]) -> Vec<u8> {
+    fn emit_to_vec(chain: &[(Extension, IpProtocol)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (extension, next) in chain {
             extension.emit(*next, &mut bytes);
@@ -167,7 +167,7 @@ mod tests {
             offset_bytes: 0,
             more: true,
         };
-        let bytes = emitted(&[
+        let bytes = emit_to_vec(&[
             (Extension::HopByHop(vec![5, 2, 0, 0]), IpProtocol::ROUTING),
             (Extension::Routing(vec![4; 7]), IpProtocol::FRAGMENT),
             (Extension::Fragment(fragment), IpProtocol::DEST_OPTS),
@@ -187,7 +187,7 @@ mod tests {
             offset_bytes: 1448,
             more: false,
         };
-        let bytes = emitted(&[(Extension::Fragment(later_fragment), IpProtocol::DEST_OPTS)]);
+        let bytes = emit_to_vec(&[(Extension::Fragment(later_fragment), IpProtocol::DEST_OPTS)]);
         let chain = Ipv6Chain::parse(IpProtocol::FRAGMENT, &bytes).unwrap();
         assert_eq!((chain.protocol, chain.len), (IpProtocol::DEST_OPTS, 8));
         assert_eq!(chain.fragment, Some(later_fragment));
@@ -210,7 +210,7 @@ mod tests {
         let bytes = |count: usize| {
             let mut chain = vec![(Extension::DestOpts(vec![]), IpProtocol::DEST_OPTS); count - 1];
             chain.push((Extension::DestOpts(vec![]), IpProtocol::TCP));
-            emitted(&chain)
+            emit_to_vec(&chain)
         };
         assert!(Ipv6Chain::parse(IpProtocol::DEST_OPTS, &bytes(8)).is_ok());
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn header_beyond_the_packet_is_rejected() {
-        let mut bytes = emitted(&[(Extension::HopByHop(vec![]), IpProtocol::TCP)]);
+        let mut bytes = emit_to_vec(&[(Extension::HopByHop(vec![]), IpProtocol::TCP)]);
         bytes[1] = 1;
         assert_eq!(
             Ipv6Chain::parse(IpProtocol::HOP_BY_HOP, &bytes),

@@ -26,7 +26,7 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
             });
         }
     };
-    let mut problems = configuration::doubtful_certificates(&loaded.desired);
+    let mut problems = configuration::certificate_problems(&loaded.desired);
     problems.extend(occupied_listeners(global, &loaded)?);
     let rejected = problems.iter().any(|problem| problem.fatal);
     let added = added_vips(&global.runtime_dir);
@@ -37,13 +37,13 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
     let desired = &loaded.desired;
     let absent = absent
         .iter()
-        .map(|vip| Finding::of_absent_vip(vip, desired.file_name(vip.source, &file_name)));
+        .map(|vip| Finding::from_absent_vip(vip, desired.file_name(vip.source, &file_name)));
     let failovers = failovers
         .iter()
-        .map(|it| Finding::of_failover(it, desired.file_name(it.source, &file_name)));
-    let problems = problems
-        .iter()
-        .map(|problem| Finding::of_doubt(problem, desired.file_name(problem.source, &file_name)));
+        .map(|it| Finding::from_failover(it, desired.file_name(it.source, &file_name)));
+    let problems = problems.iter().map(|problem| {
+        Finding::from_problem(problem, desired.file_name(problem.source, &file_name))
+    });
     let host_findings = Finding::grouped(absent.chain(failovers).chain(problems));
     let is_warning = |finding: &Finding| finding.severity == "warning";
     let has_warnings = loaded.warnings > 0 || host_findings.iter().any(is_warning);

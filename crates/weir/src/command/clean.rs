@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use weir_control::runtime_dir::{self, OtherNamespace, RuntimeDir};
-use weir_engine::{Cleaned, Paths};
+use weir_engine::{CleanSummary, Paths};
 use weir_real_server::{DownRequest, Options, Step};
 
 use super::{Outcome, block_on};
@@ -56,7 +56,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
 struct Undone {
     /// Steps of `real-server down`.
     steps: Vec<Step>,
-    cleaned: Cleaned,
+    cleaned: CleanSummary,
     virtual_addresses: usize,
 }
 

@@ -73,7 +73,7 @@ impl<P: Plane> Director<P> {
             Output::Verdicts(verdicts) => {
                 let events = self.group.set_verdicts(verdicts);
                 if let Err(error) = self.plane.apply_health(events) {
-                    tracing::error!(%error, "failed to apply the group's verdicts about servers");
+                    tracing::error!(%error, "failed to apply the group's verdicts on servers");
                 }
                 self.notify_pool_changes();
             }
@@ -87,8 +87,8 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Reports the result of applying a group configuration. As soon as this director reports success, another one may
-    /// stop or join, so success is reported only after moved flows have been sent.
+    /// Reports the result of applying a group configuration. As soon as this director reports success, another director
+    /// may stop or join, so success is reported only after moved flows have been sent.
     fn finish(&mut self, result: Result<Reloaded, Refusal>) {
         if result.is_ok() && self.group.may_delay_result() && self.is_moving_flows() {
             self.group.delay_result(result);

@@ -42,14 +42,14 @@ impl<P: Plane> Director<P> {
                 self.configure_checks();
             }
             Err(error) => {
-                tracing::error!(%error, "failed to apply a server list; the previous one stays active");
+                tracing::error!(%error, "failed to apply a server list; the previous list stays active");
                 self.membership.reject(&lists, &error.to_string());
             }
         }
     }
 
-    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it. With `[sync]` in a group,
-    /// the reply waits until the group has settled the change.
+    /// Adds a server to a pool or changes an added server, with these keys; `None` removes the server. With `[sync]` in
+    /// a group, the reply waits until the group has settled the change.
     pub(super) async fn request_member_change(
         &mut self,
         pool: &str,
@@ -73,7 +73,7 @@ impl<P: Plane> Director<P> {
         self.reply_when_settled(key, PendingReply::Member(reply));
     }
 
-    /// Adds, changes or removes a server as requested from this director or from another one in the group.
+    /// Adds, changes or removes a server as requested on this director or on another director in the group.
     pub(super) async fn change_member(
         &mut self,
         pool: &str,

@@ -1,4 +1,4 @@
-//! The VIPs that this director announces, and `weir node drain`.
+//! Manages the VIPs that this director announces, and `weir node drain`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -47,7 +47,7 @@ impl Node {
         self.is_draining
     }
 
-    /// Reports to the announcer which VIPs can serve, if that has changed.
+    /// Reports to the announcer whether each VIP can serve, if this has changed.
     ///
     /// A VIP for which `must_announce` returns true stays announced, because no other director announces it.
     pub(super) fn announce(
@@ -70,7 +70,8 @@ impl Node {
     /// Drains this director, or ends the drain. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// The state cannot be recorded, or another director has nothing to take over. Then nothing changes.
+    /// The state cannot be recorded, or there is nothing for another director to take over. In both cases nothing
+    /// changes.
     pub(super) fn set_state(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
         let has_movable_work = desired.announce.is_some() || !desired.vrrp.is_empty();
         if order.state == NodeState::Drain && !has_movable_work {

@@ -1,7 +1,7 @@
 //! Reloads on probation: a reload that makes things worse is rolled back.
 //!
-//! Until the probation ends, a daemon that starts after a crash uses the previous configuration, because the new one
-//! may have caused the crash.
+//! Until the probation ends, a daemon that starts after a crash uses the previous configuration, because the new
+//! configuration may have caused the crash.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl<P: Plane> Director<P> {
     }
 
     /// Restores the previous configuration and returns its revision. Overrides that were set during the probation are
-    /// kept; server states that result from checks of the rejected configuration are not.
+    /// kept; server states that result from checks of the rejected configuration are discarded.
     async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
         let mut previous = revert.previous;
         self.membership.resolve_new(&previous.configured).await;

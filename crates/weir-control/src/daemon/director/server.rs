@@ -35,7 +35,7 @@ impl<P: Plane> Director<P> {
         self.reply_when_settled(key, PendingReply::Server(reply));
     }
 
-    /// Sets or removes an override for an operator of this director or of another one in the group. Returns the
+    /// Sets or removes an override for an operator of this director or of another director in the group. Returns the
     /// server's name in the file.
     pub(super) async fn order_server(
         &mut self,
@@ -129,7 +129,7 @@ impl<P: Plane> Director<P> {
     /// Returns the server's name in the file.
     pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
-            // The plane has the servers created with ipvsadm, and rejects unknown ones.
+            // The plane knows the servers created with ipvsadm, and rejects unknown servers.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
@@ -144,7 +144,7 @@ impl<P: Plane> Director<P> {
 }
 
 /// Returns the server with that name, or the only one with that address and port. A server without a configured port
-/// has the ports of its services' listeners, as shown in `weir status`, in ipvsadm's listing and in logs.
+/// has the ports of the listeners of its services, as shown in `weir status`, in the ipvsadm listing and in logs.
 fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);

@@ -22,7 +22,7 @@ pub(crate) struct DrainingDaemon<P> {
     pub successor: u32,
     /// The channel through which clients are handed over.
     pub channel: Channel,
-    /// How long clients may finish when this daemon is stopped.
+    /// Maximum time that clients get to finish when this daemon is stopped.
     pub limit: Duration,
 }
 
@@ -68,7 +68,8 @@ impl<P: Plane> Director<P> {
         self.successor.is_some()
     }
 
-    /// Stops serving the API and running checks, because the successor does both. Returns `None` without a successor.
+    /// Stops serving the API and running checks, because the successor takes over both. Returns `None` without a
+    /// successor.
     pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
         self.admin.stop();
         let limit = self.desired.node.drain_timeout;

@@ -1,4 +1,4 @@
-//! Converts `[cluster]` to the settings of the etcd driver, and reads the files that the section names.
+//! Converts `[cluster]` to the settings of the etcd driver, and reads the files to which the section refers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -62,8 +62,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key, and
-/// reveal nothing without the key.
+/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key, and reveal
+/// nothing without this key.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {

@@ -2,8 +2,8 @@
 //!
 //! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
 //! survives it. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the default
-//! runtime directory. The copy in the runtime directory is never older. The copy in the state directory is synced to
-//! disk, so a thread writes it.
+//! runtime directory. The copy in the runtime directory is never older than the other copy. The copy in the state
+//! directory is synced to disk, so a separate thread writes it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,8 @@ impl Store {
         }
     }
 
-    /// Writes the record. When this returns, the record survives the end of the daemon; soon afterwards also a reboot.
+    /// Writes the record. When this returns, the record survives the exit of the daemon; soon afterwards, it also
+    /// survives a reboot.
     pub(super) fn save(&mut self, record: &Record) {
         let text = serde_json::to_vec(record).map_err(io::Error::from);
         let written = text.and_then(|text| {

@@ -1,7 +1,7 @@
 //! Delays replies until the group has settled the requested change, and tracks the changes that this director has to
 //! settle.
 //!
-//! With `[sync]`, a server change moves connections, and the peers do not have their new entries yet. Adding or
+//! With `[sync]`, a server change moves connections whose new entries the peers do not have yet. Adding or
 //! stopping a director at that moment would break these connections. A change is settled when every director has sent
 //! its moved connections to its peers. Until then, the reply to the operator's request is delayed.
 
@@ -30,11 +30,11 @@ pub(in crate::daemon) enum PendingReply {
 /// Delayed replies, and the changes that this director has to settle.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    /// The revision of the newest change that this director has to settle, and the time of the oldest one.
+    /// The revision of the newest change that this director has to settle, and the time of the oldest such change.
     due: Option<(i64, Instant)>,
     /// When to check the flows again.
     poll_at: Option<Instant>,
-    /// Delayed replies, each with the time at which it is sent at the latest.
+    /// Delayed replies, each with the latest time at which it is sent.
     replies: Vec<(SharedKey, Instant, PendingReply)>,
 }
 
@@ -61,7 +61,7 @@ impl Settling {
         self.replies.push((key, now + REPLY_TIMEOUT, reply));
     }
 
-    /// Removes and returns the replies for the change `settled`, and those whose timeout has expired.
+    /// Removes and returns the replies for the change `settled`, and the replies whose timeout has expired.
     pub(super) fn take(
         &mut self,
         settled: Option<&SharedKey>,

@@ -105,7 +105,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
     let runtime_dir = options.runtime_dir.clone();
-    // The socket is an earlier daemon's, so it does not indicate when the engine is open.
+    // The socket belongs to an earlier daemon, so it does not indicate when the engine is open.
     if socket.exists() {
         return;
     }

@@ -209,7 +209,7 @@ impl ServiceClient {
     /// Returns the daemon's end of the channel to a helper of `program`.
     ///
     /// # Errors
-    /// The limit of open files is reached.
+    /// The open-file limit is reached.
     pub(in crate::keeper) fn start_helper(
         &self,
         kind: Kind,
@@ -259,7 +259,7 @@ impl ServiceClient {
     }
 
     /// Makes the service stop virtual routers and announcements. Returns a handle to wait for their end.
-    pub(in crate::keeper) fn stop(&self) -> Stopping {
+    pub(in crate::keeper) fn stop(&self) -> StopHandle {
         let (sender, ended) = mpsc::channel();
         let mut state = lock(&self.state);
         (state.vrrp, state.announce) = (None, None);
@@ -269,17 +269,17 @@ impl ServiceClient {
         } else {
             state.reply_to = None;
         }
-        Stopping { ended }
+        StopHandle { ended }
     }
 }
 
 /// A wait for the end of virtual routers and announcements; see [`ServiceClient::stop`].
 #[derive(Debug)]
-pub(in crate::keeper) struct Stopping {
+pub(in crate::keeper) struct StopHandle {
     ended: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
 }
 
-impl Stopping {
+impl StopHandle {
     /// Blocks until virtual routers and announcements have ended, the service has ended, or [`STOP_TIMEOUT`] has
     /// expired.
     pub(in crate::keeper) fn wait(self) {

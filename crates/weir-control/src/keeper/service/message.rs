@@ -38,7 +38,7 @@ pub(super) enum ToService {
         kind: Kind,
         /// Absolute path.
         program: PathBuf,
-        /// Start the helper immediately, because it ran under the previous service.
+        /// Start the helper immediately, because it was running under the previous service.
         again: bool,
     },
     /// Start the VRRP processes, or stop them.

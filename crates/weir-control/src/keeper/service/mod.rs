@@ -1,13 +1,13 @@
 //! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs unprivileged.
 //!
 //! The keeper holds descriptors and restarts the daemon, for which it needs no privileges. This service starts the
-//! processes that need them: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads no
-//! data from clients and executes no requests from the daemon. The helpers execute these requests, each according to a
-//! policy that it reads from root's files.
+//! processes that need privileges: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads
+//! no data from clients and executes no requests from the daemon. The helpers execute these requests, each according to
+//! a policy that it reads from root's files.
 //!
 //! The keeper connects to a socket that only root can create, and each end gets the identity of the other from the
-//! kernel. One keeper is served at a time; others wait. A keeper specifies the programs that are started as root. Only
-//! this service's own program, and programs that root has permitted with `weir upgrade`, are allowed.
+//! kernel. One keeper is served at a time; other keepers wait. A keeper specifies the programs that are started as
+//! root. Only this service's own program, and programs that root has permitted with `weir upgrade`, are allowed.
 //!
 //! When this process dies, its helpers end with it. The keeper keeps the channels, and the next service starts new
 //! helpers at them.
@@ -39,7 +39,7 @@ use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
 use permitted::{Permitted, SharedPermitted, permit_program};
 
-pub(super) use client::{ServiceClient, Stopping};
+pub(super) use client::{ServiceClient, StopHandle};
 pub(super) use permitted::PermitSocket;
 
 pub use client::permit;
@@ -98,7 +98,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         return Err(to_error("the account weir for the keeper does not exist"));
     };
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the limit of open files: few helpers can be connected");
+        tracing::warn!(%error, "failed to raise the open-file limit: few helpers can be connected");
     }
     let watch_signal = |kind| signal(kind).map_err(|source| Error::Signals { source });
     let (mut terminate, mut interrupt) = (
@@ -380,7 +380,7 @@ impl Session {
     /// Takes the lock of the runtime directory for the keeper, and lets the account write files in the directory.
     fn lock(&self) {
         let directory = &self.paths.runtime_dir;
-        // A keeper that was killed may have left the directory to the account.
+        // A keeper that was killed may have left the directory owned by the account.
         weir_runtime_dir::return_to_root(directory);
         let (reply, lock) = match RuntimeDir::lock_for(directory, self.peer.process) {
             Ok(lock) => (FromService::Locked, Some(lock)),

@@ -1,5 +1,6 @@
 //! Programs that may be started as root: this process's own file, and files that root has permitted with `weir
-//! upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel reports who permits a program.
+//! upgrade`. An unprivileged daemon or its keeper requests the start, so the identity of the process that permits a
+//! program must come from the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use super::message::{FromService, ToService};
 use crate::keeper::error::Error;
 use crate::keeper::helper;
 
-/// Maximum number of programs that root has permitted; the oldest one is removed for a new one.
+/// Maximum number of programs that root has permitted; the oldest program is removed when a new one is added.
 const PERMITTED_MAX: usize = 16;
 /// Maximum time until a client has sent its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -109,7 +110,7 @@ impl PermitSocket {
         })
     }
 
-    /// Listens, unless it already does. Creates a removed socket again.
+    /// Listens, unless it already does. Recreates the socket if it was removed.
     pub(in crate::keeper) fn serve(&mut self) {
         if self.socket.as_ref().is_some_and(|socket| socket.has_name()) {
             return;
@@ -118,7 +119,7 @@ impl PermitSocket {
         let socket = match ServiceSocket::listen_in_shared(&self.path, None) {
             Ok(socket) => Arc::new(socket),
             Err(error) => {
-                tracing::warn!(%error, "`weir upgrade` cannot permit another program");
+                tracing::warn!(%error, "`weir upgrade` cannot permit a new program");
                 return;
             }
         };
@@ -126,11 +127,11 @@ impl PermitSocket {
         let permitted = Arc::clone(&self.permitted);
         let runtime_dir = self.path.parent().map(Path::to_owned).unwrap_or_default();
         std::thread::spawn(move || {
-            socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
+            socket.serve(MESSAGE_TIMEOUT, |_, peer, bytes| {
                 let response = match serde_json::from_slice(bytes) {
                     Ok(ToService::Permit { program }) if peer.user == 0 => {
                         match permit_program(&permitted, &program) {
-                            // The keeper of a daemon that is root starts every program that root names.
+                            // The keeper of a daemon that runs as root starts every program that root specifies.
                             FromService::Refused { .. }
                                 if weir_runtime_dir::account_that_owns(&runtime_dir).is_none() =>
                             {

@@ -64,7 +64,7 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Formats a number in at most five digits, with a unit prefix if necessary.
+/// Formats a number with at most five digits, with a unit prefix if necessary.
 pub(super) fn format_short(number: u64) -> String {
     let units = [
         (1, ""),

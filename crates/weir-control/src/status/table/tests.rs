@@ -4,7 +4,7 @@ use crate::status::tests::director;
 fn terminal() -> View<'static> {
     View {
         width: Some(80),
-        // An hour after the servers of the test director entered their states.
+        // One hour after the servers of the test director entered their states.
         now: Some(Duration::from_secs(1_795_201_200 + 3_725)),
         ..View::default()
     }

@@ -36,7 +36,7 @@ fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
         counted(report.services.len() as u64, "service"),
         servers_text(report),
         report.flows.entries,
-        report.flows.places,
+        report.flows.slots,
     );
     let mut second = format!(
         "sort: {}{}",

@@ -1,4 +1,4 @@
-//! Loads one service with one server into the kernel, and builds packets of its client, its server and a router.
+//! Loads a service with one server into the kernel, and builds packets from its client, its server and a router.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use weir_abi::{Dest, Device, Forward, Hop, Reason, Settings};
 use weir_dataplane::{Dataplane, TestInput};
 use weir_model::{NoServer, Pool, Server, Service, Snat};
-use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, Parsed, TcpFlags};
+use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, ParsedFrame, TcpFlags};
 
-use crate::support::planned::Planned;
+use crate::support::planned::PlannedRows;
 use crate::support::{Sandbox, listeners, privileged, small_sizes};
 
 pub(crate) const XDP_DROP: u32 = 1;
@@ -106,7 +106,7 @@ impl Setup {
         self
     }
 
-    fn planned(&self) -> Planned {
+    fn planned(&self) -> PlannedRows {
         let net = self.net;
         let mut service = Service::new("service", self.forward, "pool");
         service.listen = listeners(net.vip, PORT);
@@ -121,7 +121,7 @@ impl Setup {
         if self.servers {
             pool.servers.push(Server::new("server", net.server, port));
         }
-        let mut planned = Planned::new(small_sizes());
+        let mut planned = PlannedRows::new(small_sizes());
         planned.desired.services.push(service);
         planned.desired.pools.push(pool);
         planned.surroundings.sources = [(net.server, net.director)].into();
@@ -129,7 +129,7 @@ impl Setup {
     }
 
     /// Loads the data plane; `None` without root.
-    pub(crate) fn open(self) -> Option<World> {
+    pub(crate) fn open(self) -> Option<Testbed> {
         if !privileged() {
             return None;
         }
@@ -137,7 +137,7 @@ impl Setup {
         let (mut plane, _) = Dataplane::open(&sandbox.options()).unwrap();
         self.write(&plane);
         plane.activate().unwrap();
-        Some(World {
+        Some(Testbed {
             net: self.net,
             plane,
             _sandbox: sandbox,
@@ -183,20 +183,20 @@ fn hop(mac: [u8; 6], mtu: u16) -> Hop {
 }
 
 /// A loaded data plane.
-pub(crate) struct World {
+pub(crate) struct Testbed {
     pub(crate) net: Net,
     pub(crate) plane: Dataplane,
     _sandbox: Sandbox,
 }
 
 /// The outcome of one packet.
-pub(crate) struct Out {
+pub(crate) struct PacketOutcome {
     pub(crate) verdict: u32,
     pub(crate) frame: Vec<u8>,
-    pub(crate) parsed: Parsed,
+    pub(crate) parsed: ParsedFrame,
 }
 
-impl Out {
+impl PacketOutcome {
     pub(crate) fn ip(&self) -> &Datagram {
         self.parsed.ip().unwrap()
     }
@@ -231,8 +231,8 @@ impl Out {
     }
 }
 
-impl World {
-    pub(crate) fn run(&self, program: &str, frame: &[u8]) -> Out {
+impl Testbed {
+    pub(crate) fn run(&self, program: &str, frame: &[u8]) -> PacketOutcome {
         let input = if program.starts_with("weir_tc") || program.starts_with("weir_skb") {
             TestInput::classifier(frame)
         } else {
@@ -241,14 +241,14 @@ impl World {
         let run = self.plane.test_run(program, &input).unwrap();
         let parsed = Packet::parse(&run.packet)
             .unwrap_or_else(|error| panic!("{error}: {:02x?}", run.packet));
-        Out {
+        PacketOutcome {
             verdict: run.verdict,
             frame: run.packet,
             parsed,
         }
     }
 
-    pub(crate) fn send(&self, frame: &[u8]) -> Out {
+    pub(crate) fn send(&self, frame: &[u8]) -> PacketOutcome {
         self.run("weir_xdp", frame)
     }
 
@@ -257,7 +257,7 @@ impl World {
     }
 
     /// Starts the client's TCP flow and returns the packet that the server receives.
-    pub(crate) fn start_flow(&self) -> Out {
+    pub(crate) fn start_flow(&self) -> PacketOutcome {
         let out = self.send(&tcp(
             self.net.client,
             self.net.vip,
