@@ -17,13 +17,13 @@ use weir_sys::untrusted_file::Owner;
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use crate::message::Envelope;
 
-/// Time limit for an answer with a file or socket; long enough to replace a helper that died.
+/// Time limit for an answer with a file or socket; long enough for the keeper to replace a helper that died.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer with its file.
 type Answer = (HelperReply, Option<OwnedFd>);
 
-/// A request without an answer yet.
+/// An unanswered request.
 #[derive(Debug)]
 struct Pending {
     request: DaemonRequest,
