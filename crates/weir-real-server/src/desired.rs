@@ -1,4 +1,4 @@
-//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds VIPs, `down` removes them.
+//! The desired state of a server: its VIPs, and how packets for them arrive. `up` adds VIPs, `down` removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -66,8 +66,8 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`; empty = all VIPs are removed. A VIP without ports means all its ports. If no
-    /// VIP remains, `except` and `interfaces` are cleared as well.
+    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports means all its ports.
+    /// If no VIP remains, `except` and `interfaces` are cleared as well.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -96,7 +96,7 @@ impl Desired {
             .collect()
     }
 
-    /// Returns a problem for each pair of VIPs that the DSCP and the port of packets do not distinguish.
+    /// Returns a problem for each pair of VIPs whose packets have the same DSCP and port.
     fn shared_dscp_problems(&self) -> Vec<Problem> {
         let entries: Vec<&Entry> = self
             .entries

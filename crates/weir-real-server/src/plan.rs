@@ -2,12 +2,12 @@
 //!
 //! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted.
 //!
-//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones. A
-//! single interface that announces the VIP would interrupt the service. With `--interface` they are set on these
-//! interfaces only, for hosts that need the default on others. A stricter value is kept. IPv6 needs no setting: NDP
-//! does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet if the return
-//! route uses another interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not
-//! changed.
+//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including interfaces added
+//! later. A single interface that announces the VIP would interrupt the service. With `--interface`, the sysctls are set
+//! on the specified interfaces only, for hosts that need the defaults on others. A stricter value is kept. IPv6 needs no
+//! setting: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet
+//! if the return route uses a different interface. The loose mode (2) on the receiving interface overrides `all`, so
+//! `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -194,8 +194,8 @@ pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Prob
     problems
 }
 
-/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced and that packets are
-/// accepted only after everything else is set.
+/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced, and that packets are
+/// accepted only after all other settings are made.
 pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Vec<Step> {
     let required = required_sysctls(desired, actual);
     let vips = desired.loopback_vips();
@@ -364,7 +364,7 @@ fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, Stri
     required
 }
 
-/// Returns whether the effective value, the maximum of the device's value and `all`'s value, is sufficient.
+/// Returns whether the effective value is sufficient: the maximum of the values of the device and of `all`.
 fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
     let read_number = |name: &str| {
         actual

@@ -1,4 +1,4 @@
-//! Plans for host states that are constructed in memory.
+//! Tests plans for host states that are constructed in memory.
 
 use super::*;
 use crate::request::UpRequest;
