@@ -31,7 +31,7 @@ mod value;
 pub use connection::{Connection, connections};
 pub use estimate::{Estimate, Estimator};
 pub use exit::Exit;
-pub use import::{Imported, import};
+pub use import::{ImportResult, import};
 pub use listing::{Columns, Counters, ListedServer, ListedService, Listing, Rates, timeouts};
 pub use lower::{lower, name_of, server_name};
 pub use names::{Names, Numeric};

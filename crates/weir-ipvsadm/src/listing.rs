@@ -1,4 +1,4 @@
-//! The content of a listing, and the assembly of its lines.
+//! Defines the content of a listing, and assembles its lines.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Converts ipvsadm's table into the desired state of the data plane.
 //!
-//! Each entry becomes a service with the same key and a pool of its own, and behaves as in the kernel. SCTP services
+//! Each entry becomes a service with the same key and its own pool, and behaves like an IPVS service. SCTP services
 //! stay in the table, but their packets are not balanced.
 
 use std::num::NonZeroU32;
@@ -74,8 +74,8 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
         }
     });
     let mut pool = Pool::new(&name);
-    pool.scheduler = Some(scheduler_of(entry));
-    // In the table the newest server is first; in a pool it is last.
+    pool.scheduler = Some(lower_scheduler(entry));
+    // The newest server is first in the table, and last in a pool.
     pool.servers = entry
         .servers
         .iter()
@@ -111,7 +111,7 @@ fn listener(key: &ServiceKey) -> Option<Listener> {
     })
 }
 
-fn scheduler_of(entry: &TableService) -> Scheduler {
+fn lower_scheduler(entry: &TableService) -> Scheduler {
     let kind = scheduler(&entry.service.scheduler).unwrap_or(SchedulerKind::Wlc);
     let is_hashing = matches!(kind, SchedulerKind::Sh | SchedulerKind::Mh);
     let flag = |bit| is_hashing && entry.service.flags & bit != 0;
