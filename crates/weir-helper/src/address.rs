@@ -28,8 +28,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that it no longer has, or that
-    /// were on a different interface in a previous configuration.
+    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that it no longer has, or
+    /// that were on a different interface in a previous configuration.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -258,8 +258,8 @@ impl Addresses {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is its own
-    /// interface.
+    /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is its
+    /// own interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
         let is_wanted = |added: &AddedAddress| {
             let other = router.other_interface(added.address);
@@ -305,8 +305,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too, if they were
-    /// added later and `promote_secondaries` is 0 (ip-sysctl).
+    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too, if they
+    /// were added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
         to_remove: &[AddedAddress],

@@ -45,7 +45,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Returns the next answer without waiting, with the attached virtual routers, if any; `None` = the helper has ended.
+    /// Returns the next answer without waiting, with the attached virtual routers, if any; `None` = the helper has
+    /// ended.
     ///
     /// # Errors
     /// The helper sent an invalid message, or the channel cannot be read.

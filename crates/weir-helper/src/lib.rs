@@ -3,9 +3,9 @@
 //! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
 //! The text of an unprivileged daemon can only select among versions of root's file ([`RootSection`]). An address of a
-//! virtual router that was already present is removed while the router is not active, unless it is the source address of
-//! the router's advertisements. When the channel is closed, the helper removes every address, because the addresses are
-//! no longer advertised. The keeper holds both ends of the channel, so the helper and its caller can be replaced
+//! virtual router that was already present is removed while the router is not active, unless it is the source address
+//! of the router's advertisements. When the channel is closed, the helper removes every address, because the addresses
+//! are no longer advertised. The keeper holds both ends of the channel, so the helper and its caller can be replaced
 //! separately: a new helper takes over the record of the previous one.
 //!
 //! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that

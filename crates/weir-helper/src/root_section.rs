@@ -1,4 +1,5 @@
-//! A section of root's configuration file. An unprivileged daemon can activate it in a root process, but cannot change it.
+//! A section of root's configuration file. An unprivileged daemon can activate it in a root process, but cannot change
+//! it.
 //!
 //! The daemon requests which content becomes active. The request is accepted if the content is the same as in
 //! - the current configuration file, if only root can write to it and to the files it includes,

@@ -1,5 +1,5 @@
-//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and finally reinjects
-//! them.
+//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and finally
+//! reinjects them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
 
-/// Interval at which the ring buffer is read and the deadline of the programs is refreshed; the buffer cannot fill up in
-/// this time.
+/// Interval at which the ring buffer is read and the deadline of the programs is refreshed; the buffer cannot fill up
+/// in this time.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for which the programs hold frames after a refresh.
 const HOLD_TIME: Duration = Duration::from_millis(500);

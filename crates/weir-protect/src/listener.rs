@@ -1,4 +1,5 @@
-//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been replaced.
+//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been
+//! replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -109,8 +110,9 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: a socket
-    /// is replaced if a new socket has the same address. Other sockets may belong to a program that keeps running.
+    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: a
+    /// socket is replaced if a new socket has the same address. Other sockets may belong to a program that keeps
+    /// running.
     pub(crate) async fn wait_until_replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());

@@ -66,8 +66,8 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports means all its ports.
-    /// If no VIP remains, `except` and `interfaces` are cleared as well.
+    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports means all its
+    /// ports. If no VIP remains, `except` and `interfaces` are cleared as well.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {

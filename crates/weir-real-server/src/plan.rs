@@ -3,11 +3,11 @@
 //! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted.
 //!
 //! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including interfaces added
-//! later. A single interface that announces the VIP would interrupt the service. With `--interface`, the sysctls are set
-//! on the specified interfaces only, for hosts that need the defaults on others. A stricter value is kept. IPv6 needs no
-//! setting: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet
-//! if the return route uses a different interface. The loose mode (2) on the receiving interface overrides `all`, so
-//! `all` is not changed.
+//! later. A single interface that announces the VIP would interrupt the service. With `--interface`, the sysctls are
+//! set on the specified interfaces only, for hosts that need the defaults on others. A stricter value is kept. IPv6
+//! needs no setting: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a
+//! client's packet if the return route uses a different interface. The loose mode (2) on the receiving interface
+//! overrides `all`, so `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

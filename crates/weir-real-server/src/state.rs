@@ -1,7 +1,7 @@
 //! The state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous values.
 //!
-//! The file is replaced before each change, so that no record is lost if the process is killed. Changes do not survive a
-//! reboot; the boot ID shows whether the file was written before the last boot.
+//! The file is replaced before each change, so that no record is lost if the process is killed. Changes do not survive
+//! a reboot; the boot ID shows whether the file was written before the last boot.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -174,9 +174,8 @@ fn end_sharing(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an account the owner of the directory and of Weir's files in it, except files that only root writes. Errors are
-/// logged.
-/// This process must be root.
+/// Makes an account the owner of the directory and of Weir's files in it, except files that only root writes. Errors
+/// are logged. This process must be root.
 pub fn give_to_account(directory: &Path, user: u32) {
     let result = end_sharing(directory)
         .and_then(|()| chown_files(directory, user))

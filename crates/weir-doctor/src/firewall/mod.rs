@@ -1,8 +1,8 @@
 //! Finds firewall rules that drop packets of load-balanced traffic.
 //!
 //! The rules are evaluated for a packet with some known fields. A drop is reported only if every packet with these
-//! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet passes the
-//! chains of both.
+//! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet passes
+//! the chains of both.
 
 mod compare;
 mod evaluate;

@@ -17,8 +17,8 @@ pub(super) struct Limit {
     pub(super) lines: Vec<Position>,
 }
 
-/// Returns the limit of a proxy with the rules that haproxy's manual recommends: a rule that tracks all clients, and a
-/// rule that rejects clients with too many requests and has no other condition.
+/// Returns the limit that the rules from haproxy's manual define: a rule that tracks all clients, and a rule that
+/// rejects clients with too many requests and has no other condition.
 pub(super) fn find_limit(
     proxy: &Proxy,
     sections: &[Proxy],

@@ -126,7 +126,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     }
                     Some(word) => {
                         let why = format!(
-                            "arguments from \"{word}\" on are not imported: haproxy rejects them"
+                            "\"{word}\" and the following arguments are not imported: haproxy rejects them"
                         );
                         notes.add(head.position, why);
                         last_defaults.clone()
