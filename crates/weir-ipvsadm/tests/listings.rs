@@ -117,9 +117,9 @@ fn every_mode_with_numbers() {
 }
 
 /// Names for every host, some of them long, and for one port.
-struct Named;
+struct NameTable;
 
-impl Names for Named {
+impl Names for NameTable {
     fn address(&self, _: &str) -> Option<Ipv4Addr> {
         None
     }
@@ -145,7 +145,7 @@ impl Names for Named {
 fn names_are_truncated_like_ipvsadm() {
     let mut all = String::new();
     for mode in ["-L", "-L --stats", "-S"] {
-        let output = run_listing(mode, &Named).replace('\n', "|\n");
+        let output = run_listing(mode, &NameTable).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
@@ -351,7 +351,7 @@ fn connections_are_listed_in_columns() {
         "{}\n{}\n{}",
         connections(&rows, numeric, &Numeric),
         connections(&rows[..1], engines, &Numeric),
-        connections(&rows[..1], Columns::default(), &Named),
+        connections(&rows[..1], Columns::default(), &NameTable),
     ));
 }
 

@@ -1,5 +1,5 @@
 //! Tests of the program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with
-//! those of the file.
+//! the services of the file.
 
 mod world;
 

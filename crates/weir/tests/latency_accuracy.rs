@@ -1,4 +1,4 @@
-//! Compares the estimated latency with the one measured on the server's own interface, with real programs under
+//! Compares the estimated latency with the latency measured on the server's own interface, for real programs and
 //! `direct`.
 //!
 //! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between

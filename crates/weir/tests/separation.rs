@@ -1,4 +1,4 @@
-//! Tests of privilege separation: when root starts Weir, the processes that read clients' bytes are unprivileged.
+//! Tests of privilege separation: when root starts Weir, the processes that read client data are unprivileged.
 
 #[path = "world/attempts.rs"]
 mod attempts;

@@ -45,7 +45,7 @@ impl std::fmt::Debug for Waiter {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     channel: Channel,
     next_number: AtomicU64,
     pending: Mutex<HashMap<u64, Pending>>,
@@ -54,13 +54,13 @@ struct Shared {
 /// The daemon's connection to its helper.
 #[derive(Debug)]
 pub struct DaemonClient {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl DaemonClient {
     /// Creates a client of the helper at the other end of the channel, which may be started later. Starts a thread.
     pub fn new(channel: Channel) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             channel,
             next_number: AtomicU64::new(0),
             pending: Mutex::default(),
@@ -96,7 +96,7 @@ fn refused(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
-impl Shared {
+impl SharedState {
     fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let bytes = Envelope::encode(number, request.clone());

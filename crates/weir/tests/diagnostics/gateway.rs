@@ -1,5 +1,5 @@
-//! Tests that under `nat` without `snat`, a server whose gateway is not the director causes a warning, and no other
-//! fault.
+//! Tests that a server of a `nat` service without `snat` whose gateway is not the director causes a warning, and no
+//! other finding.
 
 use serde_json::Value;
 

@@ -106,7 +106,8 @@ fn iptables_legacy_rules_are_reported() {
     assert_blocking_command_reported(
         &world,
         "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-legacy -P INPUT DROP",
-        "the chain `filter INPUT` of iptables-legacy drops client packets for 10.71.0.10:80 direct because of its policy",
+        "the chain `filter INPUT` of iptables-legacy drops client packets for 10.71.0.10:80 direct because of its \
+         policy",
     );
     run_shell(&world, "server0", "iptables-legacy -P INPUT ACCEPT");
     assert_blocking_command_reported(
