@@ -2,7 +2,7 @@
 //!
 //! Each importer parses its program's language like the program does, and writes what weir.toml supports. Every line
 //! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
-//! silently. The output always passes `weir check`: whatever the configuration parser rejects is removed and
+//! silently. The output always passes `weir check`: everything that the configuration parser rejects is removed and
 //! reported, so that an importer may write keys that this build does not support.
 //!
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.

@@ -26,7 +26,7 @@ pub struct Connection {
 }
 
 /// Formats the list with its header. The persistence engine columns are empty, because Weir does not support any.
-pub fn connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
+pub fn format_connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
     let names = (!columns.numeric).then_some(names);
     let mut text = "IPVS connection entries\npro expire ".to_owned();
     let _ = write!(text, "{:<11} {:<18} {:<18} ", "state", "source", "virtual");

@@ -16,7 +16,7 @@ use crate::table::{NO_SCHEDULER, scheduler};
 use crate::{Forward, Mask, Protocol, Server, ServiceKey, TableService};
 
 /// Returns the name of a service and of its pool: `ipvsadm:tcp/192.0.2.10:80`, `ipvsadm:fwmark/7`.
-pub fn name_of(key: &ServiceKey) -> String {
+pub fn service_name(key: &ServiceKey) -> String {
     match *key {
         ServiceKey::Mark { mark, v6 } => {
             format!("ipvsadm:fwmark{}/{mark}", if v6 { "6" } else { "" })
@@ -49,7 +49,7 @@ pub fn server_name(key: &crate::ServerKey) -> String {
 
 /// Returns the service and its pool; `None` if the data plane does not support the service.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
-    let name = name_of(&entry.service.key);
+    let name = service_name(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
     match &entry.service.key {
         ServiceKey::Mark { mark, v6 } => {

@@ -126,7 +126,7 @@ fn diagnosis(step: &Step) -> Diagnosis {
     .fix("weir real-server doctor --fix")
 }
 
-/// Reports VIPs on another interface than `lo`, or with a prefix length other than that of a single address.
+/// Reports VIPs on an interface other than `lo`, or with a prefix that covers more than a single address.
 fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for vip in desired.loopback_vips() {

@@ -87,7 +87,7 @@ fn assert_ejected_and_returns(family: Family, forward: &str, fault: &str, repair
     );
     assert!(world.metrics().contains("weir_server_ejected{"));
     let log = world.log();
-    // On a slow machine, the server may have failed its retrial meanwhile, and be ejected for longer.
+    // On a slow machine, the server may have failed its retry in the meantime, and be ejected for longer.
     assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
     // The other servers are never ejected, and this one returns automatically.
     sh(repair);

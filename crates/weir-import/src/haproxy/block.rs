@@ -1,6 +1,6 @@
 //! `.if`, `.elif`, `.else` and `.endif` (`src/cfgcond.c`): which lines haproxy reads.
 //!
-//! Conditions about haproxy itself are evaluated like the newest haproxy version with all features does.
+//! Conditions about haproxy itself are evaluated as if haproxy were the newest version with all features.
 
 use super::scope::Scope;
 use crate::note::{Notes, Position};

@@ -113,11 +113,11 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
         let is_instance = |node: &Node| {
             node.keyword() == "vrrp_instance" && node.word(1) == Some(group.first.as_str())
         };
-        let lines = group
+        let positions = group
             .programs
             .iter()
             .filter_map(|program| program.item.position);
-        for position in lines.filter(|_| !nodes.iter().any(is_instance)) {
+        for position in positions.filter(|_| !nodes.iter().any(is_instance)) {
             notes.remark(position, "not imported: the group has no vrrp_instance");
         }
     }

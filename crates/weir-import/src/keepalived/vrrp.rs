@@ -223,7 +223,7 @@ fn has(table: &Table, key: &str) -> bool {
 /// Adds the version of an instance and the defaults of `global_defs`, and removes keys that the version ignores.
 fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
     if is_ipv6(node) {
-        // keepalived uses version 3 for IPv6, whatever is configured.
+        // keepalived uses version 3 for IPv6, regardless of the configuration.
         table.replace(Entry::new("version", 3_u32, node.position));
     } else if !table.entries.iter().any(|entry| entry.key == "version")
         && let Some((version, position)) = globals.vrrp_version

@@ -306,7 +306,7 @@ fn connect_opens_a_tunnel_if_enabled() {
         "connect = true\nabort_on_close = false",
     );
     let mut client = Client::connect(proxy.listen);
-    // Bytes after the head belong to the tunnel, whatever they contain.
+    // Bytes after the head belong to the tunnel, regardless of their content.
     client.send(&format!("{CONNECT}GET /smuggled HTTP/1.1\r\n\r\n"));
     client
         .0
