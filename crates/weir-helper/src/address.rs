@@ -37,7 +37,7 @@ impl Addresses {
         } else {
             base.clone()
         };
-        // The filter is set first, so that no packet is accepted before. If that fails, the addresses are added
+        // The filter is set first, so that no packet is accepted without it. If that fails, the addresses are added
         // anyway, because the other director has released them.
         let filtered = extra::set_filter(self, router);
         self.remove_outdated(router, &link).await?;

@@ -82,8 +82,8 @@ impl Listeners {
     /// do not complete their handshake within one second: they may never do so.
     pub(crate) async fn wait_until_accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(SYN_ARRIVAL_TIME).await;
-        let quiet = poll_until(limit, || self.has_no_pending_connection());
-        if !quiet.await? {
+        let all_accepted = poll_until(limit, || self.has_no_pending_connection());
+        if !all_accepted.await? {
             tracing::warn!(
                 "the server does not accept all earlier connections; starting the command anyway"
             );

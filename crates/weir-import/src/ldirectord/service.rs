@@ -404,7 +404,7 @@ fn first_word(value: &str) -> &str {
     &tail[..tail.find(|c| !is_word(c)).unwrap_or(tail.len())]
 }
 
-/// Handles directives that are not imported: adds notes about those that ldirectord accepts, and rejects the others.
+/// Handles directives that are not imported: adds notes if ldirectord accepts them, and rejects them otherwise.
 fn unsupported_directive(
     name: &str,
     value: &str,
