@@ -60,7 +60,7 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
     })?;
     notes.add(
         line.position,
-        "Weir limits the requests of a client, not its connections, and rejects requests above the limit with status 429",
+        "Weir limits the requests of a client, not its connections, and rejects excess requests with status 429",
     );
     notes.unmark_guard(line.position);
     Some((
