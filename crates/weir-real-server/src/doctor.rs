@@ -11,10 +11,10 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
-use crate::plan::{self, Actual, Record, Step};
+use crate::plan::{self, ActualState, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use weir_dataplane::real_server::object_id;
@@ -66,7 +66,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
 }
 
 /// Reports VIPs that are not usable, will be removed, or may be the source of the machine's own packets.
-async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
+async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
     let vips = desired.loopback_vips();
@@ -127,7 +127,7 @@ fn diagnosis(step: &Step) -> Diagnosis {
 }
 
 /// Reports VIPs on an interface other than `lo`, or with a prefix that covers more than a single address.
-fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for vip in desired.loopback_vips() {
         for interface in &actual.interfaces {
@@ -160,7 +160,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
 }
 
 /// Reports TCP ports of VIPs without a listening socket. Nothing is reported if the sockets cannot be read.
-fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
+fn missing_listeners(desired: &DesiredState) -> Vec<Diagnosis> {
     let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
         return Vec::new();
     };
@@ -212,7 +212,7 @@ fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
 }
 
 /// Reports firewall rules that drop client packets or the replies to them.
-fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
+fn dropped_packets(desired: &DesiredState, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for entry in &desired.entries {
         let has_vip = entry.role.needs_loopback_vip();
@@ -259,7 +259,7 @@ fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
 
 /// Reports a server that forwards IP packets but does not have the VIP: it sends packets for the VIP back to the
 /// director.
-fn forwarding_loop(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+fn forwarding_loop(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis> {
     let has_direct_vip = desired
         .entries
         .iter()

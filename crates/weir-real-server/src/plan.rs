@@ -16,13 +16,13 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Direction, Hook, Observed, Rules};
 
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::host_prefix;
 use crate::problem::Problem;
 
 /// The actual state of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Actual {
+pub struct ActualState {
     /// The interfaces, including `lo`.
     pub interfaces: Vec<Interface>,
     /// The relevant sysctls in `net/ipv4/conf`, by name.
@@ -156,7 +156,7 @@ impl fmt::Display for Step {
 }
 
 /// Returns all reasons why `desired` cannot be applied.
-pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Problem> {
+pub fn problems(desired: &DesiredState, actual: &ActualState, record: &Record) -> Vec<Problem> {
     let mut problems = Vec::new();
     for name in &desired.interfaces {
         if !actual
@@ -196,7 +196,7 @@ pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Prob
 
 /// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced, and that packets are
 /// accepted only after all other settings are made.
-pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Vec<Step> {
+pub fn plan(desired: &DesiredState, actual: &ActualState, record: &Record, object: u64) -> Vec<Step> {
     let required = required_sysctls(desired, actual);
     let vips = desired.loopback_vips();
     let present: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
@@ -245,7 +245,7 @@ pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) ->
 }
 
 /// Returns the step that attaches or detaches the programs; `None` = no change is required.
-fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Option<Step> {
+fn program_step(desired: &DesiredState, actual: &ActualState, record: &Record, object: u64) -> Option<Step> {
     let rules = desired.rules(&local_addresses(desired, actual));
     let observed = &actual.programs;
     if !rules.needs_ingress() {
@@ -261,7 +261,7 @@ fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64
     (!is_in_place).then_some(Step::Programs { rules, hooks })
 }
 
-fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
+fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hook> {
     let mut directions = vec![Direction::Ingress];
     if rules.needs_egress() {
         directions.push(Direction::Egress);
@@ -281,7 +281,7 @@ fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
 }
 
 /// Returns the interfaces on which packets for the VIPs arrive.
-fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
+fn receiving_interfaces<'a>(desired: &DesiredState, actual: &'a ActualState) -> Vec<&'a Interface> {
     let is_selected = |interface: &&Interface| {
         if desired.interfaces.is_empty() {
             interface
@@ -302,7 +302,7 @@ fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a In
 }
 
 /// Returns the host's own addresses that other hosts can reach, without the VIPs.
-fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
+fn local_addresses(desired: &DesiredState, actual: &ActualState) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
     let all = actual
         .interfaces
@@ -315,7 +315,7 @@ fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
     .collect()
 }
 
-fn loopback_addresses(actual: &Actual) -> impl Iterator<Item = IpAddr> {
+fn loopback_addresses(actual: &ActualState) -> impl Iterator<Item = IpAddr> {
     let loopbacks = actual
         .interfaces
         .iter()
@@ -340,7 +340,7 @@ pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
 /// The relevant keys in `net/ipv4/conf`.
 pub(crate) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
 
-fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
+fn required_sysctls(desired: &DesiredState, actual: &ActualState) -> BTreeMap<String, String> {
     let mut required = BTreeMap::new();
     if !desired.loopback_vips().iter().any(IpAddr::is_ipv4) {
         return required;
@@ -365,7 +365,7 @@ fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, Stri
 }
 
 /// Returns whether the effective value is sufficient: the maximum of the values of the device and of `all`.
-fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
+fn is_sufficient(name: &str, required: &str, actual: &ActualState) -> bool {
     let read_number = |name: &str| {
         actual
             .sysctls

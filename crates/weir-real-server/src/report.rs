@@ -6,9 +6,9 @@ use std::fmt;
 use serde::Serialize;
 use weir_dataplane::real_server::COUNTS;
 
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::Entry;
-use crate::plan::{Actual, ChangedSysctl, Record, Step};
+use crate::plan::{ActualState, ChangedSysctl, Record, Step};
 
 /// The report: `Display` formats it as text, `Serialize` as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,7 +43,7 @@ pub struct SysctlReport {
 }
 
 impl Report {
-    pub(crate) fn new(desired: &Desired, record: &Record, actual: &Actual, drift: &[Step]) -> Self {
+    pub(crate) fn new(desired: &DesiredState, record: &Record, actual: &ActualState, drift: &[Step]) -> Self {
         let sysctl = |(name, changed): (&String, &ChangedSysctl)| SysctlReport {
             name: name.clone(),
             was: changed.previous.clone(),

@@ -75,7 +75,7 @@ impl Fixture {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services is an array");
         let found = services.iter().find(|it| it["name"] == service);
-        let servers = found.expect("find the service")["servers"].as_array();
+        let servers = found.expect("the service should exist")["servers"].as_array();
         let count = |server: &Value| {
             server["active_connections"]
                 .as_u64()

@@ -351,7 +351,7 @@ fn mark_rules_routes_and_devices_are_restored() {
         .split_whitespace()
         .find(|word| word.starts_with("weir1@"))
         .and_then(|word| word.split('@').next())
-        .expect("find the peer of weir0")
+        .expect("the peer of weir0 should exist")
         .to_owned();
     let assert_repaired = |count: u32, line: &str| {
         let output = world.output("director", line);

@@ -89,11 +89,11 @@ fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (
-        lines.next().expect("find the line of names"),
-        lines.next().expect("find the line of values"),
+        lines.next().expect("the line of names should exist"),
+        lines.next().expect("the line of values should exist"),
     );
     let index = names.split(' ').position(|it| it == name);
-    let value = values.split(' ').nth(index.expect("find the counter"));
+    let value = values.split(' ').nth(index.expect("the counter should exist"));
     value
         .and_then(|it| it.parse().ok())
         .expect("parse the counter")

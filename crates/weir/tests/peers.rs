@@ -144,7 +144,7 @@ fn postgres_startup_check_passes() {
     versions.sort();
     let programs = versions
         .last()
-        .expect("find an installed version")
+        .expect("an installed version should exist")
         .join("bin");
     as_account(
         "postgres",

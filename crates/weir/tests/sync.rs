@@ -110,12 +110,12 @@ impl Pair {
         let local = ADDRESSES
             .iter()
             .find(|(name, _)| *name == host)
-            .expect("find the director")
+            .expect("the director should exist")
             .1;
         let peer = ADDRESSES
             .iter()
             .find(|(name, _)| *name != host)
-            .expect("find the director")
+            .expect("the director should exist")
             .1;
         format!(
             "[sync]\nlisten = \"{local}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",

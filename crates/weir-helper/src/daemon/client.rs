@@ -25,7 +25,7 @@ type Answer = (HelperReply, Option<OwnedFd>);
 
 /// An unanswered request.
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     request: DaemonRequest,
     waiter: Waiter,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Waiter {
 struct SharedState {
     channel: Channel,
     next_number: AtomicU64,
-    pending: Mutex<HashMap<u64, Pending>>,
+    pending: Mutex<HashMap<u64, PendingRequest>>,
 }
 
 /// The daemon's connection to its helper.
@@ -100,7 +100,7 @@ impl SharedState {
     fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let bytes = Envelope::encode(number, request.clone());
-        self.lock().insert(number, Pending { request, waiter });
+        self.lock().insert(number, PendingRequest { request, waiter });
         if let Err(error) = self.channel.send(&bytes, &[]) {
             self.remove_pending(number);
             return Err(io::Error::other(error));
@@ -108,11 +108,11 @@ impl SharedState {
         Ok(number)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PendingRequest>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove_pending(&self, number: u64) -> Option<Pending> {
+    fn remove_pending(&self, number: u64) -> Option<PendingRequest> {
         self.lock().remove(&number)
     }
 

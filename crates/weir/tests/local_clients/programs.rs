@@ -275,7 +275,7 @@ fn psql_is_balanced() {
     versions.sort();
     let programs = versions
         .last()
-        .expect("find an installed version")
+        .expect("an installed version should exist")
         .join("bin");
     let programs = programs.display();
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";

@@ -177,7 +177,7 @@ impl World {
     pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
         let status = self.status();
         let servers = status["services"][0]["servers"].as_array();
-        let mut servers = servers.expect("find the service").iter();
+        let mut servers = servers.expect("the service should exist").iter();
         servers
             .find(|server| server["address"] == address.to_string())
             .unwrap_or_else(|| panic!("{address} is not in {status:#}"))
