@@ -9,7 +9,8 @@ use weir_dataplane::Maps;
 use weir_flow::timeout;
 use weir_ipvsadm::{
     Connection, Counters, ListedServer, ListedService, Listing, Mask, Persistence, Protocol, Rates,
-    Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind, service_name,
+    Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind,
+    service_name,
 };
 use weir_model::{Indexed, Ports, TunnelChecksum};
 use weir_planner::allocation::{DestSlot, ServiceSlot, configured};

@@ -112,7 +112,10 @@ impl Origin {
     pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
-            let (service, error) = (edit.key().map(|key| service_name(&key)), refusal.message(edit));
+            let (service, error) = (
+                edit.key().map(|key| service_name(&key)),
+                refusal.message(edit),
+            );
             tracing::warn!(service, error, "failed to restore an ipvsadm edit");
         }
     }

@@ -32,8 +32,10 @@ pub use connection::{Connection, format_connections};
 pub use estimate::{Estimate, Estimator};
 pub use exit::Exit;
 pub use import::{ImportResult, import};
-pub use listing::{Columns, Counters, ListedServer, ListedService, Listing, Rates, format_timeouts};
-pub use lower::{lower, service_name, server_name};
+pub use listing::{
+    Columns, Counters, ListedServer, ListedService, Listing, Rates, format_timeouts,
+};
+pub use lower::{lower, server_name, service_name};
 pub use names::{Names, Numeric};
 pub use parse::{Command, List, parse};
 pub use restore::{read_error, words};

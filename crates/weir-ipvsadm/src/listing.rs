@@ -98,7 +98,12 @@ impl Listing {
     }
 
     /// Formats one service (`-L` with a service). Returns `None` if the service does not exist.
-    pub fn format_service(&self, key: &ServiceKey, columns: Columns, names: &dyn Names) -> Option<String> {
+    pub fn format_service(
+        &self,
+        key: &ServiceKey,
+        columns: Columns,
+        names: &dyn Names,
+    ) -> Option<String> {
         let matches =
             |service: &&ListedService| service.service.key == *key && service.last_port.is_none();
         let service = self.services.iter().find(matches)?;

@@ -12,8 +12,8 @@
 mod error;
 mod frame;
 mod holding;
-mod migration;
 mod listener;
+mod migration;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -29,8 +29,8 @@ use weir_sys::LockFile;
 
 use error::io_error;
 use holding::HeldConnections;
-use migration::ProtectionGuard;
 use listener::Listeners;
+use migration::ProtectionGuard;
 
 pub use error::Error;
 pub use migration::restore;
@@ -147,13 +147,10 @@ async fn run(
     }
     times.accept_wait = started.elapsed();
     let mut child = start(&options.command)?;
-    let ended = held
-        .hold_during(wait_for_exit(&mut child, signals))
-        .await;
+    let ended = held.hold_during(wait_for_exit(&mut child, signals)).await;
     times.run_time = started.elapsed() - times.accept_wait;
     let remaining = held.remaining();
-    held
-        .hold_during(listeners.wait_until_replaced(remaining))
+    held.hold_during(listeners.wait_until_replaced(remaining))
         .await?;
     ended
 }

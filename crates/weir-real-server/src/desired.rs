@@ -310,7 +310,10 @@ mod tests {
             .with(&request(Forward::Direct, &["192.0.2.10"]))
             .unwrap();
         let text = serde_json::to_string_pretty(&desired).unwrap();
-        assert_eq!(serde_json::from_str::<DesiredState>(&text).unwrap(), desired);
+        assert_eq!(
+            serde_json::from_str::<DesiredState>(&text).unwrap(),
+            desired
+        );
         insta::assert_snapshot!(text);
     }
 }

@@ -182,12 +182,10 @@ fn missing_listeners(desired: &DesiredState) -> Vec<Diagnosis> {
             None => format!("no socket listens on port {port}"),
         };
         findings.push(
-            Diagnosis::new(observation, "client connections to the VIP are rejected").fix(
-                format!(
-                    "configure the server program to listen on {}",
-                    SocketAddr::new(vip, port)
-                ),
-            ),
+            Diagnosis::new(observation, "client connections to the VIP are rejected").fix(format!(
+                "configure the server program to listen on {}",
+                SocketAddr::new(vip, port)
+            )),
         );
     }
     findings

@@ -196,7 +196,12 @@ pub fn problems(desired: &DesiredState, actual: &ActualState, record: &Record) -
 
 /// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced, and that packets are
 /// accepted only after all other settings are made.
-pub fn plan(desired: &DesiredState, actual: &ActualState, record: &Record, object: u64) -> Vec<Step> {
+pub fn plan(
+    desired: &DesiredState,
+    actual: &ActualState,
+    record: &Record,
+    object: u64,
+) -> Vec<Step> {
     let required = required_sysctls(desired, actual);
     let vips = desired.loopback_vips();
     let present: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
@@ -245,7 +250,12 @@ pub fn plan(desired: &DesiredState, actual: &ActualState, record: &Record, objec
 }
 
 /// Returns the step that attaches or detaches the programs; `None` = no change is required.
-fn program_step(desired: &DesiredState, actual: &ActualState, record: &Record, object: u64) -> Option<Step> {
+fn program_step(
+    desired: &DesiredState,
+    actual: &ActualState,
+    record: &Record,
+    object: u64,
+) -> Option<Step> {
     let rules = desired.rules(&local_addresses(desired, actual));
     let observed = &actual.programs;
     if !rules.needs_ingress() {

@@ -43,7 +43,12 @@ pub struct SysctlReport {
 }
 
 impl Report {
-    pub(crate) fn new(desired: &DesiredState, record: &Record, actual: &ActualState, drift: &[Step]) -> Self {
+    pub(crate) fn new(
+        desired: &DesiredState,
+        record: &Record,
+        actual: &ActualState,
+        drift: &[Step],
+    ) -> Self {
         let sysctl = |(name, changed): (&String, &ChangedSysctl)| SysctlReport {
             name: name.clone(),
             was: changed.previous.clone(),

@@ -26,8 +26,8 @@ use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, return_to_root, share, share_again,
-    share_from_start, sharing,
+    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, return_to_root, share,
+    share_again, share_from_start, sharing,
 };
 
 /// Mode of the directory without a socket group.

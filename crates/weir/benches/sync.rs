@@ -152,7 +152,8 @@ fn daemon_pid(keeper: u32) -> u32 {
     let mut pids = children
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok());
-    pids.find(is_daemon).expect("the keeper should have a daemon")
+    pids.find(is_daemon)
+        .expect("the keeper should have a daemon")
 }
 
 /// Returns the CPU time of all threads of a process (proc(5), schedstat).

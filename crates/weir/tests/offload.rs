@@ -93,7 +93,9 @@ fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
         lines.next().expect("the line of values should exist"),
     );
     let index = names.split(' ').position(|it| it == name);
-    let value = values.split(' ').nth(index.expect("the counter should exist"));
+    let value = values
+        .split(' ')
+        .nth(index.expect("the counter should exist"));
     value
         .and_then(|it| it.parse().ok())
         .expect("parse the counter")

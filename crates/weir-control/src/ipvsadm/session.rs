@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use weir_ipvsadm::{
-    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey, format_connections,
-    format_timeouts, parse, read_error, words,
+    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey,
+    format_connections, format_timeouts, parse, read_error, words,
 };
 
 use super::direct::Direct;

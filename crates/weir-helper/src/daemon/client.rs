@@ -100,7 +100,8 @@ impl SharedState {
     fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let bytes = Envelope::encode(number, request.clone());
-        self.lock().insert(number, PendingRequest { request, waiter });
+        self.lock()
+            .insert(number, PendingRequest { request, waiter });
         if let Err(error) = self.channel.send(&bytes, &[]) {
             self.remove_pending(number);
             return Err(io::Error::other(error));

@@ -455,7 +455,10 @@ impl From<String> for UnusableAddress {
 }
 
 /// Parses `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
-fn parse_endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, UnusableAddress> {
+fn parse_endpoints(
+    text: &str,
+    environment: &dyn Environment,
+) -> Result<Vec<String>, UnusableAddress> {
     let (text, family) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),

@@ -21,7 +21,9 @@ fn note_invalid_argument(notes: &mut Notes, node: &Node, expected: &str) {
 /// Adds a note if there are more than `max` words after the keyword: keepalived ignores them.
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
-        let why = format!("\"{word}\" and the following arguments are not imported: keepalived ignores them");
+        let why = format!(
+            "\"{word}\" and the following arguments are not imported: keepalived ignores them"
+        );
         notes.remark(node.position, why);
     }
 }

@@ -52,7 +52,11 @@ fn text(steps: &[Step]) -> String {
 }
 
 /// Returns the state of the host and the record after `steps`.
-fn apply_steps(mut actual: ActualState, mut record: Record, steps: &[Step]) -> (ActualState, Record) {
+fn apply_steps(
+    mut actual: ActualState,
+    mut record: Record,
+    steps: &[Step],
+) -> (ActualState, Record) {
     for step in steps {
         match step {
             Step::SetSysctl { name, from, to } => {
@@ -198,7 +202,12 @@ fn changes_by_other_programs_are_kept() {
     actual.interfaces[0]
         .addresses
         .retain(|(address, _)| address.is_loopback());
-    insta::assert_snapshot!(text(&plan(&DesiredState::default(), &actual, &record, OBJECT)));
+    insta::assert_snapshot!(text(&plan(
+        &DesiredState::default(),
+        &actual,
+        &record,
+        OBJECT
+    )));
 }
 
 #[test]

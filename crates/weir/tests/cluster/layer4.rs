@@ -371,7 +371,9 @@ fn connections_survive_new_server_and_director_failure() {
             }
         }
     }
-    println!("{moved} of {FLOWS} connections map to a different server in the new table, {broken} broke");
+    println!(
+        "{moved} of {FLOWS} connections map to a different server in the new table, {broken} broke"
+    );
     assert_eq!(broken, 0);
     let forwarded: u64 = (0..4).map(|n| group.second_hop_packets(n)).sum();
     assert!(

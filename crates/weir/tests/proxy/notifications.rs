@@ -14,7 +14,9 @@ use super::{Proxy, configuration, free_address};
 type ReceivedTexts = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server that runs `dialogue` on each connection. Returns its address, and the received texts.
-fn serve(dialogue: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, ReceivedTexts) {
+fn serve(
+    dialogue: fn(std::net::TcpStream) -> std::io::Result<String>,
+) -> (SocketAddr, ReceivedTexts) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
     let received = ReceivedTexts::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
 use super::world::{privileged, wait_for};
-use super::{Connection, Pair, Setup, SNAT, TIMEOUT, VIP};
+use super::{Connection, Pair, SNAT, Setup, TIMEOUT, VIP};
 
 /// Size of a download in bytes, many times that of the client's receive buffer.
 pub(super) const DOWNLOAD_BYTES: usize = 96 << 10;

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use weir_control::api::Override;
 use weir_control::status::Report;
 
-use super::rows::{ViewOptions, EarlierReport, Key, Level, Row, rows};
+use super::rows::{EarlierReport, Key, Level, Row, ViewOptions, rows};
 
 /// Number of rows by which a page key moves the selection.
 const PAGE_ROWS: usize = 10;
@@ -99,10 +99,13 @@ impl Screen {
 
     fn update_rows(&mut self) {
         let key: Option<Key> = self.selected_row().map(|row| row.key.clone());
-        let earlier = self.earlier.as_ref().map(|(report, read_at)| EarlierReport {
-            report,
-            elapsed: self.read_at.saturating_duration_since(*read_at),
-        });
+        let earlier = self
+            .earlier
+            .as_ref()
+            .map(|(report, read_at)| EarlierReport {
+                report,
+                elapsed: self.read_at.saturating_duration_since(*read_at),
+            });
         self.rows = rows(&self.report, earlier, &self.options);
         let same = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
         let last = self.rows.len().saturating_sub(1);
