@@ -50,7 +50,7 @@ check: require-cargo ## format, lints, docs, dependency rules, licences, style
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked -p weir-lab --test dependency_rules --test import_cycles --test supply_chain --test tidy
 
-# All of it uses the development profile, so that tests share what the lints compiled. Several test programs run at a
+# All steps use the development profile, so that tests reuse what the lints compiled. Several test programs run at a
 # time, because most tests wait for timers. Snapshots are never rewritten here: a difference is a failure.
 # ARGS: --jobs N, --only NAME.
 test: require-root deps check ## everything that CI runs; needs root: the tests create network namespaces and load BPF programs
@@ -68,16 +68,16 @@ soak: require-root deps require-cargo ## the long forms of the tests, one after 
 release-check: require-root deps dist-deps build ## test demo, tests and packages on newly installed Debian 12 and 13, with their kernels; the image; arm64
 	WEIR_DIST=$(DIST) tools/release-check.sh $(WEIR) $(TARGET)/release-check $(ARGS)
 
-screenshots: require-root require-cargo ## take the manual's screenshots of the dashboard again: docs/manual/images
+screenshots: require-root require-cargo ## retake the manual's screenshots of the dashboard: docs/manual/images
 	@tools/install-deps.sh --soak
 	WEIR_TEST_REQUIRE_ROOT=1 WEIR_SOAK=1 WEIR_SCREENSHOTS=$(abspath docs/manual/images) \
 	  $(CARGO) test --locked -p weir --test admin -- --nocapture pictures_of_the_manual
 
-# COMPARE=REF measures the benchmarks of this tree and of another commit in turn. ARGS: --rounds N, --only PART, --all.
+# COMPARE=REF measures the benchmarks of this tree and of a different commit in turn. ARGS: --rounds N, --only PART, --all.
 bench: require-root require-cargo ## run the benchmarks, and print one table and JSON: make bench [COMPARE=REF] [ARGS="--only nat"]
 	tools/bench.py $(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
-# HAPROXY=PATH and NGINX=PATH select other programs than those in PATH.
+# HAPROXY=PATH and NGINX=PATH select programs other than those in PATH.
 attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compare: make attack [ARGS="--rounds 1 --only reset,ping"]
 	$(CARGO) build --release --locked -p weir-lab
 	$(TARGET)/release/weir-lab attack --weir $(WEIR) $(ARGS)
@@ -86,7 +86,7 @@ attack: require-root build ## attack Weir, HAProxy and nginx in turn, and compar
 # ARGS: --kind nginx, --show, --run (compares haproxy and nginx with Weir; needs root), --program nginx:PATH (instead of
 # the one in PATH; several are tried in turn), --modules DIR (nginx modules), --held-out (the half of the files that
 # is measured only at the end).
-corpus: build ## measure which share of real configurations the importers convert: make corpus [DIR=...]
+corpus: build ## measure what share of real configurations the importers convert: make corpus [DIR=...]
 	tools/corpus.py --weir $(WEIR) $(if $(DIR),--dir "$(DIR)",--fetch) $(ARGS)
 
 lab: require-root build ## run an experiment: make lab NAME=saturated-uplink [ARGS="--repeat 3"]
@@ -119,7 +119,7 @@ packages: require-cargo ## build all artefacts into target/packages: deb, apt re
 	@[[ -z "$${WEIR_SIGNING_KEY:-}" ]] || gpg --batch --yes --quiet --local-user "$$WEIR_SIGNING_KEY" --armor --detach-sign \
 	  $(TARGET)/packages/SHA256SUMS
 
-# The version is pinned, because another one may change the site's layout. Without network access, set MDBOOK to an
+# The version is pinned, because a different version may change the site's layout. Without network access, set MDBOOK to an
 # installed mdbook.
 MDBOOK_VERSION := 0.5.4
 MDBOOK ?= $(TARGET)/tools/bin/mdbook

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks, and prints one table and JSON; or compares this build with another commit.
+"""Runs the benchmarks, and prints one table and JSON; or compares this build with a different commit.
 
     tools/bench.py [--only PART]… [--rounds N] [--json FILE]
     tools/bench.py --compare REF [--all] [--only PART]… [--rounds N] [--profile dev] [--json FILE]

@@ -4,7 +4,7 @@
 #
 #   tools/build-deb.sh BINARY DIRECTORY    write weir_VERSION_ARCH.deb, weir-dbgsym_… and weir-ipvsadm_VERSION_all.deb
 #
-# For a program for another architecture, set WEIR_PACKAGE_ARCH=arm64, WEIR_NATIVE to a program for this machine (it
+# For a program for a different architecture, set WEIR_PACKAGE_ARCH=arm64, WEIR_NATIVE to a program for this machine (it
 # generates the man pages), and CROSS=aarch64-linux-gnu- for binutils.
 #
 # WEIR_PACKAGE_VERSION replaces the program's version. Times in the packages are SOURCE_DATE_EPOCH, by default the time
@@ -75,10 +75,10 @@ documents() {
   {
     echo "Copyright: The Weir authors"
     echo
-    echo "Rust code: MIT or Apache-2.0, as you choose. BPF programs: GPL-2.0 or BSD-2-Clause."
+    echo "Rust code: MIT or Apache-2.0, at your option. BPF programs: GPL-2.0 or BSD-2-Clause."
     echo "Libraries in the program: /usr/share/doc/weir/THIRD-PARTY.gz lists them with their licences."
     echo
-    echo "/usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2 have two of the texts. MIT:"
+    echo "/usr/share/common-licenses/Apache-2.0 and /usr/share/common-licenses/GPL-2 contain two of the texts. MIT:"
     echo
     cat LICENSE-MIT
   } >"$doc/copyright"

@@ -6,7 +6,7 @@
 #
 # It fails if the program is larger than 30 MiB without its symbols.
 #
-# x86_64-unknown-linux-musl    a static program: for the container image, and for systems with another or older libc
+# x86_64-unknown-linux-musl    a static program: for the container image, and for systems with a different or older libc
 # x86_64-unknown-linux-gnu     for the packages of this machine's distribution
 # aarch64-unknown-linux-gnu    for arm64, with Debian's cross compiler
 #

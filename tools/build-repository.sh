@@ -4,7 +4,7 @@
 #   tools/build-repository.sh DIRECTORY PACKAGE.deb…
 #
 # WEIR_SIGNING_KEY selects the signing key in gpg's key ring (GNUPGHOME). Without it, a key is generated for this
-# repository, and its secret half is deleted at the end. This is for tests, and for trying packages.
+# repository, and its private key is deleted at the end. This is for tests, and for trying out packages.
 #
 # Line for sources.list: deb [signed-by=/usr/share/keyrings/weir-archive-keyring.gpg] URL stable main
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures which share of real configurations `weir import` converts.
+"""Measures what share of real configurations `weir import` converts.
 
 Reads the list of files in crates/weir-import/corpus, fetches them to a directory outside of the repository (or reads
 them from --dir), runs `weir import` and `weir check` on each, and puts every line in one class:
@@ -100,7 +100,7 @@ def fetch(files, directory):
             with urllib.request.urlopen(url, timeout=60) as answer:
                 data = answer.read()
         except (urllib.error.URLError, TimeoutError) as error:
-            sys.exit(f"{url}: {error}; fetch the files in another way, and set DIR= to their directory")
+            sys.exit(f"{url}: {error}; fetch the files by other means, and set DIR= to their directory")
         if hashlib.sha256(data).hexdigest() != sha:
             sys.exit(f"{url}: the file differs from the listed one")
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ $# -eq 2 && -x $1 ]] || { echo "usage: tools/install-files.sh BINARY ROOT" >&2; exit 2; }
 readonly BINARY=$1 ROOT=$2
 readonly FILES=docs/packaging/files
-# A program for another architecture cannot generate its man pages here.
+# A program for a different architecture cannot generate its man pages here.
 readonly WEIR=${WEIR_NATIVE:-$BINARY}
 umask 022
 

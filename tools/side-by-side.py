@@ -128,14 +128,14 @@ def compare(arguments, kind, path):
             if isinstance(own, str):
                 return "not run", f"{pathlib.Path(ours[0]).name}: {own}"
         differences = []
-        pools = groups(theirs, of_blocks(kind, prepared, world.names))
+        pools = servers_by_pool(theirs, servers_by_block(kind, prepared, world.names))
         # Statistics are specific to the program.
-        statistics = {where(request) for request, their in zip(requests, theirs)
+        statistics = {url_of(request) for request, their in zip(requests, theirs)
                       if their[0]["body"].startswith("Active connections: ")}
         for request, their, our in zip(requests, theirs, own):
-            if their[0]["server"] == FASTCGI or where(request) in statistics:
+            if their[0]["server"] == FASTCGI or url_of(request) in statistics:
                 continue
-            why = differing(their, our, pools)
+            why = first_difference(their, our, pools)
             if why:
                 differences.append(f"{request['method']} {request['host']}:{request['port']}{request['path']} "
                                    f"{request['headers'] or ''}: {why}")
@@ -144,7 +144,7 @@ def compare(arguments, kind, path):
         return ("noted" if done.returncode else "different"), left_out + differences
 
 
-def where(request):
+def url_of(request):
     return request["host"], request["port"], request["path"]
 
 
@@ -166,7 +166,7 @@ def choose(arguments, kind, file, prepared, world):
             unknown = re.search(rb'unknown directive "([\w]+)"', done.stderr)
             if done.returncode == 0 or kind == "haproxy" or not unknown:
                 break
-            text = without(text, unknown.group(1).decode())
+            text = remove_directive(text, unknown.group(1).decode())
             left_out.append(f"without {unknown.group(1).decode()}")
         rank = (done.returncode != 0, len(left_out))
         if best is None or rank < best[0]:
@@ -186,7 +186,7 @@ def load_modules(program, directory, text):
     return "".join(f"load_module {file};\n" for file in files) + text
 
 
-def without(text, name):
+def remove_directive(text, name):
     """Returns a file without a directive, and without its block if it has one."""
     out, at = [], 0
     for found in re.finditer(rf"(?:(?<=[;{{}}\s])|^){name}\b", text):
@@ -203,7 +203,7 @@ def without(text, name):
     return "".join(out) + text[at:]
 
 
-def groups(answers, blocks):
+def servers_by_pool(answers, blocks):
     """Returns for each server the servers of its pool: those of the same block, or that get the same requests."""
     found = {}
     requests = [{answer["server"] for answer in request if answer["server"]} for request in answers]
@@ -213,7 +213,7 @@ def groups(answers, blocks):
     return found
 
 
-def of_blocks(kind, text, names):
+def servers_by_block(kind, text, names):
     """Returns the servers of each `upstream`, `backend` or `listen`."""
     if kind == "nginx":
         blocks = re.findall(r"\bupstream\s[^{]*{([^}]*)}", text)
@@ -228,7 +228,7 @@ def of_blocks(kind, text, names):
     return found
 
 
-def differing(theirs, own, pools):
+def first_difference(theirs, own, pools):
     """Returns the first difference of two lists of responses to one request."""
     one, other = theirs[0], own[0]
     # If no location matches the path, nginx checks the method first.
@@ -245,16 +245,16 @@ def differing(theirs, own, pools):
         for key in ["method", "path", "body"]:
             if one["received"][key] != other["received"][key]:
                 return f"the server receives {key} {one['received'][key]!r}, from Weir {other['received'][key]!r}"
-        found = of_fields(one["received"]["headers"], other["received"]["headers"])
+        found = first_field_difference(one["received"]["headers"], other["received"]["headers"])
         if found:
             return f"the server receives {found}"
     elif one["status"] < 300 and one["body"] != other["body"]:
         return f"body {one['body'][:60]!r}, Weir {other['body'][:60]!r}"
-    found = of_fields(one["headers"], other["headers"])
+    found = first_field_difference(one["headers"], other["headers"])
     return f"response {found}" if found else None
 
 
-def of_fields(one, other):
+def first_field_difference(one, other):
     """Returns the first field that differs.
 
     Repeated fields are equal to one field with all values (RFC 9110 section 5.3), and an empty field is equal to none,
@@ -599,11 +599,11 @@ def sample(expression):
         parsed = re._parser.parse(re.sub(r"\(\?<(?=\w)", "(?P<", expression.replace("\\/", "/")))
     except (re.error, AttributeError):
         return ""
-    text = sample_of(parsed).replace("//", "/")
+    text = sample_from(parsed).replace("//", "/")
     return text if text.startswith("/") or not expression.startswith(("^/", "\\.")) else "/a" + text
 
 
-def sample_of(parsed):
+def sample_from(parsed):
     out = ""
     for kind, value in parsed:
         kind = str(kind)
@@ -619,11 +619,11 @@ def sample_of(parsed):
             out += "y"
         elif kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
             least, most, inner = value
-            out += sample_of(inner) * (least or min(1, int(most)))
+            out += sample_from(inner) * (least or min(1, int(most)))
         elif kind == "SUBPATTERN":
-            out += sample_of(value[3])
+            out += sample_from(value[3])
         elif kind == "BRANCH":
-            out += sample_of(value[1][0])
+            out += sample_from(value[1][0])
     return out
 
 

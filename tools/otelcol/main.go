@@ -27,7 +27,7 @@ func factories() (otelcol.Factories, error) {
 
 func main() {
 	settings := otelcol.CollectorSettings{
-		BuildInfo: component.BuildInfo{Command: "otelcol", Description: "collector of Weir's tests", Version: "test"},
+		BuildInfo: component.BuildInfo{Command: "otelcol", Description: "collector for Weir's tests", Version: "test"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{

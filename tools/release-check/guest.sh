@@ -1,5 +1,5 @@
 #!/bin/sh
-# The init process of a guest that tests Weir with another kernel: every forwarding method, every attach mode, real
+# The init process of a guest that tests Weir with a different kernel: every forwarding method, every attach mode, real
 # servers and a reload, in namespaces. Prints one line for each check, "ok NAME" or "FAILED NAME: REASON", then "done, N
 # failed", and powers off.
 #

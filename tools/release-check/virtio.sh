@@ -48,7 +48,7 @@ host director 3
 ip -n "$TAG-wire" tuntap add dev tap0 mode tap vnet_hdr
 ip -n "$TAG-wire" link set tap0 master br0 up
 
-# The guest of kernels.sh with another init process: the kernel unpacks the second archive over the first.
+# The guest of kernels.sh with a different init process: the kernel unpacks the second archive over the first.
 mkdir "$work/root"
 install -m 755 "$HERE/server.sh" "$work/root/init"
 (cd "$work/root" && find . -print0 | cpio --null -o -H newc 2>/dev/null | gzip -1) >"$work/init.gz"

@@ -248,7 +248,7 @@ impl Announcer {
             ..self.report()
         };
         if self.rejected.as_ref() != Some(&reason) {
-            tracing::error!(reason, "refused a request of the daemon");
+            tracing::error!(reason, "refused a request from the daemon");
             self.rejected = Some(reason);
         }
         report

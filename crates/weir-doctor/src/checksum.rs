@@ -6,7 +6,7 @@ use crate::Diagnosis;
 /// A bad cable can cause one wrong checksum in this many segments.
 const SEGMENTS_PER_TOLERATED_ERROR: u64 = 100_000;
 
-/// Reports wrong checksums, if there are more than a bad link causes.
+/// Reports wrong checksums if there are more than a bad link would cause.
 pub fn bad_checksums() -> Option<Diagnosis> {
     evaluate(&std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?)
 }

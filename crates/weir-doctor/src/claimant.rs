@@ -26,7 +26,7 @@ const ICMPV6: u8 = 58;
 /// A reply from another machine for a VIP: the VIP, and the machine's link address.
 type Claim = (IpAddr, String);
 
-/// Reports other machines that answer for one of these VIPs. Skips VIPs in `moving` that this machine does not have:
+/// Reports other machines that answer for any of these VIPs. Skips VIPs in `moving` that this machine does not have:
 /// the active director has them.
 pub(crate) fn claimants(
     desired: &Desired,
@@ -52,7 +52,7 @@ pub(crate) fn claimants(
                 .copied()
                 .filter(|vip| vip.is_ipv4() == is_ipv4)
                 .collect();
-            // Segments with other networks are queried too: machines with AnyIP or a misplaced VIP answer there.
+            // Segments with other subnets are queried too: machines with AnyIP or a misplaced VIP answer there.
             let sender = state.addresses.iter().find_map(|address| {
                 let matches = address.ifindex == link.index && address.ip.is_ipv4() == is_ipv4;
                 (matches && !vips.contains(&address.ip) && !address.tentative).then_some(address.ip)
@@ -76,7 +76,7 @@ pub(crate) fn claimants(
                 let on_this_machine = state.addresses.iter().any(|address| address.ip == vip);
                 match server {
                     None if moving.contains(&vip) && on_this_machine => {
-                        findings.push(both_active(&link.name, vip, &other));
+                        findings.push(second_active_director(&link.name, vip, &other));
                     }
                     None if moving.contains(&vip) => {}
                     _ => findings.push(diagnosis(desired, &link.name, vip, (&other, server))),
@@ -87,8 +87,8 @@ pub(crate) fn claimants(
     findings
 }
 
-/// Reports other machines that answer for VIPs which are on this machine. Blocks the caller for the time limit of
-/// replies for each device and address family.
+/// Reports other machines that answer for VIPs of this machine. Waits for replies, up to the time limit, for each
+/// device and address family.
 ///
 /// # Errors
 /// The state of the network cannot be read.
@@ -132,8 +132,8 @@ fn servers_by_mac(desired: &Desired, state: &NetState) -> BTreeMap<String, IpAdd
     by_mac
 }
 
-/// Returns the forwarding method that a server must be prepared for; `None` = none (packets are addressed to the
-/// server itself), or no service with this VIP uses the server.
+/// Returns the forwarding method that a server must be prepared for; `None` if packets are addressed to the server
+/// itself, or no service with this VIP uses the server.
 fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Option<Forward> {
     desired.services.iter().find_map(|service| {
         let listens = service
@@ -146,8 +146,8 @@ fn required_preparation(desired: &Desired, vip: IpAddr, server: IpAddr) -> Optio
     })
 }
 
-/// Reports that another director also has a VIP that only the active director should have.
-fn both_active(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
+/// Reports that a second director has a VIP that only the active director should have.
+fn second_active_director(device: &str, vip: IpAddr, mac: &str) -> Diagnosis {
     Diagnosis::new(
         format!("{mac} on {device} also has the VIP {vip}: two directors are active"),
         "clients and routers send packets to the director that replied last",
@@ -194,7 +194,7 @@ fn diagnosis(
     .fix(fix)
 }
 
-/// Returns the frame that asks for the link address of a VIP; `None` = `sender` is of another address family.
+/// Returns the frame that asks for the link address of a VIP; `None` if `sender` has a different address family.
 fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     match (sender, vip) {
         (IpAddr::V4(sender), IpAddr::V4(target)) => {
@@ -222,7 +222,7 @@ fn query(mac: MacAddr, sender: IpAddr, vip: IpAddr) -> Option<Vec<u8>> {
     }
 }
 
-/// Parses a reply from another machine than `local`.
+/// Parses a reply. Ignores replies from `local`, this machine.
 fn parse_claim(frame: &[u8], local: MacAddr) -> Option<Claim> {
     if let Ok(packet) = ArpPacket::parse(frame.get(14..)?)
         && packet.operation == ArpOperation::Reply

@@ -15,7 +15,7 @@ fn read_sysctl(name: &str) -> Option<u64> {
 }
 
 /// Reports a conntrack table that is nearly full.
-pub fn nearly_full() -> Option<Diagnosis> {
+pub fn nearly_full_table() -> Option<Diagnosis> {
     evaluate_fill_level(
         read_sysctl("nf_conntrack_count")?,
         read_sysctl("nf_conntrack_max")?,
@@ -36,8 +36,9 @@ fn evaluate_fill_level(count: u64, max: u64) -> Option<Diagnosis> {
     )
 }
 
-/// Reports that connections without a conntrack entry are dropped, because conntrack does not pick them up.
-pub fn no_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
+/// Reports that packets of connections without a conntrack entry are dropped, because conntrack does not pick the
+/// connections up.
+pub fn missing_pickup(rules: &Ruleset, client: Packet) -> Option<Diagnosis> {
     if read_sysctl("nf_conntrack_tcp_loose") != Some(0) {
         return None;
     }

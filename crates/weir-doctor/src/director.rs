@@ -34,8 +34,8 @@ pub enum Daemon {
     NoAccess,
 }
 
-/// Returns the problems on this director. `desired` includes the services of ipvsadm. `moving` = VIPs that keepalived
-/// or Pacemaker moves between directors: only the active director has them.
+/// Returns the problems on this director. `desired` includes services created with ipvsadm. `moving` are the VIPs that
+/// keepalived or Pacemaker moves between directors: only the active director has them.
 ///
 /// # Errors
 /// The state of the network cannot be read.
@@ -94,8 +94,8 @@ pub async fn director(
     Ok(findings)
 }
 
-/// Makes the kernel resolve the servers' link addresses, which it forgets after some time without traffic, and returns
-/// the state of the network.
+/// Makes the kernel resolve the servers' link addresses, whose entries expire without traffic, and returns the state of
+/// the network.
 async fn resolve_neighbours(
     netlink: &Netlink,
     servers: &BTreeSet<IpAddr>,
@@ -290,8 +290,8 @@ fn small_tunnel_mtus(desired: &Desired, state: &NetState) -> Vec<Diagnosis> {
         .map(|link| {
             Diagnosis::new(
                 format!("tunnel packets are sent on {}, whose MTU is {}", link.name, link.mtu),
-                "clients' full-sized packets do not fit with the outer header: each client receives an ICMP error \
-                once, and connections of clients whose network drops ICMP hang",
+                "full-size client packets do not fit with the outer header: each client receives an ICMP error \
+                 once, and connections hang if the client's network drops ICMP",
             )
             .fix(format!(
                 "ip link set {} mtu 1600, if the network supports it; or an MSS clamp on the servers: ip route \
@@ -316,7 +316,7 @@ fn status_findings(
             .iter()
             .any(|server| server.effective_weight > 0);
         if !is_usable && !service.servers.is_empty() {
-            findings.push(unusable(service, desired));
+            findings.push(service_without_usable_server(service, desired));
         }
         // Removed servers only serve their existing flows.
         let servers = service.servers.iter().filter(|server| !server.removed);
@@ -351,7 +351,7 @@ fn status_findings(
 }
 
 /// Reports a service without a usable server. The fix enables a server that an operator has disabled, if there is one.
-fn unusable(service: &ServiceReport, desired: &Desired) -> Diagnosis {
+fn service_without_usable_server(service: &ServiceReport, desired: &Desired) -> Diagnosis {
     let name = &service.name;
     let problem = format!("service {name} has no usable server");
     let mut servers = service.servers.iter();
@@ -371,7 +371,7 @@ fn unusable(service: &ServiceReport, desired: &Desired) -> Diagnosis {
     }
 }
 
-/// Reports an ejected server: clients' handshakes with it do not complete. With nat and no check, the path of its
+/// Reports an ejected server: client handshakes with it do not complete. With nat and without a check, the path of its
 /// replies may be the cause.
 fn ejected_server(
     service: &str,
@@ -383,7 +383,7 @@ fn ejected_server(
         "server {} of {service} is ejected: {}",
         server.address, ejected
     );
-    let consequence = "clients' handshakes do not complete: the server or a device on the path drops or resets SYNs";
+    let consequence = "client handshakes do not complete: the server or a device on the path drops or resets SYNs";
     if !replies_must_pass_director(service, server, context.0) {
         return Some(Diagnosis::new(observation, consequence));
     }
@@ -398,13 +398,13 @@ fn ejected_server(
     )
 }
 
-/// Returns whether a server's replies must pass through this machine, which is so for nat without source rewriting.
+/// Returns whether a server's replies must pass through this machine: nat without source rewriting.
 fn replies_must_pass_director(service: &str, server: &ServerReport, desired: &Desired) -> bool {
     let service = desired.service(service);
     server.forward == "nat" && service.is_none_or(|service| service.snat.is_none())
 }
 
-/// Reports a server with nat whose replies do not pass through this machine.
+/// Reports a nat server whose replies do not pass through this machine.
 fn server_with_warning(
     service: &str,
     server: &ServerReport,
@@ -465,10 +465,10 @@ fn is_in_network(address: IpAddr, other: IpAddr, prefix: u8) -> bool {
     differing_bits.leading_zeros() >= u32::from(prefix.min(width))
 }
 
-/// Minimum number of SYNs without an established connection for a report.
+/// Minimum number of SYNs without an established connection before a problem is reported.
 const MIN_SYNS: u64 = 10;
 
-/// Reports a server with which no handshake completes, although handshakes with other servers do.
+/// Reports a server with which no handshake completes, although handshakes with other servers complete.
 fn server_without_handshakes(
     service: &str,
     server: &ServerReport,
@@ -588,12 +588,12 @@ mod tests {
                     [\"192.0.2.1:80\"]\n";
         let desired = weir_config::parse(text, &weir_config::Host::default());
         let desired = desired.unwrap().desired;
-        let found = unusable(&service("maint"), &desired).to_string();
+        let found = service_without_usable_server(&service("maint"), &desired).to_string();
         assert!(
             found.contains("fix:  weir server p/10.0.0.5 ready"),
             "{found}"
         );
-        let found = unusable(&service("down"), &desired).to_string();
+        let found = service_without_usable_server(&service("down"), &desired).to_string();
         assert!(!found.contains("fix:"), "{found}");
     }
 

@@ -1,7 +1,7 @@
 //! Finds what breaks load balancing on this machine or its network segments, and how to fix it (`weir doctor`).
 //!
-//! Each check is a function over the kernel's state and files. [`director()`] runs all checks of a director; the crate
-//! weir-real-server runs those of a server. This crate only reads.
+//! Each check is a function of the kernel's state and of files. [`director()`] runs all checks for a director; the
+//! crate weir-real-server runs the checks for a server. This crate changes nothing.
 
 pub mod checksum;
 mod claimant;

@@ -3,7 +3,7 @@
 //! remove addresses that they did not add.
 //!
 //! Observed with networkd 252 and NetworkManager 1.42: addresses on `lo` are kept, unless an operator wrote a
-//! NetworkManager profile for `lo`; sysctls of ARP and `rp_filter` are kept on every device. Only processes in this
+//! NetworkManager profile for `lo`; ARP and `rp_filter` sysctls are kept on every device. Only processes in this
 //! network namespace are relevant.
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Diagnosis;
 
-/// Names of the managers' processes, truncated by the kernel (`TASK_COMM_LEN`).
+/// Process names of the network managers, truncated by the kernel (`TASK_COMM_LEN`).
 const NETWORKD: &str = "systemd-network";
 const NETWORK_MANAGER: &str = "NetworkManager";
 

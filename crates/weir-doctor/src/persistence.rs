@@ -16,7 +16,7 @@ const DIRECTORIES: [&str; 5] = [
     "lib/sysctl.d",
 ];
 
-/// The file that procps reads last; systemd has a link to it in a directory of `DIRECTORIES`.
+/// The file that procps reads last; systemd installs a link to it in one of `DIRECTORIES`.
 const LAST_FILE: &str = "etc/sysctl.conf";
 
 /// Directories of systemd units, and boot scripts.
@@ -147,8 +147,8 @@ fn component_matches(glob: &str, name: &str) -> bool {
 }
 
 /// Reports settings, by path below `/proc/sys`, that are lost at the next boot: one finding for all settings that no
-/// file contains, and one for each that a file sets to another value.
-pub fn lost_at_boot(
+/// file contains, and one for each setting that a file sets to a different value.
+pub fn settings_lost_at_boot(
     active: &BTreeMap<String, String>,
     root: &Path,
     consequence: &str,
@@ -204,7 +204,7 @@ pub fn lost_at_boot(
 
 /// Returns whether a unit or script that runs at boot calls `weir real-server up`. A template counts only if an
 /// instance of it is enabled.
-pub fn prepared_at_boot(root: &Path) -> bool {
+pub fn is_prepared_at_boot(root: &Path) -> bool {
     let calls = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text.lines().map(str::trim);
@@ -299,7 +299,7 @@ mod tests {
             "[Service]\nExecStart=/usr/bin/weir real-server up --vip %i\n",
         )
         .unwrap();
-        assert!(!prepared_at_boot(&root));
+        assert!(!is_prepared_at_boot(&root));
         let wants = root.join("etc/systemd/system/multi-user.target.wants");
         fs::create_dir_all(&wants).unwrap();
         std::os::unix::fs::symlink(
@@ -307,7 +307,7 @@ mod tests {
             wants.join("weir-real-server@192.0.2.10.service"),
         )
         .unwrap();
-        assert!(prepared_at_boot(&root));
+        assert!(is_prepared_at_boot(&root));
         fs::remove_dir_all(&root).unwrap();
     }
 }

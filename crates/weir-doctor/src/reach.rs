@@ -13,10 +13,10 @@ use weir_wire::{MacAddr, Packet, TcpFlags};
 
 use crate::Diagnosis;
 
-/// Time limit for replies. A SYN is repeated once, after half of this time.
+/// Time limit for replies. A SYN is retransmitted once, after half of this time.
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Maximum number of SYNs, to limit the load.
+/// Maximum number of SYNs sent per run, to limit the load.
 const MAX_PROBES: usize = 256;
 
 /// First source port; each probe uses its own. The ports are outside the kernel's range (`ip_local_port_range`).

@@ -1,12 +1,13 @@
-//! Reports servers that are slower than the other servers of their service, by the latencies that the daemon measures.
+//! Reports servers that are slower than the other servers of their service, according to the latency that the daemon
+//! measures.
 
 use crate::{Diagnosis, ServiceReport};
 
-/// Minimum number of samples of a server for a comparison.
+/// Minimum number of samples for a server to be compared.
 const MIN_SAMPLES: u64 = 50;
-/// Minimum ratio of a slow server's median to that of the other servers.
+/// Minimum ratio of a slow server's median to the median of the other servers.
 const MIN_RATIO: i64 = 2;
-/// Minimum difference between a slow server's median and that of the other servers.
+/// Minimum difference between a slow server's median and the median of the other servers.
 const MIN_DIFFERENCE_US: i64 = 1_000;
 
 /// Reports servers whose median latency is at least twice the median of the other servers' medians, and at least

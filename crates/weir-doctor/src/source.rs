@@ -8,7 +8,7 @@ use weir_netlink::{Address, Netlink, RouteKind};
 
 use crate::Diagnosis;
 
-/// Documentation addresses (RFC 5737, RFC 3849), to look up the default route. Nothing is sent to them.
+/// Documentation addresses (RFC 5737, RFC 3849) for default route lookups. Nothing is sent to them.
 const REMOTE_ADDRESSES: [&str; 2] = ["198.51.100.1", "2001:db8:ffff:ffff::1"];
 
 /// Maximum number of route lookups.
@@ -29,7 +29,7 @@ pub async fn vip_sources(
     let mut findings: Vec<Diagnosis> = addresses
         .iter()
         .filter(is_vip_on_loopback)
-        .filter_map(not_deprecated)
+        .filter_map(usable_as_source)
         .collect();
     let destinations = destinations(netlink).await?;
     let lookups = netlink.route_get_each(&destinations).await?;
@@ -47,7 +47,7 @@ pub async fn vip_sources(
 
 /// Reports an IPv6 VIP that is not deprecated: the kernel may select it. An IPv4 address of `lo` is selected only if
 /// the interface has none, which the route lookups show.
-fn not_deprecated(address: &Address) -> Option<Diagnosis> {
+fn usable_as_source(address: &Address) -> Option<Diagnosis> {
     let (vip, prefix) = (address.ip, address.prefix);
     (vip.is_ipv6() && !address.quiet).then(|| {
         Diagnosis::new(
@@ -83,8 +83,8 @@ async fn destinations(netlink: &Netlink) -> Result<Vec<IpAddr>, weir_netlink::Er
     Ok(remote.chain(in_networks).take(MAX_LOOKUPS).collect())
 }
 
-/// Returns an address in a network that is usually neither the network address nor the machine's address. For networks
-/// of one or two addresses, returns the network address.
+/// Returns an address in a network that is usually neither the network address nor the machine's address. If the
+/// network has only one or two addresses, returns the network address.
 fn host_in_network(network: IpAddr, prefix: u8) -> IpAddr {
     match network {
         IpAddr::V4(v4) if prefix < 31 => IpAddr::V4((v4.to_bits() | 2).into()),

@@ -1,6 +1,6 @@
-//! Reports firewall rules and conntrack states of the director that drop packets in its network stack. XDP handles
-//! packets of layer 4 services before any firewall. The stack handles packets of proxy services, packets selected by a
-//! firewall mark, and the director's own packets to servers: probes and the proxy's connections.
+//! Reports firewall rules and conntrack states that drop packets in the director's network stack. XDP handles packets
+//! of layer 4 services before any firewall. The stack handles packets of proxy services, packets selected by a firewall
+//! mark, and the director's own packets to servers: probes and proxy connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(crate) fn dropped_packets(desired: &Desired) -> Vec<Diagnosis> {
         .any(|service| !service.marks.is_empty());
     let mut findings = Vec::new();
     if has_marks || !servers.is_empty() || !desired.proxies.is_empty() {
-        findings.extend(conntrack::nearly_full());
+        findings.extend(conntrack::nearly_full_table());
     }
     let firewall::Firewall { rules, unreadable } = firewall::read();
     findings.extend(unreadable);
@@ -51,7 +51,7 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             if let Some(drop) = rules.find_drop(syn, INBOUND) {
                 findings.push(firewall::diagnosis(
                     &drop,
-                    &format!("clients' packets for {listener}"),
+                    &format!("client packets for {listener}"),
                     &format!(
                         "clients of the proxy service {name} receive no reply; unlike packets of layer 4 services, \
                          their packets pass the network stack"
@@ -72,7 +72,7 @@ fn proxied_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     findings
 }
 
-/// Reports dropped packets selected by a firewall mark. They traverse the forward chains, and conntrack sees only one
+/// Reports dropped packets of firewall mark services. They traverse the forward chains, and conntrack sees only one
 /// direction.
 fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
@@ -87,7 +87,7 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             if let Some(drop) = rules.find_drop(first, FORWARDED) {
                 findings.push(firewall::diagnosis(
                     &drop,
-                    &format!("packets of {mark}"),
+                    &format!("packets with {mark}"),
                     &format!("clients of the service {name} receive no reply: packets with a mark traverse the \
                          forward chains"),
                     &filter,
@@ -95,10 +95,10 @@ fn marked_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
             } else if let Some(drop) = rules.find_drop(first.ack(Tracking::Invalid), FORWARDED) {
                 findings.push(firewall::diagnosis(
                     &drop,
-                    &format!("packets of {mark} after the first packet of a connection"),
+                    &format!("packets with {mark} after the first packet of a connection"),
                     &format!(
-                        "conntrack does not see the servers' replies here and considers all packets of {name} except \
-                         the first of each connection invalid: connections are never established"
+                        "conntrack does not see server replies here and considers all packets of {name} except the \
+                         first of each connection invalid: connections are never established"
                     ),
                     &filter,
                 ));
@@ -161,7 +161,7 @@ fn server_packets(servers: &BTreeSet<(IpAddr, Option<u16>)>, rules: &Ruleset) ->
         );
     }
     let consequence =
-        "probes from this machine and the proxy's connections fail, so these servers are down";
+        "probes from this machine and proxy connections fail, so these servers are down";
     let finding = |(drop, servers): &(Drop, BTreeSet<IpAddr>), direction: &str, side| {
         let names = match servers.iter().collect::<Vec<_>>().as_slice() {
             [server] => server.to_string(),

@@ -45,7 +45,7 @@ fn failed(error: &impl Display) -> Reply {
 
 /// Logs the reason and returns a refusal.
 fn refused(reason: String) -> Reply {
-    tracing::error!(reason, "refused a request of the daemon");
+    tracing::error!(reason, "refused a request from the daemon");
     Reply::Refused { reason }
 }
 

@@ -65,7 +65,7 @@ fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
 pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
     let refused = |what: &str| {
         let reason = format!("a probe to {} for VIP {}: {what}", way.server, way.vip);
-        tracing::error!(reason, "refused a request of the daemon");
+        tracing::error!(reason, "refused a request from the daemon");
         Reply::Refused { reason }
     };
     if !is_configured(engine.desired(), way) {

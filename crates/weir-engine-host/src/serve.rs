@@ -83,7 +83,7 @@ async fn handle(host: &mut Host, channel: &mut DaemonChannel, received: Message)
     let (number, request, files) = match message::open::<Request>(received) {
         Ok(opened) => opened,
         Err(error) => {
-            tracing::error!(%error, "refused an invalid request of the daemon");
+            tracing::error!(%error, "refused an invalid request from the daemon");
             return;
         }
     };
@@ -175,7 +175,7 @@ impl Steps for OpeningSteps<'_> {
                 }
                 Ok(_) | Err(_) => {
                     tracing::error!(
-                        "refused a request of the daemon while the engine is being opened"
+                        "refused a request from the daemon while the engine is being opened"
                     );
                     self.number = UNREQUESTED - 1;
                     return None;

@@ -9,7 +9,8 @@ use weir_dataplane::Maps;
 use weir_flow::timeout;
 use weir_ipvsadm::{
     Connection, Counters, ListedServer, ListedService, Listing, Mask, Persistence, Protocol, Rates,
-    Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind, name_of,
+    Server, ServerKey, Service, ServiceKey, TableService, Timeouts, Tunnel, TunnelKind,
+    service_name,
 };
 use weir_model::{Indexed, Ports, TunnelChecksum};
 use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
@@ -76,7 +77,7 @@ impl View<'_> {
 
     /// Lists a service that ipvsadm created.
     fn ipvsadm_service(&self, entry: &TableService) -> Result<ListedService> {
-        let name = name_of(&entry.service.key);
+        let name = service_name(&entry.service.key);
         let slot = self.slot(&name);
         let dest = |server: &Server| {
             let mut dests = slot?.dests.iter().filter(|dest| dest.removed.is_none());

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, name_of};
+use weir_ipvsadm::{Edit, Errno, Refusal, ServiceKey, Table, Timeouts, lower, service_name};
 use weir_model::Desired;
 
 use crate::error::Error;
@@ -102,7 +102,7 @@ impl Origin {
                 return Ok(());
             }
             Edit::Clear => self.zeroed.clear(),
-            Edit::DeleteService(key) => drop(self.zeroed.remove(&name_of(key))),
+            Edit::DeleteService(key) => drop(self.zeroed.remove(&service_name(key))),
             _ => {}
         }
         self.table.apply(edit)
@@ -112,7 +112,10 @@ impl Origin {
     pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
-            let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
+            let (service, error) = (
+                edit.key().map(|key| service_name(&key)),
+                refusal.message(edit),
+            );
             tracing::warn!(service, error, "failed to restore an ipvsadm edit");
         }
     }

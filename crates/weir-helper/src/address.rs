@@ -28,8 +28,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Adds the missing addresses, routes and rules of a virtual router, and removes addresses that a previous
-    /// configuration had, or had on another interface.
+    /// Adds the missing addresses, routes and rules of a virtual router. Removes addresses that it no longer has, or
+    /// that were on a different interface in a previous configuration.
     pub(crate) async fn add(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let base = self.base(router).await?;
         let link = if router.virtual_mac {
@@ -37,7 +37,7 @@ impl Addresses {
         } else {
             base.clone()
         };
-        // The filter is set first, so that no packet is accepted before. If that fails, the addresses are added
+        // The filter is set first, so that no packet is accepted without it. If that fails, the addresses are added
         // anyway, because the other director has released them.
         let filtered = extra::set_filter(self, router);
         self.remove_outdated(router, &link).await?;
@@ -78,7 +78,7 @@ impl Addresses {
         Ok(links.into_iter().find(|link| link.name == name))
     }
 
-    /// Adds the addresses of a virtual router on its own interface (`None`) or another one.
+    /// Adds the addresses of a virtual router to its own interface (`None`) or to a different one.
     async fn add_addresses(
         &mut self,
         router: &VirtualRouter,
@@ -112,7 +112,7 @@ impl Addresses {
         if missing.is_empty() {
             return Ok(());
         }
-        // Recorded first: after a crash, no added address is unrecorded.
+        // Recorded first, so that a crash leaves no unrecorded address.
         self.record.added.extend(missing.iter().map(entry));
         self.write()?;
         let mut first_error = None;
@@ -138,7 +138,7 @@ impl Addresses {
         }
     }
 
-    /// Removes the addresses of a virtual router that is not active from its interfaces, whatever added them.
+    /// Removes the addresses of an inactive virtual router from its interfaces, even if another program added them.
     pub(crate) async fn vacate(&mut self, router: &VirtualRouter) -> Result<(), Error> {
         let mut names: Vec<Option<&str>> = router
             .other_interfaces
@@ -175,8 +175,8 @@ impl Addresses {
         Ok(())
     }
 
-    /// Records the addresses of a virtual router that are on an interface, its own (`None`) or another one, without
-    /// being recorded. Returns them.
+    /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one. Returns
+    /// them.
     fn adopt(
         &mut self,
         router: &VirtualRouter,
@@ -220,7 +220,8 @@ impl Addresses {
         Ok(adopted)
     }
 
-    /// Removes what was added for the affected virtual routers: rules, routes, addresses, then devices and filters.
+    /// Removes the objects that were added for the affected virtual routers: rules, routes, addresses, then devices and
+    /// filters.
     pub(crate) async fn remove(
         &mut self,
         is_affected: &(dyn Fn(&str) -> bool + Sync),
@@ -257,8 +258,8 @@ impl Addresses {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Removes the addresses that a virtual router no longer has, or has on another interface. `link` is its own
-    /// interface.
+    /// Removes the addresses that a virtual router no longer has, or now has on a different interface. `link` is its
+    /// own interface.
     async fn remove_outdated(&mut self, router: &VirtualRouter, link: &Link) -> Result<(), Error> {
         let is_wanted = |added: &AddedAddress| {
             let other = router.other_interface(added.address);
@@ -306,7 +307,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the other addresses in the networks of addresses that are removed. The kernel removes them too, if they
+    /// Returns the other addresses in the networks of the addresses to remove. The kernel removes them too, if they
     /// were added later and `promote_secondaries` is 0 (ip-sysctl).
     async fn secondary_addresses(
         &self,
@@ -344,7 +345,7 @@ impl Addresses {
         present
     }
 
-    /// Adds again the addresses that are no longer present.
+    /// Adds the missing addresses again.
     async fn restore_addresses(&self, others: &[Address]) -> Result<(), Error> {
         if others.is_empty() {
             return Ok(());

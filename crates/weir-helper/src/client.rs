@@ -14,8 +14,8 @@ use crate::message::{Answer, Envelope, Reply, Request};
 /// Maximum size of a list of virtual routers, in bytes.
 const POLICY_MAX_BYTES: u64 = 4 << 20;
 
-/// An answer, with the virtual routers if it contains them.
-pub type Answered = (Answer, Option<Vec<VirtualRouter>>);
+/// An answer, with the attached virtual routers, if any.
+pub type AnswerWithRouters = (Answer, Option<Vec<VirtualRouter>>);
 
 /// The VRRP agent's connection to its helper.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ impl Client {
         Ok(number)
     }
 
-    /// Returns the next answer without waiting, with the virtual routers if it contains them; `None` = the helper has
+    /// Returns the next answer without waiting, with the attached virtual routers, if any; `None` = the helper has
     /// ended.
     ///
     /// # Errors
     /// The helper sent an invalid message, or the channel cannot be read.
-    pub fn poll_receive(&self) -> Result<Poll<Option<Answered>>, Error> {
+    pub fn poll_receive(&self) -> Result<Poll<Option<AnswerWithRouters>>, Error> {
         match self.channel.poll_receive()? {
             Poll::Ready(message) => message.map(parse_answer).transpose().map(Poll::Ready),
             Poll::Pending => Ok(Poll::Pending),
@@ -65,7 +65,7 @@ impl AsFd for Client {
     }
 }
 
-fn parse_answer(message: Message) -> Result<Answered, Error> {
+fn parse_answer(message: Message) -> Result<AnswerWithRouters, Error> {
     let envelope = Envelope::<Reply>::decode(&message.bytes)?;
     let routers = match (&envelope.body, message.files.into_iter().next()) {
         (Reply::Policy, Some(file)) => Some(read_routers(file.into())?),

@@ -1,12 +1,12 @@
 //! Changes addresses and runs programs for unprivileged processes (`weir helper`, a small privileged process).
 //!
-//! A request can only name what the configuration contains: a virtual router by its name, a tracked object by its
+//! A request can only refer to objects in the configuration: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.
-//! The text of an unprivileged daemon only selects among contents of root's file ([`RootSection`]). An
-//! address of a virtual router that was present before belongs to the router, except the source of its advertisements:
-//! it is removed while the router is not active. When the channel is closed, the helper removes every address, because
-//! nothing advertises them any more. The keeper holds both ends of the channel, so the helper and its caller can be
-//! replaced separately: a new helper takes over the record of the previous one.
+//! The text of an unprivileged daemon can only select among versions of root's file ([`RootSection`]). An address of a
+//! virtual router that was already present is removed while the router is not active, unless it is the source address
+//! of the router's advertisements. When the channel is closed, the helper removes every address, because the addresses
+//! are no longer advertised. The keeper holds both ends of the channel, so the helper and its caller can be replaced
+//! separately: a new helper takes over the record of the previous one.
 //!
 //! Added addresses, routes, rules and devices are recorded in `RUNTIME_DIR/vrrp.json` before they are added, so that
 //! the next helper, `weir run` and `weir clean` can remove them.
@@ -28,7 +28,7 @@ mod state;
 use std::path::PathBuf;
 
 pub use address::remove_recorded;
-pub use client::{Answered, Client};
+pub use client::{AnswerWithRouters, Client};
 pub use daemon::{
     DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
 };
@@ -40,7 +40,7 @@ pub use root_section::RootSection;
 pub use serve::serve;
 
 /// The environment variable by which the keeper informs the VRRP agent's helper that an unprivileged daemon has written
-/// the recorded configuration, even if the file has another owner now.
+/// the recorded configuration, even if the file has a different owner now.
 pub const CONFINED: &str = "WEIR_HELPER_CONFINED";
 
 /// Why the helper failed.
@@ -75,7 +75,7 @@ pub enum Error {
         reason: String,
     },
     /// An unprivileged daemon requested content that root's configuration file does not have.
-    #[error("{path} does not permit this {name} of the daemon: {reason}", path = path.display())]
+    #[error("{path} does not permit the requested {name}: {reason}", path = path.display())]
     NotPermitted {
         /// The file.
         path: PathBuf,

@@ -6,8 +6,8 @@ use weir_config::{Machine, SecretValue, Severity};
 use weir_model::{Desired, Family, Secret, SecretSource};
 use weir_sys::untrusted_file::{self, Owner};
 
-/// Reads the environment variables in addresses, and no secrets. The keeper passes its environment to the processes
-/// that it starts, so root's processes have the daemon's environment; the helper service has its own.
+/// Resolves environment variables in addresses, and reads no secrets. The keeper passes its environment to the
+/// processes that it starts, so root's processes have the daemon's environment; the helper service has its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Environment;
 

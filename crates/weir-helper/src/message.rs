@@ -37,9 +37,9 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove what was added for all virtual routers except those that a new caller continues.
+    /// Remove the objects added for all virtual routers except those that a new caller takes over.
     Settle {
-        /// The names of the virtual routers that the caller continues.
+        /// The names of the virtual routers that the caller takes over.
         active: Vec<String>,
     },
     /// Run the notification programs of a virtual router.
@@ -125,7 +125,7 @@ pub enum Reply {
 pub enum TrackedOutcome {
     /// The program exited with status 0.
     Up,
-    /// The program exited with another status, was killed, or did not exit in time.
+    /// The program exited with a nonzero status, was killed, or did not exit in time.
     Down,
     /// The file contains this number.
     Number(i32),

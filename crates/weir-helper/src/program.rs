@@ -99,7 +99,7 @@ fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState
         return;
     };
     let line = format!("{kind} \"{name}\" {} {priority}\n", state.as_str());
-    // A file of another kind is not written.
+    // Only a FIFO is written to.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let written = rustix::fs::open(path.as_str(), flags, Mode::empty()).and_then(|file| {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
@@ -113,7 +113,7 @@ fn write_fifo(router: &VirtualRouter, kind: &str, name: &str, state: NotifyState
     }
 }
 
-/// Returns the state of a tracked program or file; `None` = the object is of another kind.
+/// Returns the state of a tracked program or file; `None` for other kinds of objects.
 pub(crate) async fn track(object: &TrackObject) -> Option<TrackedOutcome> {
     match object {
         TrackObject::Script(script) => Some(run(script).await),

@@ -1,10 +1,10 @@
-//! Combines root's configuration with the part that a group of directors has published.
+//! Combines root's configuration with the part that a cluster of directors has published.
 //!
-//! An unprivileged daemon supplies the published part, and could supply anything. The result therefore contains root's
+//! An unprivileged daemon supplies the published part, and could supply any text. The result therefore contains root's
 //! own part, and the published part may only contain what root's file permits: parsing enforces `[cluster.publish]`,
-//! and programs and files must be those that root's file names.
+//! and programs and files must be named in root's file.
 
-/// Returns root's configuration with the published part of a daemon's text, if both are of the same group.
+/// Returns root's configuration with the published part of a daemon's text, if both belong to the same cluster.
 ///
 /// # Errors
 /// Returns a message if the published part contains something that only root's own file may contain.
@@ -37,7 +37,7 @@ mod tests {
         let daemon_text = weir_config::with_published(&other, "edge", "[pool.a]\n");
         let expected = weir_config::with_published(ROOT_TEXT, "edge", "[pool.a]\n");
         assert_eq!(with_published_part(ROOT_TEXT, &daemon_text), Ok(expected));
-        // Another group, or none.
+        // A different cluster, or none.
         let daemon_text = weir_config::with_published(&other, "other", "[pool.a]\n");
         assert_eq!(
             with_published_part(ROOT_TEXT, &daemon_text),

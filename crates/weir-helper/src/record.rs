@@ -24,7 +24,7 @@ pub(crate) struct AddedAddress {
     pub(crate) prefix: u8,
 }
 
-/// A change by the helper other than an added address.
+/// A change made by the helper, other than an added address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extra {
@@ -65,7 +65,7 @@ impl Extra {
     }
 }
 
-/// All changes by the helper.
+/// All changes made by the helper.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) added: BTreeSet<AddedAddress>,

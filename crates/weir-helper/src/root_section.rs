@@ -1,4 +1,5 @@
-//! A part of root's configuration file. An unprivileged daemon can make a root process use it, but cannot change it.
+//! A section of root's configuration file. An unprivileged daemon can activate it in a root process, but cannot change
+//! it.
 //!
 //! The daemon requests which content becomes active. The request is accepted if the content is the same as in
 //! - the current configuration file, if only root can write to it and to the files it includes,
@@ -19,7 +20,7 @@ use crate::Error;
 use crate::daemon::read_trusted;
 use crate::published::with_published_part;
 
-/// A part of root's file, with its recorded, active and previous contents.
+/// A section of root's file, with its recorded, active and previous content.
 #[derive(Debug)]
 pub struct RootSection<T> {
     /// Name in messages, such as `[announce]`.
@@ -33,7 +34,7 @@ pub struct RootSection<T> {
 }
 
 impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T> {
-    /// Creates the part with this name of a configuration file; `record` is the file that records the active content.
+    /// Creates the section with this name; `record` is the file that records the active content.
     pub fn new(
         name: &'static str,
         configuration: &Path,
@@ -50,7 +51,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         }
     }
 
-    /// Returns root's content for which `is_wanted` returns true, and makes it the active one. Reads the configuration
+    /// Returns root's content for which `is_wanted` returns true, and activates it. Reads the configuration
     /// file, together with the part that a group has published, from the daemon's text `daemon_text`.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         let text = serde_json::to_vec(&content).map_err(std::io::Error::from);
         if let Err(error) = text.and_then(|text| replace_file(&self.record, &text)) {
             let path = self.record.display();
-            tracing::warn!(%error, %path, "could not record the active configuration");
+            tracing::warn!(%error, %path, "failed to record the active configuration");
         }
         self.previous = self.active.replace(content);
     }

@@ -32,7 +32,7 @@ pub(crate) struct RouterSource {
 /// The virtual routers of root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
-    /// Without secrets from files, as an unprivileged daemon requests them.
+    /// Without secrets from files, which an unprivileged daemon cannot read.
     wanted: Vec<VirtualRouter>,
     /// With all secrets.
     complete: Vec<VirtualRouter>,
@@ -80,7 +80,7 @@ impl RouterSource {
             .root_section
             .accept(&text, |routers| routers.wanted == wanted);
         if let Err(error) = &accepted {
-            tracing::error!(reason = %error, "refused a request of the daemon");
+            tracing::error!(reason = %error, "refused a request from the daemon");
         }
         Ok(accepted?.complete)
     }

@@ -1,4 +1,4 @@
-//! Runs the helper's loop: handles one request after another. Only tracked programs run at the same time.
+//! Runs the helper's loop: handles one request at a time. Only tracked programs run concurrently.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use crate::program;
 use crate::router_source::RouterSource;
 use crate::state::Addresses;
 
-/// Maximum time after SIGTERM for which this process continues to serve the caller, which must stop being active.
+/// Maximum time after SIGTERM for which this process continues to serve the caller, which must become inactive first.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Real-time priority of this process: lower than the agent's, which must send its advertisements first.
+/// Real-time priority of this process; lower than that of the agent, which must send its advertisements first.
 const REAL_TIME_PRIORITY: i32 = 9;
 
-/// Serves the caller at the other end of the channel until the channel is closed, then removes what it added.
+/// Serves the caller at the other end of the channel until the channel is closed, then removes the added objects.
 /// `texts` are files that may contain the active configuration; the first one that exists is used. If an unprivileged
-/// daemon has written it, it only selects among the virtual routers of `configuration`, root's file. `adopt`: the
-/// addresses of an earlier helper are kept, for the same caller or its successor. Must be called inside a tokio
-/// runtime.
+/// daemon has written it, it can only select among the virtual routers of `configuration`, root's file. If `adopt` is
+/// true, the addresses of an earlier helper are kept, for the same caller or its successor. Must be called inside a
+/// tokio runtime.
 ///
 /// # Errors
 /// The addresses cannot be read or removed.
@@ -84,8 +84,8 @@ pub async fn serve(
     helper.addresses.remove(&|_| true).await
 }
 
-/// Gives the calling thread real-time priority, so that addresses move at once even on a busy machine: until then,
-/// clients have no connectivity. Errors are ignored, because the agent lacks the same privilege and reports it.
+/// Gives the calling thread real-time priority, so that addresses move at once even on a busy machine: clients have no
+/// connectivity until then. Errors are ignored, because the agent lacks the same privilege and reports it.
 fn run_in_real_time() {
     let _ = weir_sys::run_in_real_time(REAL_TIME_PRIORITY);
 }
@@ -189,7 +189,7 @@ impl Helper {
     }
 }
 
-/// Sends a reply. Errors are ignored: the reader detects the end of the caller.
+/// Sends a reply. Errors are ignored: the reader detects that the caller has exited.
 fn send(channel: &Channel, number: u64, reply: Reply, files: &[BorrowedFd<'_>]) {
     if let Err(error) = channel.send(&Envelope::encode(number, reply), files) {
         tracing::debug!(%error, "failed to send a reply");

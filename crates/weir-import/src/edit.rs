@@ -218,14 +218,14 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// Adds keys, replacing those with the same names.
+    /// Adds keys; replaces existing keys with the same names.
     pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
         self.keys
             .retain(|existing| keys.iter().all(|key| key.key != existing.key));
         self.keys.extend(keys.iter().cloned());
     }
 
-    /// Combines these changes with those of a level closer to the servers: requests pass this level first, and
+    /// Combines these changes with the changes of a level closer to the servers: requests pass this level first, and
     /// responses pass it last.
     pub(crate) fn then(&self, nearer: &Self) -> Self {
         let mut both = nearer.clone();

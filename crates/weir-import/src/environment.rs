@@ -1,4 +1,4 @@
-//! Access to the host's files, names and variables, provided by the caller.
+//! Access to the host's files, names and variables, which the caller provides.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub trait Environment {
     fn variable(&self, name: &str) -> Option<String>;
 }
 
-/// An environment without files, names and variables.
+/// An environment without files, names or variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmptyEnvironment;
 

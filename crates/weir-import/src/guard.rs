@@ -1,7 +1,7 @@
 //! Lines of haproxy.cfg and nginx.conf that keep clients out. Losing such a line is a security problem, not only a
 //! missing feature.
 //!
-//! In doubt, a keyword is listed: a superfluous entry costs the operator a look, a missing entry may admit clients.
+//! If in doubt, list a keyword: a superfluous entry makes the operator check a line, a missing entry may admit clients.
 
 /// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[

@@ -1,7 +1,7 @@
-//! Lines of other programs that do not change what clients or servers see: how the program runs, logs, reports and is
-//! tuned. Losing such a line does not change behaviour; losing any other line does.
+//! Lines of other programs that do not change what clients or servers see: they set how the program runs, logs, reports
+//! and is tuned. Losing such a line does not change behaviour; losing any other line does.
 //!
-//! The lists are short on purpose: a missing entry only costs the operator a look.
+//! The lists are short on purpose: if an entry is missing, the operator only has to check one more line.
 
 /// Keywords without an equivalent in weir.toml, and the reason given in their note.
 pub(crate) struct Unsupported {
@@ -50,7 +50,7 @@ const KEEPALIVED_SUFFIXES: &[&str] = &[
     "_rcv_bufs_force",
 ];
 
-/// ldirectord directives about mails, logs, processes and comments.
+/// ldirectord directives about emails, logs, processes and comments.
 const LDIRECTORD: &[&str] = &[
     "emailalert",
     "emailalertfreq",

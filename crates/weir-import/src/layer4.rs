@@ -51,7 +51,7 @@ pub(crate) struct Persistence {
 pub(crate) struct RealServer {
     pub(crate) position: Position,
     pub(crate) address: IpAddr,
-    /// 0 = none given.
+    /// 0 = not specified.
     pub(crate) port: u16,
     pub(crate) weight: Sourced<u64>,
     pub(crate) max_connections: Option<(u64, Position)>,

@@ -55,7 +55,7 @@ pub(crate) struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Pool(String),
-    /// A pool, with another path in the request.
+    /// A pool, with a different path in the request.
     Rewritten {
         pool: String,
         path: String,
@@ -143,7 +143,7 @@ impl Condition {
             (Some(a), Some(b)) if a != b && self.regex.is_none() && other.regex.is_none() => {
                 with_regex = Self {
                     path: None,
-                    regex: Some(regex_of_glob(b)),
+                    regex: Some(glob_to_regex(b)),
                     ..other.clone()
                 };
                 &with_regex
@@ -335,7 +335,7 @@ fn is_exact(text: &str) -> bool {
 }
 
 /// Returns the regular expression for a path with `*`.
-fn regex_of_glob(glob: &str) -> String {
+fn glob_to_regex(glob: &str) -> String {
     let parts = glob.split('*').map(crate::probe::escape_regex);
     format!("^{}$", parts.collect::<Vec<String>>().join(".*"))
 }

@@ -1,8 +1,8 @@
 //! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
-//! Each importer parses its program's language as the program does, and writes what weir.toml supports. Every line
+//! Each importer parses its program's language like the program does, and writes what weir.toml supports. Every line
 //! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
-//! silently. The output always passes `weir check`: whatever the configuration parser rejects is removed and
+//! silently. The output always passes `weir check`: everything that the configuration parser rejects is removed and
 //! reported, so that an importer may write keys that this build does not support.
 //!
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
@@ -39,12 +39,12 @@ pub use nginx::nginx;
 pub struct Imported {
     /// The text of weir.toml; `weir check` accepts it.
     pub toml: String,
-    /// Notes about lines that were not imported, or only partly, in file order.
+    /// Notes about lines that were not imported completely, in file order.
     pub notes: Vec<String>,
     /// The notes about lines whose effect on clients or servers was lost or changed. The other notes are about how
     /// the program itself runs, or about its defaults.
     pub losses: Vec<String>,
-    /// The losses of lines that reject, limit or authenticate clients: without these lines weir.toml may admit clients
-    /// that the file keeps out.
+    /// The losses of lines that reject, limit or authenticate clients: without these lines, weir.toml may admit clients
+    /// that the file rejects.
     pub unguarded: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Mails about state changes: `[notify.mail]`.
+//! Email alerts about state changes: `[notify.mail]`.
 
 use crate::document::{Document, Entry, Item, Table};
 use crate::note::Position;
@@ -6,7 +6,7 @@ use crate::note::Position;
 /// A value and its source line.
 pub(crate) type SourcedText = (String, Position);
 
-/// Mails that another program sends.
+/// The email alerts that another program sends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) to: Vec<SourcedText>,
@@ -28,7 +28,7 @@ impl Mail {
     }
 }
 
-/// Writes a table for each combination of recipients, sender and mail server. Mails without a recipient are skipped.
+/// Writes a table for each combination of recipients, sender and mail server. Skips alerts without a recipient.
 pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
     let mut merged: Vec<Mail> = Vec::new();
     for mail in mails {

@@ -56,8 +56,8 @@ impl Notes {
         self.push_note(position, why.into(), false);
     }
 
-    /// Adds a note without a loss, for example about a default of the other program, or about a line that has no effect
-    /// there.
+    /// Adds a note that reports no loss, for example about a default of the other program, or about a line without
+    /// effect there.
     pub(crate) fn remark(&mut self, position: Position, why: impl Into<String>) {
         self.push_note(position, why.into(), true);
     }

@@ -1,4 +1,4 @@
-//! Health checks, as built by all importers.
+//! Health checks that all importers build.
 
 use weir_model::Timing;
 

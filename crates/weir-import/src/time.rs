@@ -5,12 +5,12 @@ use std::time::Duration;
 /// Names of units and their lengths, in a common base unit.
 pub(crate) type Units = [(&'static str, u64)];
 
-/// Formats milliseconds as in weir.toml.
+/// Formats milliseconds for weir.toml.
 pub(crate) fn format_millis(millis: u64) -> String {
     weir_config::show_duration(Duration::from_millis(millis))
 }
 
-/// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` is that of a number
+/// Parses one or more integers with units, and returns their sum in the base unit. The unit `""` applies to a number
 /// without a unit. `None` = invalid.
 pub(crate) fn parse_sum(text: &str, units: &Units) -> Option<u64> {
     let mut total: u64 = 0;

@@ -59,7 +59,7 @@ pub(crate) fn keys(
     keys
 }
 
-/// Returns the suites of a list that Weir supports, and the names of the others.
+/// Returns the supported suites of a list, and the names of the unsupported ones.
 ///
 /// # Errors
 /// Returns why the list is not imported.

@@ -537,7 +537,7 @@ fn service_with_local_address_group_is_imported_without_the_group() {
 }
 
 #[test]
-fn comments_in_another_encoding_are_kept() {
+fn comments_in_a_different_encoding_are_kept() {
     // As `weir import` reads it: bytes that are not UTF-8 are replaced.
     let text = String::from_utf8_lossy(
         b"# der gro\xdfe Laden\nlisten web\n mode http\n bind :80\n server a 10.0.0.5:80\n",

@@ -1,5 +1,5 @@
-//! Mutated files: lines are dropped, duplicated, swapped and cut, words inserted and replaced. The importers never
-//! panic, and the parser accepts their output.
+//! Mutated files: lines are dropped, duplicated, swapped and truncated, words inserted and replaced. The importers
+//! never panic, and the parser accepts their output.
 
 mod files;
 

@@ -22,7 +22,7 @@ fn unguarded_lines(imported: &Imported) -> Vec<usize> {
     lines
 }
 
-/// Imports a frontend with these lines, from line 6 on.
+/// Imports a frontend with these lines, starting at line 6.
 fn import_frontend(lines: &[&str]) -> Imported {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind :80\n acl internal src 10.0.0.0/8\n {}\n \
@@ -32,7 +32,7 @@ fn import_frontend(lines: &[&str]) -> Imported {
     haproxy("haproxy.cfg", &text, &EmptyEnvironment)
 }
 
-/// Imports a server block with these lines, from line 4 on.
+/// Imports a server block with these lines, starting at line 4.
 fn import_server(lines: &[&str]) -> Imported {
     let text = format!(
         "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80; proxy_set_header Host $host;\n{}\n\

@@ -15,7 +15,7 @@ pub struct Connection {
     pub protocol: Option<Protocol>,
     /// Seconds until the entry expires.
     pub expires_s: u64,
-    /// State as in IPVS: `ESTABLISHED`, `UDP`, `NONE`, …
+    /// IPVS's name of the state: `ESTABLISHED`, `UDP`, `NONE`, …
     pub state: String,
     /// The client's address and port.
     pub client: (IpAddr, u16),
@@ -25,8 +25,8 @@ pub struct Connection {
     pub server: (IpAddr, u16),
 }
 
-/// Formats the list with its header. The columns of persistence engines are empty, because Weir has none.
-pub fn connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
+/// Formats the list with its header. The persistence engine columns are empty, because Weir does not support any.
+pub fn format_connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
     let names = (!columns.numeric).then_some(names);
     let mut text = "IPVS connection entries\npro expire ".to_owned();
     let _ = write!(text, "{:<11} {:<18} {:<18} ", "state", "source", "virtual");

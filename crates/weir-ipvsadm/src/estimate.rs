@@ -1,5 +1,5 @@
-//! Rate estimation as in the kernel (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards
-//! the rate of the last two seconds. The arithmetic is fixed-point.
+//! Estimates rates like the kernel (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards the
+//! rate of the last two seconds. The arithmetic is fixed-point.
 
 use crate::{Counters, Rates};
 
@@ -26,9 +26,9 @@ impl Estimate {
     }
 }
 
-/// Fractional bits of rates of connections and packets.
+/// Fractional bits of connection and packet rates.
 const PACKET_SCALE: u32 = 10;
-/// Fractional bits of rates of bytes.
+/// Fractional bits of byte rates.
 const BYTE_SCALE: u32 = 5;
 
 /// Estimates the rates of a server or service.

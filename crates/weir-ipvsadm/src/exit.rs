@@ -24,7 +24,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit that refers to the help: code 255.
+    /// Returns the exit with a hint to use `--help`: code 255.
     pub fn try_help(program: &str) -> Self {
         Self {
             code: 255,

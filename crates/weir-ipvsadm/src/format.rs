@@ -31,7 +31,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Formats an address and port, as names unless numbers were requested.
+    /// Formats an address and port; with names unless numbers were requested.
     pub(crate) fn endpoint(&self, address: IpAddr, port: u16) -> String {
         let names = (!self.columns.numeric).then_some(self.names);
         endpoint(address, port, self.protocol, names)
@@ -70,7 +70,7 @@ const fn counter_columns(values: Counters) -> [u64; 5] {
     ]
 }
 
-/// Formats an address and port for a listing; as numbers if `names` is `None`.
+/// Formats an address and port for a listing; numeric if `names` is `None`.
 pub(crate) fn endpoint(
     address: IpAddr,
     port: u16,

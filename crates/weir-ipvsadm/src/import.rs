@@ -11,16 +11,16 @@ use crate::{
 
 /// An imported configuration, and notes about lines that were not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportResult {
     /// Content of weir.toml.
     pub toml: String,
-    /// Notes: about lines that were not imported or only partially, and about changed weights.
+    /// Notes about lines that were not imported completely, and about changed weights.
     pub notes: Vec<String>,
-    /// The subset of the notes about lines that affect clients or servers.
+    /// The subset of the notes that is about lines that affect clients or servers.
     pub losses: Vec<String>,
 }
 
-impl Imported {
+impl ImportResult {
     fn add_loss(&mut self, note: String) {
         self.losses.push(note.clone());
         self.notes.push(note);
@@ -28,8 +28,8 @@ impl Imported {
 }
 
 /// Imports the output of `ipvsadm -S`. Lines that begin with `#` are skipped.
-pub fn import(text: &str, names: &dyn Names) -> Imported {
-    let mut imported = Imported::default();
+pub fn import(text: &str, names: &dyn Names) -> ImportResult {
+    let mut imported = ImportResult::default();
     let mut table = Table::default();
     let mut timeouts = Timeouts::default();
     for (index, line) in text.lines().enumerate() {
@@ -55,7 +55,7 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
-    // The oldest first, because the file lists services in the order in which they were added.
+    // Oldest first, because the file lists services in the order in which they were added.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
             continue;

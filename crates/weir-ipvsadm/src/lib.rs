@@ -28,12 +28,14 @@ mod text;
 mod usage;
 mod value;
 
-pub use connection::{Connection, connections};
+pub use connection::{Connection, format_connections};
 pub use estimate::{Estimate, Estimator};
 pub use exit::Exit;
-pub use import::{Imported, import};
-pub use listing::{Columns, Counters, ListedServer, ListedService, Listing, Rates, timeouts};
-pub use lower::{lower, name_of, server_name};
+pub use import::{ImportResult, import};
+pub use listing::{
+    Columns, Counters, ListedServer, ListedService, Listing, Rates, format_timeouts,
+};
+pub use lower::{lower, server_name, service_name};
 pub use names::{Names, Numeric};
 pub use parse::{Command, List, parse};
 pub use restore::{read_error, words};

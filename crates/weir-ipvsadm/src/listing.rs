@@ -1,4 +1,4 @@
-//! The content of a listing, and the assembly of its lines.
+//! Defines the content of a listing, and assembles its lines.
 
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ pub struct Listing {
 
 impl Listing {
     /// Formats all services (`-L`).
-    pub fn all(&self, columns: Columns, names: &dyn Names) -> String {
+    pub fn format_all(&self, columns: Columns, names: &dyn Names) -> String {
         let mut text = format!("IP Virtual Server version 1.2.1 (size={})\n", self.size);
         text += &header(columns);
         for service in self.in_order(columns.nosort) {
@@ -98,7 +98,12 @@ impl Listing {
     }
 
     /// Formats one service (`-L` with a service). Returns `None` if the service does not exist.
-    pub fn one(&self, key: &ServiceKey, columns: Columns, names: &dyn Names) -> Option<String> {
+    pub fn format_service(
+        &self,
+        key: &ServiceKey,
+        columns: Columns,
+        names: &dyn Names,
+    ) -> Option<String> {
         let matches =
             |service: &&ListedService| service.service.key == *key && service.last_port.is_none();
         let service = self.services.iter().find(matches)?;
@@ -166,7 +171,7 @@ impl ListedService {
 }
 
 /// Returns the output of `-L --timeout`.
-pub fn timeouts(timeouts: Timeouts) -> String {
+pub fn format_timeouts(timeouts: Timeouts) -> String {
     let Timeouts {
         tcp_s,
         tcp_fin_s,

@@ -1,6 +1,6 @@
 //! Converts ipvsadm's table into the desired state of the data plane.
 //!
-//! Each entry becomes a service with the same key and a pool of its own, and behaves as in the kernel. SCTP services
+//! Each entry becomes a service with the same key and its own pool, and behaves like an IPVS service. SCTP services
 //! stay in the table, but their packets are not balanced.
 
 use std::num::NonZeroU32;
@@ -16,7 +16,7 @@ use crate::table::{NO_SCHEDULER, scheduler};
 use crate::{Forward, Mask, Protocol, Server, ServiceKey, TableService};
 
 /// Returns the name of a service and of its pool: `ipvsadm:tcp/192.0.2.10:80`, `ipvsadm:fwmark/7`.
-pub fn name_of(key: &ServiceKey) -> String {
+pub fn service_name(key: &ServiceKey) -> String {
     match *key {
         ServiceKey::Mark { mark, v6 } => {
             format!("ipvsadm:fwmark{}/{mark}", if v6 { "6" } else { "" })
@@ -49,7 +49,7 @@ pub fn server_name(key: &crate::ServerKey) -> String {
 
 /// Returns the service and its pool; `None` if the data plane does not support the service.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
-    let name = name_of(&entry.service.key);
+    let name = service_name(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
     match &entry.service.key {
         ServiceKey::Mark { mark, v6 } => {
@@ -74,8 +74,8 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
         }
     });
     let mut pool = Pool::new(&name);
-    pool.scheduler = Some(scheduler_of(entry));
-    // In the table the newest server is first; in a pool it is last.
+    pool.scheduler = Some(lower_scheduler(entry));
+    // The newest server is first in the table, and last in a pool.
     pool.servers = entry
         .servers
         .iter()
@@ -111,7 +111,7 @@ fn listener(key: &ServiceKey) -> Option<Listener> {
     })
 }
 
-fn scheduler_of(entry: &TableService) -> Scheduler {
+fn lower_scheduler(entry: &TableService) -> Scheduler {
     let kind = scheduler(&entry.service.scheduler).unwrap_or(SchedulerKind::Wlc);
     let is_hashing = matches!(kind, SchedulerKind::Sh | SchedulerKind::Mh);
     let flag = |bit| is_hashing && entry.service.flags & bit != 0;

@@ -12,15 +12,15 @@ pub trait Names {
     fn address6(&self, _host: &str) -> Option<Ipv6Addr> {
         None
     }
-    /// Returns the port number of a service name, as in `/etc/services`.
+    /// Returns the port number of a service name, from `/etc/services`.
     fn port(&self, service: &str, protocol: Protocol) -> Option<u16>;
     /// Returns the host name of an address.
     fn host(&self, address: IpAddr) -> Option<String>;
-    /// Returns the service name of a port, as in `/etc/services`.
+    /// Returns the service name of a port, from `/etc/services`.
     fn service(&self, port: u16, protocol: Protocol) -> Option<String>;
 }
 
-/// Names that resolve nothing: all hosts and ports are numeric.
+/// Resolves no names: all hosts and ports are numeric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numeric;
 

@@ -96,9 +96,9 @@ impl Opt {
 
 /// The options given on a command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given(u64);
+pub(crate) struct GivenOptions(u64);
 
-impl Given {
+impl GivenOptions {
     /// Adds an option. Returns an error if the option was given before.
     pub(crate) fn set(&mut self, option: Opt) -> Result<(), Exit> {
         if self.has(option) {
@@ -114,7 +114,7 @@ impl Given {
         self.0 >> option as u64 & 1 == 1
     }
 
-    /// Returns whether one of the options was given.
+    /// Returns whether any of the options was given.
     pub(crate) fn any(self, options: &[Opt]) -> bool {
         options.iter().any(|option| self.has(*option))
     }
@@ -253,7 +253,7 @@ impl Rule {
 
 impl Rule {
     /// Checks a command line against the rules.
-    pub(crate) fn check(&self, given: Given) -> Result<(), Exit> {
+    pub(crate) fn check(&self, given: GivenOptions) -> Result<(), Exit> {
         let Self { name, subject, .. } = self;
         let mut first: Option<Opt> = None;
         let is_restricted = |option: &Opt| {

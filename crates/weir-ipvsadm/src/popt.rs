@@ -1,4 +1,4 @@
-//! Option parsing as in popt 1.19.
+//! Parses options like popt 1.19.
 //!
 //! Long names must not be abbreviated (`--numeric`, `--weight=3`). Short options can be combined (`-Ln`, `-w3`,
 //! `-w=3`). Options and other arguments may be mixed; `--` ends the options. Aliases in `/etc/popt` are not read.

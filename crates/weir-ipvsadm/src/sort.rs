@@ -1,7 +1,7 @@
 //! Sorts listings with the tool's comparison functions.
 //!
 //! The comparison functions return differences as signed 32-bit numbers, so 192.168.1.1 sorts before 10.0.0.2. Such a
-//! comparison is not transitive, so the result depends on the algorithm: a merge sort, as in glibc's qsort(3).
+//! comparison is not transitive, so the result depends on the algorithm: glibc's qsort(3) is a merge sort.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! ipvsadm's data types: services, servers and their keys, as the kernel distinguishes them.
+//! ipvsadm's data types: services, servers and their keys. Keys are equal if the kernel considers them equal.
 
 use std::net::IpAddr;
 
@@ -198,8 +198,8 @@ pub struct ServerKey {
     pub port: u16,
 }
 
-/// The kernel's maximum weight (ip_vs_ctl.c: a weight is an `int`, and negative ones are rejected). ipvsadm 1.31 as
-/// released accepts up to 65535; later versions and Debian's build accept up to this.
+/// The kernel's maximum weight (ip_vs_ctl.c: a weight is an `int`, and negative ones are rejected). The released
+/// ipvsadm 1.31 accepts at most 65535; later versions and Debian's build accept this maximum.
 pub const MAX_WEIGHT: u32 = i32::MAX as u32;
 
 /// A real server, as given to `-a` and `-e`.
@@ -211,9 +211,9 @@ pub struct Server {
     pub forward: Forward,
     /// Weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
-    /// Number of connections from which on the server gets no new ones; 0 = no limit.
+    /// Number of connections at or above which the server gets no new ones; 0 = no limit.
     pub upper: u32,
-    /// After `upper` was reached, the server gets new connections again below this number.
+    /// Number of connections below which the server gets new ones again after `upper` was reached.
     pub lower: u32,
     /// Encapsulation.
     pub tunnel: Tunnel,

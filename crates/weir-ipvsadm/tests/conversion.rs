@@ -280,7 +280,7 @@ fn scheduler_flags_apply_only_to_hashing_schedulers() {
 }
 
 #[test]
-fn edits_change_the_table_as_in_the_kernel() {
+fn edits_change_the_table_like_the_kernel() {
     let base =
         "-A -t 192.0.2.10:80 -s rr\n-A -f 7 -s wlc\n-a -f 7 -r 10.0.0.1 -g\n-a -f 7 -r 10.0.0.2 -g";
     let key = ServiceKey::Mark { mark: 7, v6: false };

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_ipvsadm::{
     Columns, Command, Connection, Counters, List, ListedServer, ListedService, Listing, Names,
-    Numeric, Protocol, Table, Timeouts, connections, parse, timeouts, words,
+    Numeric, Protocol, Table, Timeouts, format_connections, format_timeouts, parse, words,
 };
 
 const TABLE: &str = "\
@@ -82,9 +82,9 @@ fn listing() -> Listing {
 /// Returns the output of `ipvsadm LINE`.
 fn run_listing(line: &str, names: &dyn Names) -> String {
     match parse("ipvsadm", &words(line), &Numeric).unwrap() {
-        Command::List(List::All, columns) => listing().all(columns, names),
+        Command::List(List::All, columns) => listing().format_all(columns, names),
         Command::List(List::Service(key), columns) => listing()
-            .one(&key, columns, names)
+            .format_service(&key, columns, names)
             .expect("the service is listed"),
         Command::Save(columns) => listing().save(columns.numeric, names),
         other => panic!("{other:?}"),
@@ -117,9 +117,9 @@ fn every_mode_with_numbers() {
 }
 
 /// Names for every host, some of them long, and for one port.
-struct Named;
+struct NameTable;
 
-impl Names for Named {
+impl Names for NameTable {
     fn address(&self, _: &str) -> Option<Ipv4Addr> {
         None
     }
@@ -145,7 +145,7 @@ impl Names for Named {
 fn names_are_truncated_like_ipvsadm() {
     let mut all = String::new();
     for mode in ["-L", "-L --stats", "-S"] {
-        let output = run_listing(mode, &Named).replace('\n', "|\n");
+        let output = run_listing(mode, &NameTable).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{output}\n");
     }
     insta::assert_snapshot!(all);
@@ -276,7 +276,7 @@ fn unknown_service_is_not_listed() {
     else {
         panic!("not parsed as a listing of a service");
     };
-    assert_eq!(listing().one(&key, columns, &Numeric), None);
+    assert_eq!(listing().format_service(&key, columns, &Numeric), None);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn port_range_is_listed_but_not_saved() {
         numeric: true,
         ..Columns::default()
     };
-    let output = listing.all(columns, &Numeric);
+    let output = listing.format_all(columns, &Numeric);
     assert!(output.contains("192.0.2.9:0-8999 lc"), "{output}");
     assert_eq!(listing.save(true, &Numeric), "");
 }
@@ -349,15 +349,15 @@ fn connections_are_listed_in_columns() {
     };
     insta::assert_snapshot!(format!(
         "{}\n{}\n{}",
-        connections(&rows, numeric, &Numeric),
-        connections(&rows[..1], engines, &Numeric),
-        connections(&rows[..1], Columns::default(), &Named),
+        format_connections(&rows, numeric, &Numeric),
+        format_connections(&rows[..1], engines, &Numeric),
+        format_connections(&rows[..1], Columns::default(), &NameTable),
     ));
 }
 
 #[test]
 fn timeouts_are_listed_on_one_line() {
-    let output = timeouts(Timeouts {
+    let output = format_timeouts(Timeouts {
         tcp_s: 900,
         tcp_fin_s: 120,
         udp_s: 300,

@@ -1,6 +1,6 @@
 //! Tests every message of the tool with its exit code, and valid command lines.
 //!
-//! The expected values were compared with those of ipvsadm 1.31 with popt 1.19.
+//! The expected values were compared with ipvsadm 1.31 and popt 1.19.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

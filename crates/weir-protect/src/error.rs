@@ -18,7 +18,7 @@ pub enum Error {
     System(#[from] weir_sys::Error),
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    RuntimeDir(#[from] weir_runtime_dir::Unusable),
+    RuntimeDir(#[from] weir_runtime_dir::RuntimeDirError),
     /// An error from a socket, a signal handler, a child process or a file.
     #[error("{context}: {source}")]
     Io {

@@ -1,9 +1,8 @@
 //! Prepares held frames for reinjection into the network stack.
 //!
 //! Packets that this host sent to itself or over a veth pair have a partial checksum, which a device would complete. A
-//! held frame has lost the flag that indicates this, so the checksum is completed here. Frames of the loopback device
-//! are sent as new packets of this host, because the stack drops packets with loopback addresses that arrive on any
-//! other device.
+//! held frame has lost the flag that indicates this, so the checksum is completed here. Loopback frames are sent as new
+//! packets from this host, because the stack drops packets with loopback addresses that arrive on any other device.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -114,7 +113,7 @@ impl Loopback {
     /// Resends the packet of a frame.
     ///
     /// # Errors
-    /// There is no route any more, or the frame contains no IP packet.
+    /// The route no longer exists, or the frame contains no IP packet.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let offsets = parse_offsets(frame).ok_or_else(invalid)?;

@@ -1,5 +1,5 @@
-//! Holds frames: renews the deadline of the BPF programs, collects frames from the ring buffer, and finally reinjects
-//! them.
+//! Holds frames: refreshes the deadline of the BPF programs, collects frames from the ring buffer, and finally
+//! reinjects them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::error::{Error, io_error};
 use crate::frame::{self, Loopback};
 use crate::migration::ProtectionGuard;
 
-/// Interval at which the ring buffer is read and the deadline of the programs is renewed; the buffer cannot fill up in
-/// this time.
-const RENEWAL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time for which the programs hold frames after a renewal.
+/// Interval at which the ring buffer is read and the deadline of the programs is refreshed; the buffer cannot fill up
+/// in this time.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for which the programs hold frames after a refresh.
 const HOLD_TIME: Duration = Duration::from_millis(500);
 
 /// Maximum number of held frames, because a server could not accept more connections at once.
 const MAX_FRAMES: usize = 1 << 17;
 
-/// The connections that are held; see the module.
+/// The held connections: the attached programs, and the collected frames.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct HeldConnections {
     hold: Hold,
     loopback: Loopback,
     frames: Vec<HeldFrame>,
@@ -34,7 +34,7 @@ pub(crate) struct Holding {
     guard: Option<ProtectionGuard>,
 }
 
-impl Holding {
+impl HeldConnections {
     /// Attaches to every device on which connections can arrive. Holding starts with [`Self::begin`]. `guard` is
     /// dropped when holding ends.
     ///
@@ -84,15 +84,15 @@ impl Holding {
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
         self.ended = false;
-        self.renew()
+        self.refresh()
     }
 
-    /// Returns the time until holding ends at the latest.
+    /// Returns the maximum remaining time for which connections are held.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn renew(&mut self) -> Result<(), Error> {
+    fn refresh(&mut self) -> Result<(), Error> {
         let time = u64::try_from(self.remaining().min(HOLD_TIME).as_nanos()).unwrap_or(0);
         Ok(self.hold.set_deadline(now_ns(Clock::Monotonic) + time)?)
     }
@@ -101,14 +101,14 @@ impl Holding {
     /// wait for `work`.
     pub(crate) async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        let mut renewals = interval(RENEWAL_INTERVAL);
+        let mut refreshes = interval(REFRESH_INTERVAL);
         loop {
             tokio::select! {
                 done = &mut work => return done,
                 () = sleep_until(self.deadline), if !self.ended => self.release_early("the time limit has expired"),
-                _ = renewals.tick(), if !self.ended => {
+                _ = refreshes.tick(), if !self.ended => {
                     self.collect();
-                    if let Err(error) = self.renew() {
+                    if let Err(error) = self.refresh() {
                         self.release_early(&error.to_string());
                     }
                 }

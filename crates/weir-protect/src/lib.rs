@@ -1,18 +1,19 @@
-//! Holds new connections to another program's server while a command, such as a reload, runs.
+//! Holds new connections to a server while a command, such as a reload of the server, runs.
 //!
 //! `weir protect` holds a new connection at its first packet: BPF programs write the packet to a ring buffer instead of
 //! passing it to the stack, and it is reinjected after the command has exited. No connection is refused, and no client
 //! has to retransmit. The command starts after the server has accepted all earlier connections. Holding ends when its
-//! time limit expires or this process exits; held clients then connect with their first retransmission.
+//! time limit expires or this process exits; clients whose packets were held then connect with their first
+//! retransmission.
 //!
-//! The command can be any program. After it has exited, connections are released as soon as there are listening sockets
-//! again and the replaced sockets are closed.
+//! The command can be any program. After it has exited, connections are released as soon as there are new listening
+//! sockets and the replaced sockets are closed.
 
 mod error;
 mod frame;
 mod holding;
+mod listener;
 mod migration;
-mod quiet;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -27,15 +28,15 @@ use weir_netlink::Netlink;
 use weir_sys::LockFile;
 
 use error::io_error;
-use holding::Holding;
+use holding::HeldConnections;
+use listener::Listeners;
 use migration::ProtectionGuard;
-use quiet::Listeners;
 
 pub use error::Error;
 pub use migration::restore;
 
-/// Lock file that allows one `weir protect` at a time: a second process would save the sysctl value that the first one
-/// has set, and hold the packets that the first one releases.
+/// Lock file that allows one `weir protect` at a time: a second process would save the sysctl value set by the first
+/// one, and hold the packets released by the first one.
 const LOCK: &str = "protect.lock";
 /// Interval at which a lock held by another process is retried.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -66,7 +67,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let mut signals = Signals::new()?;
     let guard = ProtectionGuard::begin(lock, &options.runtime_dir)?;
     let targets = if options.listen.is_empty() {
-        quiet::listening_addresses()?
+        listener::listening_addresses()?
     } else {
         options.listen.clone()
     };
@@ -79,15 +80,15 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
         .map(|address| address.ip)
         .collect();
     let links = netlink.links().await?;
-    let mut holding = Holding::open(&targets, &local, &links, guard)?;
+    let mut held = HeldConnections::open(&targets, &local, &links, guard)?;
     let listeners = Listeners::record(&targets)?;
     let started = Instant::now();
-    holding.begin(options.max)?;
+    held.begin(options.max)?;
     let mut times = Times::default();
-    let ended = run(options, &mut holding, &listeners, &mut signals, &mut times).await;
+    let ended = run(options, &mut held, &listeners, &mut signals, &mut times).await;
     let held_time = started.elapsed();
     // Connections are released even if the command was not started.
-    let counts = holding.end().await?;
+    let counts = held.end().await?;
     tracing::info!(
         connections = counts.held,
         passed = counts.missed,
@@ -134,25 +135,22 @@ fn milliseconds(time: Duration) -> u64 {
 /// Runs the command while new connections are held.
 async fn run(
     options: &Options,
-    holding: &mut Holding,
+    held: &mut HeldConnections,
     listeners: &Listeners,
     signals: &mut Signals,
     times: &mut Times,
 ) -> Result<ExitStatus, Error> {
     let started = Instant::now();
     tokio::select! {
-        accepted = holding.hold_during(listeners.wait_until_accepted(options.max / 2)) => accepted?,
+        accepted = held.hold_during(listeners.wait_until_accepted(options.max / 2)) => accepted?,
         signal = signals.next() => return Err(Error::Interrupted { signal }),
     }
     times.accept_wait = started.elapsed();
     let mut child = start(&options.command)?;
-    let ended = holding
-        .hold_during(wait_for_exit(&mut child, signals))
-        .await;
+    let ended = held.hold_during(wait_for_exit(&mut child, signals)).await;
     times.run_time = started.elapsed() - times.accept_wait;
-    let remaining = holding.remaining();
-    holding
-        .hold_during(listeners.wait_until_replaced(remaining))
+    let remaining = held.remaining();
+    held.hold_during(listeners.wait_until_replaced(remaining))
         .await?;
     ended
 }

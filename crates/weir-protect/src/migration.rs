@@ -1,5 +1,5 @@
 //! Enables `net.ipv4.tcp_migrate_req` while connections are held: the kernel then moves connections that a closing
-//! socket has not accepted to another socket of the same address.
+//! socket has not accepted to another socket with the same address.
 //!
 //! The previous value is saved before it is changed, so that it is restored even after a crash.
 

@@ -7,7 +7,7 @@ use weir_netlink::{Netlink, Sysctl};
 
 use crate::entry::host_prefix;
 use crate::error::{Error, Result};
-use crate::plan::{self, Actual, ChangedSysctl, Interface, SYSCTL_KEYS, Step, sysctl_name};
+use crate::plan::{self, ActualState, ChangedSysctl, Interface, SYSCTL_KEYS, Step, sysctl_name};
 use crate::request::Options;
 use crate::state::State;
 
@@ -55,7 +55,7 @@ impl Host {
         })
     }
 
-    pub(crate) fn read_state(&self) -> Result<Actual> {
+    pub(crate) fn read_state(&self) -> Result<ActualState> {
         let mut sysctls = BTreeMap::new();
         let devices = self
             .interfaces
@@ -72,7 +72,7 @@ impl Host {
                 }
             }
         }
-        Ok(Actual {
+        Ok(ActualState {
             interfaces: self.interfaces.clone(),
             sysctls,
             programs: self.programs.observe()?,

@@ -1,4 +1,4 @@
-//! The desired state of a server: its VIPs and how packets for them arrive. `up` adds VIPs, `down` removes them.
+//! The desired state of a server: its VIPs, and how packets for them arrive. `up` adds VIPs, `down` removes them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ const DEFAULT_DSCP: u8 = 1;
 
 /// All VIPs that were requested and not removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Desired {
+pub struct DesiredState {
     /// The VIPs.
     pub entries: BTreeSet<Entry>,
     /// Client networks (address, prefix length) whose replies are not rewritten.
@@ -24,7 +24,7 @@ pub struct Desired {
     pub interfaces: BTreeSet<String>,
 }
 
-impl Desired {
+impl DesiredState {
     /// Returns this state plus the VIPs, exceptions and interfaces of `request`.
     ///
     /// # Errors
@@ -66,8 +66,8 @@ impl Desired {
         }
     }
 
-    /// Returns this state without `vips`; empty = all VIPs are removed. A VIP without ports means all its ports. If no
-    /// VIP remains, `except` and `interfaces` are cleared as well.
+    /// Returns this state without `vips`; if `vips` is empty, removes all VIPs. A VIP without ports means all its
+    /// ports. If no VIP remains, `except` and `interfaces` are cleared as well.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -96,7 +96,7 @@ impl Desired {
             .collect()
     }
 
-    /// Returns a problem for each pair of VIPs that the DSCP and the port of packets do not distinguish.
+    /// Returns a problem for each pair of VIPs whose packets have the same DSCP and port.
     fn shared_dscp_problems(&self) -> Vec<Problem> {
         let entries: Vec<&Entry> = self
             .entries
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn repeated_request_changes_nothing() {
         let request = request(Forward::Direct, &["192.0.2.10", "2001:db8::10"]);
-        let once = Desired::default().with(&request).unwrap();
+        let once = DesiredState::default().with(&request).unwrap();
         assert_eq!(once.with(&request).unwrap(), once);
         assert_eq!(once.entries.len(), 2);
     }
@@ -240,14 +240,14 @@ mod tests {
         wrong.tunnel = Some("gre".parse().unwrap());
         wrong.dscp = Some(64);
         wrong.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let problems = Desired::default().with(&wrong).unwrap_err();
+        let problems = DesiredState::default().with(&wrong).unwrap_err();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(texts.join("\n"));
     }
 
     #[test]
     fn two_vips_share_a_dscp_only_on_different_ports() {
-        let first = Desired::default()
+        let first = DesiredState::default()
             .with(&request(Forward::L3dsr, &["192.0.2.10:80"]))
             .unwrap();
         first
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn vip_without_ports_removes_all_its_ports() {
-        let all = Desired::default()
+        let all = DesiredState::default()
             .with(&request(
                 Forward::Tunnel,
                 &["192.0.2.10:80", "192.0.2.10:443", "192.0.2.11:80"],
@@ -285,7 +285,7 @@ mod tests {
             ),
             (1, 2, 3)
         );
-        assert_eq!(all.without(&[]), Desired::default());
+        assert_eq!(all.without(&[]), DesiredState::default());
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         let mut without_dscp = request(Forward::L3dsr, &["192.0.2.10:80"]);
         without_dscp.dscp = Some(0);
         without_dscp.except = vec!["10.0.0.0/8".parse().unwrap()];
-        let desired = Desired::default().with(&without_dscp).unwrap();
+        let desired = DesiredState::default().with(&without_dscp).unwrap();
         assert!(desired.loopback_vips().is_empty());
         let rules = desired.rules(&["10.0.0.5".parse().unwrap()]);
         assert!(rules.needs_ingress() && rules.needs_egress());
@@ -304,13 +304,16 @@ mod tests {
     fn state_round_trips_through_json() {
         let mut tunnel = request(Forward::Tunnel, &["[2001:db8::10]:80-90"]);
         tunnel.tunnel = Some("gue:7000".parse().unwrap());
-        let desired = Desired::default()
+        let desired = DesiredState::default()
             .with(&tunnel)
             .unwrap()
             .with(&request(Forward::Direct, &["192.0.2.10"]))
             .unwrap();
         let text = serde_json::to_string_pretty(&desired).unwrap();
-        assert_eq!(serde_json::from_str::<Desired>(&text).unwrap(), desired);
+        assert_eq!(
+            serde_json::from_str::<DesiredState>(&text).unwrap(),
+            desired
+        );
         insta::assert_snapshot!(text);
     }
 }

@@ -1,8 +1,8 @@
 //! `weir real-server doctor`: reports problems that prevent this machine from serving its VIPs.
 //!
-//! Checks the settings of `up` that other programs have changed, and what `up` does not change: listening sockets, ARP,
-//! firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up` would make; otherwise
-//! changes nothing.
+//! Checks whether other programs have changed the settings made by `up`, and what `up` does not change: listening
+//! sockets, ARP, firewalls, settings that are lost at the next boot. With `fix`, makes the changes that `up` would
+//! make; otherwise changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,10 +11,10 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
-use crate::plan::{self, Actual, Record, Step};
+use crate::plan::{self, ActualState, Record, Step};
 use crate::request::Options;
 use crate::state::{self, State};
 use weir_dataplane::real_server::object_id;
@@ -44,11 +44,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
     findings.extend(checksum::bad_checksums());
     findings.extend(misplaced_vips(&desired, &actual));
     findings.extend(missing_listeners(&desired));
-    findings.extend(forwarded_back(&desired, &actual));
+    findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
     if !desired.entries.is_empty() {
-        findings.extend(lost_at_boot(&record, Path::new("/")));
-        findings.extend(conntrack::nearly_full());
+        findings.extend(settings_lost_at_boot(&record, Path::new("/")));
+        findings.extend(conntrack::nearly_full_table());
         let firewall = firewall::read();
         findings.extend(firewall.unreadable);
         findings.extend(dropped_packets(&desired, &firewall.rules));
@@ -66,7 +66,7 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
 }
 
 /// Reports VIPs that are not usable, will be removed, or may be the source of the machine's own packets.
-async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosis>> {
+async fn vip_problems(desired: &DesiredState, actual: &ActualState) -> Result<Vec<Diagnosis>> {
     let netlink = Netlink::open()?;
     let addresses = netlink.addresses().await?;
     let vips = desired.loopback_vips();
@@ -96,7 +96,7 @@ async fn vip_problems(desired: &Desired, actual: &Actual) -> Result<Vec<Diagnosi
     Ok(findings)
 }
 
-/// Reports a setting that another program has changed. `up` would repair it with `step`.
+/// Reports a setting that another program has changed; `up` would repair it with `step`.
 fn diagnosis(step: &Step) -> Diagnosis {
     let consequence = match step {
         Step::SetSysctl { name, .. } if name.ends_with("arp_ignore") => {
@@ -106,7 +106,7 @@ fn diagnosis(step: &Step) -> Diagnosis {
             "ARP requests from this machine have the VIP as the sender: neighbours send packets for the VIP to it"
         }
         Step::SetSysctl { .. } => {
-            "clients' packets arrive on an interface that the return route does not use, and strict rp_filter drops \
+            "client packets arrive on an interface that the return route does not use, and strict rp_filter drops \
              them"
         }
         Step::Programs { .. } => {
@@ -126,8 +126,8 @@ fn diagnosis(step: &Step) -> Diagnosis {
     .fix("weir real-server doctor --fix")
 }
 
-/// Reports VIPs on another interface than `lo`, or with a prefix length other than that of a single address.
-fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+/// Reports VIPs on an interface other than `lo`, or with a prefix that covers more than a single address.
+fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for vip in desired.loopback_vips() {
         for interface in &actual.interfaces {
@@ -160,7 +160,7 @@ fn misplaced_vips(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
 }
 
 /// Reports TCP ports of VIPs without a listening socket. Nothing is reported if the sockets cannot be read.
-fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
+fn missing_listeners(desired: &DesiredState) -> Vec<Diagnosis> {
     let Ok(sockets) = tcp_sockets(&[TcpState::Listen]) else {
         return Vec::new();
     };
@@ -182,27 +182,25 @@ fn missing_listeners(desired: &Desired) -> Vec<Diagnosis> {
             None => format!("no socket listens on port {port}"),
         };
         findings.push(
-            Diagnosis::new(observation, "clients' connections to the VIP are rejected").fix(
-                format!(
-                    "configure the server program to listen on {}",
-                    SocketAddr::new(vip, port)
-                ),
-            ),
+            Diagnosis::new(observation, "client connections to the VIP are rejected").fix(format!(
+                "configure the server program to listen on {}",
+                SocketAddr::new(vip, port)
+            )),
         );
     }
     findings
 }
 
-/// Reports settings of `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
-fn lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
+/// Reports settings made by `up` that are lost at the next boot, unless a program that runs at boot calls `up`.
+fn settings_lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     let settings = record.sysctls.iter();
     let settings: BTreeMap<String, String> = settings
         .map(|(name, changed)| (name.clone(), changed.set.clone()))
         .collect();
-    if settings.is_empty() || persistence::prepared_at_boot(root) {
+    if settings.is_empty() || persistence::is_prepared_at_boot(root) {
         return Vec::new();
     }
-    persistence::lost_at_boot(
+    persistence::settings_lost_at_boot(
         &settings,
         root,
         "if this machine boots with the VIP but without these settings, clients bypass the director or their packets \
@@ -211,8 +209,8 @@ fn lost_at_boot(record: &Record, root: &Path) -> Vec<Diagnosis> {
     )
 }
 
-/// Reports firewall rules that drop clients' packets or the replies to them.
-fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
+/// Reports firewall rules that drop client packets or the replies to them.
+fn dropped_packets(desired: &DesiredState, rules: &Ruleset) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for entry in &desired.entries {
         let has_vip = entry.role.needs_loopback_vip();
@@ -232,12 +230,12 @@ fn dropped_packets(desired: &Desired, rules: &Ruleset) -> Vec<Diagnosis> {
         if let Some(drop) = rules.find_drop(syn, INBOUND) {
             findings.push(firewall::diagnosis(
                 &drop,
-                &format!("clients' packets for {entry}"),
+                &format!("client packets for {entry}"),
                 consequence,
                 &filter(Side::Destination),
             ));
         } else {
-            findings.extend(conntrack::no_pickup(rules, syn));
+            findings.extend(conntrack::missing_pickup(rules, syn));
         }
         if let Some(drop) = rules.find_drop(reply, OUTBOUND) {
             findings.push(firewall::diagnosis(
@@ -257,8 +255,9 @@ fn accepts(local: SocketAddr, vip: IpAddr) -> bool {
     local.ip() == vip || is_wildcard && (local.is_ipv6() || vip.is_ipv4())
 }
 
-/// Reports IP forwarding on a server without the VIP: the server sends packets for the VIP back to the director.
-fn forwarded_back(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
+/// Reports a server that forwards IP packets but does not have the VIP: it sends packets for the VIP back to the
+/// director.
+fn forwarding_loop(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis> {
     let has_direct_vip = desired
         .entries
         .iter()
@@ -284,7 +283,7 @@ fn forwarded_back(desired: &Desired, actual: &Actual) -> Vec<Diagnosis> {
                 "IP forwarding is enabled, and this machine does not have {}",
                 missing_vips.join(", ")
             ),
-            "it forwards clients' packets back to the director until their TTL expires",
+            "it forwards client packets back to the director until their TTL expires",
         )
         .fix("weir real-server doctor --fix"),
     ]

@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    RuntimeDir(#[from] weir_runtime_dir::Unusable),
+    RuntimeDir(#[from] weir_runtime_dir::RuntimeDirError),
     /// A file in the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
@@ -47,7 +47,7 @@ pub enum Error {
         supported: u32,
     },
     /// The state file belongs to another network namespace of this machine.
-    #[error("{path}: the file belongs to another network namespace; use another --runtime-dir and --pin-dir for \
+    #[error("{path}: the file belongs to another network namespace; use a different --runtime-dir and --pin-dir for \
     this namespace", path = path.display())]
     OtherNamespace {
         /// The file.

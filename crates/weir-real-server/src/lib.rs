@@ -1,4 +1,4 @@
-//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, reverts the preparation, and shows it.
+//! `weir real-server`: prepares a server for `direct`, `tunnel` and `l3dsr`, shows the preparation, and reverts it.
 //!
 //! `up` adds VIPs to the state in the runtime directory, and `down` removes them. Both then apply a
 //! [`plan`](plan::plan) of changes to sysctls, BPF programs and addresses. If `up` fails, its changes are rolled back.
@@ -79,8 +79,8 @@ pub async fn down(options: &Options, request: &DownRequest) -> Result<Vec<Step>>
     Ok(steps)
 }
 
-/// Repairs settings of [`up`] that other programs have changed. Returns the steps taken. Reads the host's state only if
-/// there is a VIP.
+/// Repairs settings made by [`up`] that other programs have changed. Returns the steps taken. Reads the host's state
+/// only if there is a VIP.
 ///
 /// # Errors
 /// The state of the host cannot be read, a step fails, or `up` or `down` is running. The next call tries again.
@@ -99,7 +99,7 @@ pub async fn repair(options: &Options) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns the settings of [`up`], and which of them other programs have changed.
+/// Returns the settings made by [`up`], and which of them other programs have changed.
 ///
 /// # Errors
 /// The state or the host cannot be read.

@@ -2,12 +2,12 @@
 //!
 //! `up`, `down` and the repair of drift use the same plan. Only Weir's own changes ([`Record`]) are reverted.
 //!
-//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including later ones. A
-//! single interface that announces the VIP would interrupt the service. With `--interface` they are set on these
-//! interfaces only, for hosts that need the default on others. A stricter value is kept. IPv6 needs no setting: NDP
-//! does not answer on one interface for an address of another. Strict `rp_filter` drops a client's packet if the return
-//! route uses another interface. The loose mode (2) on the receiving interface overrides `all`, so `all` is not
-//! changed.
+//! ARP is suppressed on `all`: its `arp_ignore` and `arp_announce` apply to every interface, including interfaces added
+//! later. A single interface that announces the VIP would interrupt the service. With `--interface`, the sysctls are
+//! set on the specified interfaces only, for hosts that need the defaults on others. A stricter value is kept. IPv6
+//! needs no setting: NDP does not answer on one interface for an address of another. Strict `rp_filter` drops a
+//! client's packet if the return route uses a different interface. The loose mode (2) on the receiving interface
+//! overrides `all`, so `all` is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,13 +16,13 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weir_dataplane::real_server::{Direction, Hook, InstalledState, Rules};
 
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::host_prefix;
 use crate::problem::Problem;
 
 /// The actual state of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Actual {
+pub struct ActualState {
     /// The interfaces, including `lo`.
     pub interfaces: Vec<Interface>,
     /// The relevant sysctls in `net/ipv4/conf`, by name.
@@ -156,7 +156,7 @@ impl fmt::Display for Step {
 }
 
 /// Returns all reasons why `desired` cannot be applied.
-pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Problem> {
+pub fn problems(desired: &DesiredState, actual: &ActualState, record: &Record) -> Vec<Problem> {
     let mut problems = Vec::new();
     for name in &desired.interfaces {
         if !actual
@@ -194,9 +194,14 @@ pub fn problems(desired: &Desired, actual: &Actual, record: &Record) -> Vec<Prob
     problems
 }
 
-/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced and that packets are
-/// accepted only after everything else is set.
-pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Vec<Step> {
+/// Returns the steps from `actual` to `desired`. Their order ensures that no VIP is announced, and that packets are
+/// accepted only after all other settings are made.
+pub fn plan(
+    desired: &DesiredState,
+    actual: &ActualState,
+    record: &Record,
+    object: u64,
+) -> Vec<Step> {
     let required = required_sysctls(desired, actual);
     let vips = desired.loopback_vips();
     let present: BTreeSet<IpAddr> = loopback_addresses(actual).collect();
@@ -245,7 +250,12 @@ pub fn plan(desired: &Desired, actual: &Actual, record: &Record, object: u64) ->
 }
 
 /// Returns the step that attaches or detaches the programs; `None` = no change is required.
-fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64) -> Option<Step> {
+fn program_step(
+    desired: &DesiredState,
+    actual: &ActualState,
+    record: &Record,
+    object: u64,
+) -> Option<Step> {
     let rules = desired.rules(&local_addresses(desired, actual));
     let observed = &actual.programs;
     if !rules.needs_ingress() {
@@ -261,7 +271,7 @@ fn program_step(desired: &Desired, actual: &Actual, record: &Record, object: u64
     (!is_in_place).then_some(Step::Programs { rules, hooks })
 }
 
-fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
+fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hook> {
     let mut directions = vec![Direction::Ingress];
     if rules.needs_egress() {
         directions.push(Direction::Egress);
@@ -281,7 +291,7 @@ fn hooks(desired: &Desired, actual: &Actual, rules: &Rules) -> Vec<Hook> {
 }
 
 /// Returns the interfaces on which packets for the VIPs arrive.
-fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a Interface> {
+fn receiving_interfaces<'a>(desired: &DesiredState, actual: &'a ActualState) -> Vec<&'a Interface> {
     let is_selected = |interface: &&Interface| {
         if desired.interfaces.is_empty() {
             interface
@@ -302,7 +312,7 @@ fn receiving_interfaces<'a>(desired: &Desired, actual: &'a Actual) -> Vec<&'a In
 }
 
 /// Returns the host's own addresses that other hosts can reach, without the VIPs.
-fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
+fn local_addresses(desired: &DesiredState, actual: &ActualState) -> Vec<IpAddr> {
     let vips: BTreeSet<IpAddr> = desired.entries.iter().map(|entry| entry.vip).collect();
     let all = actual
         .interfaces
@@ -315,7 +325,7 @@ fn local_addresses(desired: &Desired, actual: &Actual) -> Vec<IpAddr> {
     .collect()
 }
 
-fn loopback_addresses(actual: &Actual) -> impl Iterator<Item = IpAddr> {
+fn loopback_addresses(actual: &ActualState) -> impl Iterator<Item = IpAddr> {
     let loopbacks = actual
         .interfaces
         .iter()
@@ -340,7 +350,7 @@ pub(crate) fn sysctl_name(device: &str, key: &str) -> String {
 /// The relevant keys in `net/ipv4/conf`.
 pub(crate) const SYSCTL_KEYS: [&str; 3] = ["arp_ignore", "arp_announce", "rp_filter"];
 
-fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, String> {
+fn required_sysctls(desired: &DesiredState, actual: &ActualState) -> BTreeMap<String, String> {
     let mut required = BTreeMap::new();
     if !desired.loopback_vips().iter().any(IpAddr::is_ipv4) {
         return required;
@@ -364,8 +374,8 @@ fn required_sysctls(desired: &Desired, actual: &Actual) -> BTreeMap<String, Stri
     required
 }
 
-/// Returns whether the effective value, the maximum of the device's value and `all`'s value, is sufficient.
-fn is_sufficient(name: &str, required: &str, actual: &Actual) -> bool {
+/// Returns whether the effective value is sufficient: the maximum of the values of the device and of `all`.
+fn is_sufficient(name: &str, required: &str, actual: &ActualState) -> bool {
     let read_number = |name: &str| {
         actual
             .sysctls

@@ -21,7 +21,7 @@ pub enum Problem {
         /// The method.
         forward: Forward,
     },
-    /// The option is for another forwarding method.
+    /// The option is for a different forwarding method.
     #[error("{option} is only allowed with forward {forward}")]
     Option {
         /// The option.
@@ -38,7 +38,7 @@ pub enum Problem {
         dscp: u8,
     },
     /// Two VIPs share a DSCP value and a port, so a packet could not be assigned to one of them.
-    #[error("{first} and {second} share a port: use another --dscp for one of them")]
+    #[error("{first} and {second} share a port: use a different --dscp for one of them")]
     SharedDscp {
         /// The first VIP.
         first: Entry,
@@ -78,7 +78,7 @@ pub enum Problem {
     },
 }
 
-/// Returns the fix. If the prefix is shorter than that of a single address, the address may be this machine's own.
+/// Returns the fix. If the prefix covers more than a single address, the address may be this machine's own.
 fn removal_advice(vip: IpAddr, interface: &str, len: u8) -> String {
     if len < host_prefix(vip) {
         return "if this is the server's own address, specify the VIP of the director's service instead; otherwise \

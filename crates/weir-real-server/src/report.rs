@@ -6,11 +6,11 @@ use std::fmt;
 use serde::Serialize;
 use weir_dataplane::real_server::COUNTS;
 
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::entry::Entry;
-use crate::plan::{Actual, ChangedSysctl, Record, Step};
+use crate::plan::{ActualState, ChangedSysctl, Record, Step};
 
-/// The report: as text with `Display`, as JSON with `Serialize`.
+/// The report: `Display` formats it as text, `Serialize` as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The VIPs and their roles.
@@ -21,7 +21,7 @@ pub struct Report {
     pub sysctls: Vec<SysctlReport>,
     /// VIPs that Weir added to `lo`.
     pub added: Vec<String>,
-    /// Interfaces and directions of the programs.
+    /// Interfaces and directions to which the programs are attached.
     pub programs: Vec<String>,
     /// Packets by outcome, since the programs were first attached.
     pub counts: BTreeMap<&'static str, u64>,
@@ -43,7 +43,12 @@ pub struct SysctlReport {
 }
 
 impl Report {
-    pub(crate) fn new(desired: &Desired, record: &Record, actual: &Actual, drift: &[Step]) -> Self {
+    pub(crate) fn new(
+        desired: &DesiredState,
+        record: &Record,
+        actual: &ActualState,
+        drift: &[Step],
+    ) -> Self {
         let sysctl = |(name, changed): (&String, &ChangedSysctl)| SysctlReport {
             name: name.clone(),
             was: changed.previous.clone(),

@@ -101,7 +101,7 @@ fn split_address(text: &str) -> Option<(IpAddr, Option<&str>)> {
     if ports.is_empty() {
         return Some((address, None));
     }
-    // Without brackets, the last group of an IPv6 address cannot be distinguished from a port.
+    // Without brackets, a port cannot be distinguished from the last group of an IPv6 address.
     if address.is_ipv6() && !text.starts_with('[') {
         return None;
     }

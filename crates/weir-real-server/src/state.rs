@@ -1,7 +1,7 @@
 //! The state file `RUNTIME_DIR/real-server.json`: the requested VIPs, Weir's changes, and the previous values.
 //!
-//! The file is replaced before each change, so that a killed process loses no record. Changes do not survive a boot;
-//! the boot ID shows whether the file was written before the last boot.
+//! The file is replaced before each change, so that no record is lost if the process is killed. Changes do not survive
+//! a reboot; the boot ID shows whether the file was written before the last boot.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_sys::{LockFile, NetNs, boot_id, create_private, read_own};
 
-use crate::desired::Desired;
+use crate::desired::DesiredState;
 use crate::error::{Error, Result};
 use crate::plan::Record;
 use crate::request::Options;
@@ -25,7 +25,7 @@ struct Content {
     boot: String,
     /// Cookie of the network namespace, which is unique since boot.
     namespace: u64,
-    desired: Desired,
+    desired: DesiredState,
     #[serde(rename = "memory")]
     record: Record,
 }
@@ -36,7 +36,7 @@ pub(crate) struct State {
     path: PathBuf,
     boot: String,
     namespace: u64,
-    pub(crate) desired: Desired,
+    pub(crate) desired: DesiredState,
     pub(crate) record: Record,
     _lock: LockFile,
 }
@@ -50,7 +50,7 @@ impl State {
         let mut state = Self {
             boot: boot_id()?,
             namespace: NetNs::current()?.cookie()?,
-            desired: Desired::default(),
+            desired: DesiredState::default(),
             record: Record::default(),
             _lock: lock,
             path,
@@ -85,7 +85,7 @@ impl State {
 
     /// Writes the file, or removes it if there is nothing to record.
     pub(crate) fn save(&self) -> Result<()> {
-        if self.desired == Desired::default() && self.record.is_empty() {
+        if self.desired == DesiredState::default() && self.record.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
                     Err(Error::file(&self.path, source))
@@ -117,7 +117,7 @@ pub fn is_recorded(runtime_dir: &Path) -> bool {
 }
 
 /// Reads the recorded state without taking the lock.
-pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
+pub(crate) fn read_unlocked(options: &Options) -> Result<(DesiredState, Record)> {
     let path = options.runtime_dir.join(FILE);
     Ok(match read(&path)? {
         Some(content) if content.version != VERSION => {
@@ -129,7 +129,7 @@ pub(crate) fn read_unlocked(options: &Options) -> Result<(Desired, Record)> {
         }
         Some(content) if content.boot == boot_id()? => (content.desired, content.record),
         Some(content) => (content.desired, Record::default()),
-        None => (Desired::default(), Record::default()),
+        None => (DesiredState::default(), Record::default()),
     })
 }
 

@@ -327,7 +327,7 @@ fn assert_refused(socket: &UdpSocket, owner: &str) {
 }
 
 #[test]
-fn congestion_marks_are_propagated_as_in_rfc_6040() {
+fn congestion_marks_are_propagated_per_rfc_6040() {
     if !is_root() {
         return;
     }

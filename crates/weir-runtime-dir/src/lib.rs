@@ -1,8 +1,8 @@
-//! Checks and sets owner and modes of the runtime directory, and names its files.
+//! Checks and sets owner and modes of the runtime directory, and defines the names of its files.
 //!
 //! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
 //! therefore belongs to root or to the user of the process, and other users cannot access it; members of
-//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes, as set by earlier
+//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes set by earlier
 //! versions, are restricted; a directory of another user is rejected. This crate does not read the files' content.
 //!
 //! While an unprivileged daemon runs, the directory belongs to the daemon's account ([`ACCOUNT`]), except the locks and
@@ -26,8 +26,8 @@ use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, chown_socket, give, return_to_root, share, share_again,
-    share_from_start, sharing,
+    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, return_to_root, share,
+    share_again, share_from_start, sharing,
 };
 
 /// Mode of the directory without a socket group.
@@ -45,9 +45,9 @@ const KEPT: &[&str] = &[
     "protect.sysctl",
 ];
 
-/// Why a directory cannot be the runtime directory.
+/// The reason why a directory cannot be used as the runtime directory.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum RuntimeDirError {
     /// The directory or a file in it belongs to another user.
     #[error("{path} belongs to user {owner}; the runtime directory and its files must belong to root or to the user \
     who runs Weir: remove it, or use another directory with --runtime-dir", path = path.display())]
@@ -107,10 +107,10 @@ impl SocketAccess {
     /// Reads the settings in `[node]`.
     ///
     /// # Errors
-    /// [`Unusable::Group`]: the group does not exist.
-    pub fn of(node: &Node) -> Result<Self, Unusable> {
+    /// [`RuntimeDirError::Group`]: the group does not exist.
+    pub fn from_node(node: &Node) -> Result<Self, RuntimeDirError> {
         let group = node.socket_group.as_ref().map(|group| {
-            names::group_id(group).ok_or_else(|| Unusable::Group {
+            names::group_id(group).ok_or_else(|| RuntimeDirError::Group {
                 group: group.clone(),
             })
         });
@@ -129,7 +129,7 @@ impl SocketAccess {
     ///
     /// # Errors
     /// The process is neither root nor a member of that group.
-    pub fn open_directory(self, path: &Path) -> Result<(), Unusable> {
+    pub fn open_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
             return self.check_shared(path, &metadata);
@@ -151,9 +151,8 @@ impl SocketAccess {
         Ok(())
     }
 
-    /// Checks that the group can enter a directory that root shares with this process: its mode is set only at the
-    /// start.
-    fn check_shared(self, path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+    /// Checks that the group can enter a directory that root shares with this process: its mode is set only at startup.
+    fn check_shared(self, path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
         if self.group.is_none() || mode_of(metadata) & 0o001 != 0 {
             return Ok(());
         }
@@ -171,7 +170,7 @@ impl SocketAccess {
         self,
         path: &Path,
         change_group: impl FnOnce() -> io::Result<()>,
-    ) -> Result<(), Unusable> {
+    ) -> Result<(), RuntimeDirError> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if let Some(group) = self.group
             && metadata.gid() != group
@@ -193,8 +192,8 @@ impl SocketAccess {
 /// files. A group with access to the socket is kept.
 ///
 /// # Errors
-/// See [`Unusable`].
-pub fn prepare(path: &Path) -> Result<(), Unusable> {
+/// See [`RuntimeDirError`].
+pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed(parent))?;
     }
@@ -207,7 +206,7 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
     let metadata = fs::metadata(path).map_err(failed(path))?;
     check_owner(path, &metadata)?;
     if !metadata.is_dir() {
-        return Err(Unusable::Kind {
+        return Err(RuntimeDirError::Kind {
             path: path.to_owned(),
             found: kind_of(&metadata),
             expected: "a directory",
@@ -221,7 +220,7 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
     match foreign_entry(path)? {
         _ if is_shared => {}
         Some(other) if mode & 0o022 != 0 => {
-            return Err(Unusable::NotDedicated {
+            return Err(RuntimeDirError::NotDedicated {
                 path: path.to_owned(),
                 mode,
                 other,
@@ -252,7 +251,7 @@ pub fn prepare(path: &Path) -> Result<(), Unusable> {
 ///
 /// # Errors
 /// The directory cannot be read or written.
-pub fn forget(path: &Path) -> Result<usize, Unusable> {
+pub fn forget(path: &Path) -> Result<usize, RuntimeDirError> {
     let mut removed = 0;
     for entry in entries(path)? {
         let (name, path) = (entry.file_name(), entry.path());
@@ -271,7 +270,7 @@ pub fn forget(path: &Path) -> Result<usize, Unusable> {
 }
 
 /// Checks one entry. Files that do not belong to Weir are ignored.
-fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
+fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), RuntimeDirError> {
     let (name, path) = (entry.file_name(), entry.path());
     let Some(expected) = name.to_str().and_then(expected_kind) else {
         return Ok(());
@@ -293,7 +292,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
         return removed.map_err(failed(&path));
     }
     if found != expected {
-        return Err(Unusable::Kind {
+        return Err(RuntimeDirError::Kind {
             path,
             found,
             expected,
@@ -319,7 +318,7 @@ fn check_entry(entry: &DirEntry, directory: &Path) -> Result<(), Unusable> {
 }
 
 /// Removes mode bits that are not allowed. Only the socket keeps the bits of its group.
-fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let mode = mode_of(metadata);
     let allowed = if metadata.is_dir() {
         mode & GROUP_MODE
@@ -337,8 +336,8 @@ fn restrict_mode(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
     }
 }
 
-/// Sets the mode of a file that was examined. If the daemon's account has replaced the file in the meantime, no link is
-/// followed, and the other file is not changed.
+/// Sets the mode of a file that was examined. If the daemon's account has replaced the file in the meantime, the
+/// function follows no link and does not change the new file.
 fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty())?;
@@ -352,19 +351,19 @@ fn set_mode_of(path: &Path, examined: &Metadata, mode: u32) -> io::Result<()> {
 }
 
 /// Rejects files that belong neither to root nor to the user of the process.
-fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), Unusable> {
+fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), RuntimeDirError> {
     let owner = metadata.uid();
     if owner == 0 || owner == geteuid().as_raw() || is_account(owner) {
         return Ok(());
     }
-    Err(Unusable::Owner {
+    Err(RuntimeDirError::Owner {
         path: path.to_owned(),
         owner: names::user_name(owner).unwrap_or_else(|| owner.to_string()),
     })
 }
 
 /// Returns the first entry that does not belong to Weir.
-fn foreign_entry(path: &Path) -> Result<Option<String>, Unusable> {
+fn foreign_entry(path: &Path) -> Result<Option<String>, RuntimeDirError> {
     let names = entries(path)?.into_iter().map(|entry| entry.file_name());
     let mut others = names.filter(|name| name.to_str().and_then(expected_kind).is_none());
     Ok(others
@@ -372,7 +371,7 @@ fn foreign_entry(path: &Path) -> Result<Option<String>, Unusable> {
         .map(|name| name.to_string_lossy().into_owned()))
 }
 
-fn entries(path: &Path) -> Result<Vec<DirEntry>, Unusable> {
+fn entries(path: &Path) -> Result<Vec<DirEntry>, RuntimeDirError> {
     let entries = fs::read_dir(path).and_then(Iterator::collect);
     entries.map_err(failed(path))
 }
@@ -396,9 +395,9 @@ fn mode_of(metadata: &Metadata) -> u32 {
     metadata.permissions().mode() & 0o7777
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> Unusable {
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> RuntimeDirError {
     let path = path.to_owned();
-    move |source| Unusable::File { path, source }
+    move |source| RuntimeDirError::File { path, source }
 }
 
 #[cfg(test)]

@@ -38,7 +38,8 @@ pub(crate) fn is_account(owner: u32) -> bool {
 
 /// Mode of a directory that root and the account share: each can remove only its own files.
 const SHARED_MODE: u32 = 0o1770;
-/// The same if a group may use the socket: all users may enter the directory, but not list or change it.
+/// Mode of a shared directory if a group may use the socket: all users may enter the directory, but not list or change
+/// it.
 const SHARED_GROUP_MODE: u32 = 0o1771;
 const STICKY: u32 = 0o1000;
 
@@ -71,7 +72,7 @@ fn is_shared(directory: &Path) -> bool {
     sharing(directory).is_some()
 }
 
-/// Shares a directory again that had another owner in the meantime. Errors are logged.
+/// Shares a directory again after it temporarily had a different owner. Errors are logged.
 pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
@@ -81,7 +82,7 @@ pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
         _ => Ok(()),
     };
     if let Err(error) = changed {
-        tracing::warn!(%error, directory = %directory.display(), "could not change the mode of the runtime directory");
+        tracing::warn!(%error, directory = %directory.display(), "failed to change the mode of the runtime directory");
     }
 }
 
@@ -110,7 +111,7 @@ pub fn share(directory: &Path) {
         remove_planted(directory)
     });
     if let Err(error) = shared {
-        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+        tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
     }
 }
 
@@ -134,7 +135,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
         fs::set_permissions(directory, fs::Permissions::from_mode(mode))
     };
     if let Err(error) = shared() {
-        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+        tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
     }
 }
 
@@ -173,19 +174,20 @@ fn end_sharing(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the directory and Weir's files in it to an account, except files that only root writes. Errors are logged.
-/// This process must be root.
-pub fn give(directory: &Path, user: u32) {
+/// Makes an account the owner of the directory and of Weir's files in it, except files that only root writes. Errors
+/// are logged. This process must be root.
+pub fn give_to_account(directory: &Path, user: u32) {
     let result = end_sharing(directory)
         .and_then(|()| chown_files(directory, user))
         .and_then(|()| lchown(directory, Some(user), None));
     if let Err(error) = result {
-        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+        tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
     }
 }
 
-/// Gives the directory back to root, if the account owns or shares it. Removes the sockets of root's processes, because
-/// an earlier version does not know them; a process that continues creates its socket again. Errors are logged.
+/// Returns the directory to root if the account owns or shares it. Removes the sockets of root's processes, because
+/// earlier versions of Weir do not recognize them; a process that keeps running creates its socket again. Errors are
+/// logged.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
@@ -197,7 +199,7 @@ pub fn return_to_root(directory: &Path) {
         .and_then(|()| remove(&directory.join(EDITS_SOCKET)))
         .and_then(|()| remove(&directory.join(UPGRADE_SOCKET)));
     if let Err(error) = result {
-        tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
+        tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
     }
 }
 

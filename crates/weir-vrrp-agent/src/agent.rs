@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval, sleep, timeout};
-use weir_helper::{Answered, Client, NotifyState, Reply, Request, TrackedOutcome};
+use weir_helper::{AnswerWithRouters, Client, NotifyState, Reply, Request, TrackedOutcome};
 use weir_model::{TrackObject, VirtualRouter};
 use weir_netlink::{Event, Netlink, Watch};
 use weir_sys::{Channel, Clock, FrameSocket, now_ns};
@@ -355,7 +355,7 @@ impl Agent {
         Ok(())
     }
 
-    async fn handle_answer(&mut self, (answer, routers): Answered) -> Result<(), Error> {
+    async fn handle_answer(&mut self, (answer, routers): AnswerWithRouters) -> Result<(), Error> {
         let Some(awaited) = self.awaited.remove(&answer.number) else {
             return Ok(());
         };

@@ -1,10 +1,10 @@
 //! Measures the cost of `[sync]` outside the data plane, and how many flows are missing when a director fails: two
 //! directors run in network namespaces, and the first one receives new flows at a steady rate.
 //!
-//! A flow is a SYN and an ACK that the pinned program processes in test runs, so that no client's or server's network
-//! stack is involved. The CPU time is that of the daemons' threads while the flows begin, minus that of an equal period
-//! without flows. At the end, SIGSTOP stops the sender's daemon: the other director receives only what the daemon has
-//! sent by then. The rows "direct, sync" of the packet benchmark measure the cost in the data plane.
+//! A flow is a SYN and an ACK that the pinned program processes in test runs, so that no client or server network stack
+//! is involved. The CPU time is the time used by the daemon threads while the flows begin, minus the time used in an
+//! equal period without flows. At the end, SIGSTOP stops the sender's daemon: the other director receives only what the
+//! daemon has sent by then. The rows "direct, sync" of the packet benchmark measure the cost in the data plane.
 //!
 //! `WEIR_BENCH_FLOWS` sets the flows per second, `WEIR_BENCH_SECONDS` the duration of a round, and `WEIR_BENCH_ROUNDS`
 //! the number of rounds. Requires root.
@@ -152,7 +152,8 @@ fn daemon_pid(keeper: u32) -> u32 {
     let mut pids = children
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok());
-    pids.find(is_daemon).expect("find the daemon")
+    pids.find(is_daemon)
+        .expect("the keeper should have a daemon")
 }
 
 /// Returns the CPU time of all threads of a process (proc(5), schedstat).
@@ -260,7 +261,7 @@ fn start_flows(world: &World, rate: u32, time: Duration) -> u32 {
     let mac = shown
         .split("link/ether ")
         .nth(1)
-        .expect("find the MAC address of eth0");
+        .expect("eth0 should have a MAC address");
     let mac: Vec<u8> = mac
         .split([':', ' '])
         .take(6)

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Options of every command: the paths of one director. Several directors run on one machine with different paths.
+/// Options of every command: the paths of one director. Several directors can run on one machine with different paths.
 #[derive(Debug, Args)]
 pub(crate) struct GlobalOptions {
     /// Configuration file [default: /etc/weir/weir.toml; reload, plan and explain: the daemon's current file]
@@ -67,7 +67,7 @@ pub(crate) struct GlobalOptions {
 }
 
 impl GlobalOptions {
-    /// Returns the configuration file, by default the system's.
+    /// Returns the configuration file; by default [`DEFAULT_CONFIG`].
     pub(crate) fn config(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG))
     }
@@ -202,13 +202,13 @@ pub(crate) enum Command {
     /// Announce VIPs by BGP; started by `weir run`
     #[command(hide = true)]
     Announcer,
-    /// Write man pages, completions or the manual's page of commands; for packages
+    /// Write man pages, completions or the manual's command reference; for packages
     #[command(hide = true)]
     Generate {
         #[command(subcommand)]
         what: Generate,
     },
-    /// Live view of services, pools and servers; drains servers by key
+    /// Show a live view of services, pools and servers; keys drain servers
     Top,
     /// Show requests to a proxy service as they complete
     Tap(Tap),
@@ -289,7 +289,7 @@ pub(crate) enum Generate {
         /// Existing directory
         directory: PathBuf,
     },
-    /// Print the manual's page of commands
+    /// Print the manual's command reference
     Commands,
 }
 
@@ -343,7 +343,7 @@ pub(crate) enum TokenAction {
     },
 }
 
-/// Arguments that another parser reads.
+/// Arguments that clap passes on unparsed.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct UnparsedArguments {
@@ -517,7 +517,7 @@ pub(crate) enum ServerForward {
     L3dsr,
 }
 
-/// Splits at the last slash: names of pools created by ipvsadm contain a slash, addresses do not.
+/// Splits at the last slash: pool names created by ipvsadm contain a slash, addresses do not.
 fn parse_server_name(text: &str) -> Result<ServerName, String> {
     // The path of a unix socket contains slashes too.
     let unix_socket = text
@@ -532,7 +532,7 @@ fn parse_server_name(text: &str) -> Result<ServerName, String> {
     }
 }
 
-/// Parses a duration as in the configuration: `500ms`, `30s`, `5m`, `1h`, `1d`.
+/// Parses a duration in the format of the configuration: `500ms`, `30s`, `5m`, `1h`, `1d`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let example = "expected a duration such as 500ms, 30s, 5m, 1h or 1d";
     weir_config::duration(text).map_err(|cause| format!("{example}: {cause}"))

@@ -30,12 +30,12 @@ pub(crate) enum Failure {
         /// One line.
         message: String,
     },
-    /// Failure of a command that otherwise exits with another program's code, so its own codes must differ.
+    /// Failure of a command that passes on the exit code of the program that it runs, so its own codes must differ.
     #[error("{message}")]
     Wrapper {
         /// One line.
         message: String,
-        /// 125 to 127, as in env(1) and timeout(1); or 128 plus the number of a signal.
+        /// 125 to 127, like env(1) and timeout(1); or 128 plus the number of a signal.
         code: u8,
     },
     /// No daemon is running, or the daemon does not reply.

@@ -6,7 +6,7 @@
 mod arguments;
 mod command;
 mod failure;
-mod quiet;
+mod log_rate_limit;
 mod terminal;
 
 use std::process::ExitCode;
@@ -32,9 +32,9 @@ fn main() -> ExitCode {
 const CONFIGURATION_TIP: &str =
     "`-c FILE` selects the configuration file: `weir check -c FILE`, `weir run -c FILE`";
 
-/// Arguments of nginx, HAProxy, ipvsadm and service scripts that operators may type out of habit, and the command of
-/// Weir that does the same.
-const COUNTERPARTS: [(&[&str], &str); 9] = [
+/// Arguments of nginx, HAProxy, ipvsadm and service scripts that operators may type out of habit, and the equivalent
+/// Weir command.
+const EQUIVALENTS: [(&[&str], &str); 9] = [
     (
         &["-t", "-T", "test", "configtest", "validate", "verify"],
         "`weir check` validates the configuration",
@@ -54,7 +54,7 @@ const COUNTERPARTS: [(&[&str], &str); 9] = [
     ),
     (
         &["-L", "-l", "-Ln", "-A", "-a", "-E", "-e", "-S", "-R", "-Z"],
-        "`weir ipvsadm` has the options of ipvsadm",
+        "`weir ipvsadm` accepts the options of ipvsadm",
     ),
     (
         &["-v", "-vv", "version"],
@@ -70,7 +70,7 @@ const COUNTERPARTS: [(&[&str], &str); 9] = [
     ),
 ];
 
-/// Adds a tip to the error about an unknown argument: the command that does what the argument does in another program.
+/// Adds the equivalent Weir command as a tip to the error about an unknown argument.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let kind = match error.kind() {
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
@@ -83,7 +83,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     };
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let is_first = first.to_string_lossy().starts_with(&typed);
-    let mut known = COUNTERPARTS.iter();
+    let mut known = EQUIVALENTS.iter();
     let known = known.find(|(names, _)| names.contains(&typed.as_str()));
     let known = known.filter(|_| is_first).map(|(_, tip)| *tip);
     let is_file = [".toml", ".json"].iter().any(|end| typed.ends_with(end));

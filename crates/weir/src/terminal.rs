@@ -8,7 +8,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use weir_control::log_filter;
 
-use crate::quiet::{RateLimit, WithSuppressedCount};
+use crate::log_rate_limit::{RateLimit, WithSuppressedCount};
 
 /// Returns whether to use colours on stderr: stderr is a terminal, and the user has not disabled colours.
 pub(crate) fn color() -> bool {

@@ -38,8 +38,8 @@ struct Group {
     directors: Vec<Option<Child>>,
     /// Whether etcd requires client certificates and passwords: see [`secured`].
     is_secured: bool,
-    /// Whether the directors have no local service.
-    is_bare: bool,
+    /// Whether the directors have services of their own, in addition to published ones.
+    has_local_services: bool,
 }
 
 impl Group {
@@ -64,7 +64,7 @@ impl Group {
             etcd: (0..etcd).map(|_| None).collect(),
             directors: (0..directors).map(|_| None).collect(),
             is_secured,
-            is_bare: false,
+            has_local_services: true,
         };
         if is_secured {
             group.make_certificates();
@@ -149,7 +149,7 @@ impl Group {
 
     /// Returns a director's local configuration. With only a proxy service, nothing is loaded into the kernel.
     fn local_config(&self, n: usize) -> String {
-        if self.is_bare {
+        if !self.has_local_services {
             return format!(
                 "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
                  member = \"lb{n}\"\nlease = \"2s\"\n[cluster.publish]\nvips = \

@@ -329,7 +329,7 @@ fn replaced_program_is_restored() {
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon is stopped meanwhile: otherwise it could repair the link before the other program is attached.
+        // The daemon is stopped during this: otherwise it could repair the link before the other program is attached.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

@@ -214,7 +214,7 @@ fn failure_of_one_of_two_gateways_breaks_nothing() {
     world.add_router("router0", 30);
     world.add_router("router1", 31);
     let family = Family::V4;
-    // The servers' addresses are in a second network that is reachable only through the routers.
+    // The server addresses are in a second network that is reachable only through the routers.
     for n in 0..2_u16 {
         let (host, remote) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
         world.ip(&host, &format!("addr add {remote}/32 dev lo"));

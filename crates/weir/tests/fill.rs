@@ -1,5 +1,5 @@
-//! Tests a nearly full flow table: under `nat`, no client is rejected below 90 % of its slots, and `status` shows fill
-//! level and rejections.
+//! Tests a nearly full flow table: with `nat`, no client is rejected while less than 90 % of the slots are in use, and
+//! `status` shows fill level and rejections.
 
 mod world;
 
@@ -46,7 +46,7 @@ fn active_flows(world: &World) -> u64 {
 
 /// Asserts that all flows have entries, and that none was rejected.
 #[track_caller]
-fn assert_all_bound(world: &World, flows: u64) {
+fn assert_all_flows_have_entries(world: &World, flows: u64) {
     let all_are_counted = || active_flows(world) + world.packets("drop_no_place") >= flows;
     wait_for("flows", Duration::from_secs(20), all_are_counted);
     assert_eq!(world.packets("drop_no_place"), 0, "{:#}", world.status());
@@ -66,12 +66,12 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     let first = 10_000;
     let small = 8192 / 20 * 9;
     send_from(&world, first..first + small);
-    assert_all_bound(&world, small.into());
+    assert_all_flows_have_entries(&world, small.into());
     // After the move to a new table, the fill level is the same.
     world.reload(&config(16_384));
     let large = 16_384 / 20 * 9;
     send_from(&world, first + small..first + large);
-    assert_all_bound(&world, large.into());
+    assert_all_flows_have_entries(&world, large.into());
     // A full table rejects flows, which is reported.
     send_from(&world, first + large..first + large + 1500);
     let has_rejected = || world.packets("drop_no_place") > 0;

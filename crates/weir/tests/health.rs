@@ -1,5 +1,5 @@
-//! Tests of health checks: a server that dies under load is removed and returns by itself. No reload, restart or change
-//! of the order in the file makes a dead server usable.
+//! Tests of health checks: a server that dies under load is removed and returns automatically. No reload, restart or
+//! change of the order in the file makes a dead server usable.
 
 mod world;
 

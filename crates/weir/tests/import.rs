@@ -1,4 +1,4 @@
-//! Tests that the configuration that `weir import` writes balances, checks and fails over as the original program does.
+//! Tests that the configuration that `weir import` writes balances, checks and fails over like the original program.
 
 mod world;
 

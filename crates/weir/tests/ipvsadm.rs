@@ -1,5 +1,5 @@
 //! Tests of the program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with
-//! those of the file.
+//! the services of the file.
 
 mod world;
 
@@ -100,7 +100,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
-        .expect("find the service");
+        .expect("the service should exist");
     assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
     let connections = succeed(&world, "-L -n -c");
     assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
@@ -117,7 +117,7 @@ fn ipvsadm_service_balances_and_survives_daemon() {
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
-        .expect("find the service");
+        .expect("the service should exist");
     assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
@@ -230,7 +230,7 @@ fn rates_rise_with_traffic() {
         let line = listed
             .lines()
             .find(|line| line.starts_with("TCP"))
-            .expect("find the service");
+            .expect("the service should exist");
         let packets = line
             .split_whitespace()
             .nth(3)

@@ -44,11 +44,11 @@ fn assert_experiment_succeeds(experiment: &str, method: &str) {
 }
 
 #[test]
-fn failed_server_recovers_under_nat() {
+fn failed_server_recovers_with_nat() {
     assert_experiment_succeeds("small-box-nat", "nat");
 }
 
 #[test]
-fn failed_server_recovers_under_direct() {
+fn failed_server_recovers_with_direct() {
     assert_experiment_succeeds("clustered-rest", "direct");
 }

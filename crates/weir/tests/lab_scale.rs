@@ -36,8 +36,8 @@ fn run(options: &[&str]) -> Vec<Value> {
         .clone()
 }
 
-/// The second hop keeps connections whose director fails right after a change of the servers. Stateless rules, which
-/// keep no previous table, lose most of them, which shows that the test causes the failures.
+/// The second hop keeps connections whose director fails right after the servers change. Stateless rules, which keep no
+/// previous table, lose most of them: this shows that the test causes the failures.
 #[test]
 fn connections_survive_director_failure_after_server_change() {
     if !privileged() {
@@ -64,8 +64,8 @@ fn connections_survive_director_failure_after_server_change() {
     assert!(rows[1]["outage_ms"].is_u64(), "{rows:?}");
 }
 
-/// The command that drains a server returns when all directors know the moved flows, so a director that joins right
-/// afterwards breaks no flow.
+/// The command that drains a server returns when all directors have entries for the moved flows, so a director that
+/// joins right afterwards breaks no flow.
 #[test]
 fn connections_survive_director_that_joins_after_drain() {
     if !privileged() {
@@ -116,7 +116,7 @@ fn router_detects_disconnected_director_by_bfd() {
     );
 }
 
-/// Returns 10 000, or the number of connections that the limit of open files allows, because client and servers are in
+/// Returns 10 000, or the number of connections that the open-file limit allows, because client and servers are in
 /// the same process.
 fn many_connections() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Compares the estimated latency with the one measured on the server's own interface, with real programs under
+//! Compares the estimated latency with the latency measured on the server's own interface, for real programs and
 //! `direct`.
 //!
 //! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between
@@ -167,7 +167,7 @@ fn start_servers(world: &mut World) {
         .map(|entry| entry.path().join("bin").display().to_string());
     let (data, programs) = (
         data.display(),
-        programs.max().expect("find an installed version"),
+        programs.max().expect("an installed version should exist"),
     );
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
     sh(&format!(
@@ -198,7 +198,7 @@ fn latency(world: &World, name: &str) -> Value {
     let status = world.status();
     let services = status["services"].as_array().expect("services is an array");
     let found = services.iter().find(|it| it["name"] == name);
-    found.expect("find the service")["servers"][0]["latency"].clone()
+    found.expect("the service should exist")["servers"][0]["latency"].clone()
 }
 
 /// Runs a workload and returns the true latency.

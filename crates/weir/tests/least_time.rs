@@ -1,5 +1,5 @@
-//! Tests of `least-time` under `direct`: the director receives no replies, but still measures its servers' latency and
-//! sends fewer connections to a slow server.
+//! Tests of `least-time` with `direct`: the director receives no replies, but still measures server latency and sends
+//! fewer connections to a slow server.
 
 mod world;
 
@@ -188,7 +188,7 @@ fn wait_for_share(world: &World, what: &str, is_expected: impl Fn(f64) -> bool) 
 }
 
 #[test]
-fn slow_server_gets_fewer_connections_under_direct() {
+fn slow_server_gets_fewer_connections_with_direct() {
     if !privileged() {
         return;
     }
@@ -230,7 +230,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
     servers.end();
 }
 
-/// Starts a network with servers and clients under `direct`.
+/// Starts a network with servers and clients that uses `direct`.
 fn start_world(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);

@@ -75,7 +75,7 @@ impl Fixture {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services is an array");
         let found = services.iter().find(|it| it["name"] == service);
-        let servers = found.expect("find the service")["servers"].as_array();
+        let servers = found.expect("the service should exist")["servers"].as_array();
         let count = |server: &Value| {
             server["active_connections"]
                 .as_u64()
@@ -490,7 +490,7 @@ fn persistent_cgroup_keeps_its_server() {
     let persistence = "persistence = { timeout = \"5m\" }\n";
     let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
     fixture.world.start_director(&text);
-    // Each child cgroup of the service's cgroup is one client, whatever its number of processes.
+    // Each child cgroup of the service's cgroup is one client, regardless of its number of processes.
     let child_cgroups = ["one", "two", "three"].map(|name| fixture.cgroup.join(name));
     let mut names = Vec::new();
     for cgroup in &child_cgroups {

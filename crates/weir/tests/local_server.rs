@@ -72,7 +72,7 @@ fn direct_v4_reaches_a_local_server() {
     assert_director_serves(Family::V4, "direct", "");
 }
 
-/// A server is also a client of the service. Under `nat` with `snat`, both servers respond to it, including itself.
+/// A server is also a client of the service. With `nat` and `snat`, both servers respond to it, including itself.
 #[test]
 fn server_connects_to_its_own_vip() {
     if !privileged() {

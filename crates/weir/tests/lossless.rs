@@ -257,7 +257,7 @@ fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
         std::thread::sleep(Duration::from_millis(500));
         // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
-        wait_for("another daemon", Duration::from_secs(20), || {
+        wait_for("the next daemon", Duration::from_secs(20), || {
             let output = world.weir("director").arg("status").output();
             output.is_ok_and(|output| output.status.success())
         });

@@ -111,7 +111,7 @@ fn network_state(world: &World) -> String {
 }
 
 #[test]
-fn marked_packets_are_balanced_under_nat() {
+fn marked_packets_are_balanced_with_nat() {
     if !privileged() {
         return;
     }
@@ -179,12 +179,12 @@ fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
 }
 
 #[test]
-fn marked_packets_are_balanced_under_direct() {
+fn marked_packets_are_balanced_with_direct() {
     assert_balanced_with_direct_replies("direct", "");
 }
 
 #[test]
-fn marked_packets_are_balanced_under_tunnel() {
+fn marked_packets_are_balanced_with_tunnel() {
     assert_balanced_with_direct_replies("tunnel", "");
 }
 
@@ -337,7 +337,7 @@ fn cache_bypass_passes_packets_without_usable_server() {
     assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
 }
 
-/// Rules, routes and devices are changed as by `networkctl reconfigure`, by a script, or by an operator's mistake.
+/// Changes rules, routes and devices like `networkctl reconfigure`, a script, or an operator's mistake.
 #[test]
 fn mark_rules_routes_and_devices_are_restored() {
     if !privileged() {
@@ -351,7 +351,7 @@ fn mark_rules_routes_and_devices_are_restored() {
         .split_whitespace()
         .find(|word| word.starts_with("weir1@"))
         .and_then(|word| word.split('@').next())
-        .expect("find the peer of weir0")
+        .expect("the peer of weir0 should exist")
         .to_owned();
     let assert_repaired = |count: u32, line: &str| {
         let output = world.output("director", line);

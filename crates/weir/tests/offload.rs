@@ -1,4 +1,4 @@
-//! Tests with offloads enabled as on a real machine: the sender leaves checksums and segmentation to its device. Bulk
+//! Tests with offloads enabled like on a real machine: the sender leaves checksums and segmentation to its device. Bulk
 //! transfers run in both directions through every forwarding method, over veth and a bridge with ethtool's defaults.
 //! One hop computes checksums in software, because receivers accept partial checksums, which would hide errors.
 
@@ -89,11 +89,13 @@ fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (
-        lines.next().expect("find the line of names"),
-        lines.next().expect("find the line of values"),
+        lines.next().expect("the line of names should exist"),
+        lines.next().expect("the line of values should exist"),
     );
     let index = names.split(' ').position(|it| it == name);
-    let value = values.split(' ').nth(index.expect("find the counter"));
+    let value = values
+        .split(' ')
+        .nth(index.expect("the counter should exist"));
     value
         .and_then(|it| it.parse().ok())
         .expect("parse the counter")
@@ -239,7 +241,7 @@ fn run_both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
 
 /// Native XDP leaves single packets with partial checksums to tc. At tc, all packets are balanced.
 #[test]
-fn bulk_transfer_works_under_nat_at_length() {
+fn bulk_transfer_works_with_nat_at_length() {
     let Some([default_mode, xdp]) = run_both_families("nat", Offloads::Defaults) else {
         return;
     };
@@ -266,27 +268,27 @@ fn bulk_transfer_works_under_nat_at_length() {
 }
 
 #[test]
-fn bulk_transfer_works_under_nat_with_gro_on_every_veth_at_length() {
+fn bulk_transfer_works_with_nat_and_gro_on_every_veth_at_length() {
     run_both_families("nat", Offloads::Merging);
 }
 
 #[test]
-fn bulk_transfer_works_under_direct_at_length() {
+fn bulk_transfer_works_with_direct_at_length() {
     run_both_families("direct", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_transfer_works_under_direct_with_gro_on_every_veth_at_length() {
+fn bulk_transfer_works_with_direct_and_gro_on_every_veth_at_length() {
     run_both_families("direct", Offloads::Merging);
 }
 
 #[test]
-fn bulk_transfer_works_under_tunnel_at_length() {
+fn bulk_transfer_works_with_tunnel_at_length() {
     run_both_families("tunnel", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_transfer_works_under_l3dsr_at_length() {
+fn bulk_transfer_works_with_l3dsr_at_length() {
     run_both_families("l3dsr", Offloads::Defaults);
 }
 

@@ -48,7 +48,7 @@ fn service_address(config: &str) -> &str {
     let listen = config
         .split("listen = [\"")
         .nth(1)
-        .expect("find the service address");
+        .expect("the service address should exist");
     listen.split('"').next().expect("text contains an address")
 }
 

@@ -174,7 +174,7 @@ fn licences_cover_bill_of_materials() {
     );
     let (list, texts) = licences
         .split_once(&"-".repeat(100))
-        .expect("find the end of the list");
+        .expect("the end of the list should exist");
     for crate_ in &bundled {
         assert!(list.contains(&format!("\n{crate_}: ")), "{crate_}");
     }

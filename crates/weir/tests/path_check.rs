@@ -86,17 +86,17 @@ fn assert_missing_vip_reported(family: Family, forward: &str, options: &[&str]) 
 }
 
 #[test]
-fn missing_vip_is_reported_under_direct_v4() {
+fn missing_vip_is_reported_with_direct_v4() {
     assert_missing_vip_reported(Family::V4, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
-fn missing_vip_is_reported_under_direct_v6() {
+fn missing_vip_is_reported_with_direct_v6() {
     assert_missing_vip_reported(Family::V6, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
-fn missing_vip_is_reported_under_l3dsr_v4() {
+fn missing_vip_is_reported_with_l3dsr_v4() {
     assert_missing_vip_reported(
         Family::V4,
         "forward = \"l3dsr\"\ndscp = 7",
@@ -105,12 +105,12 @@ fn missing_vip_is_reported_under_l3dsr_v4() {
 }
 
 #[test]
-fn missing_vip_is_reported_under_l3dsr_v6() {
+fn missing_vip_is_reported_with_l3dsr_v6() {
     assert_missing_vip_reported(Family::V6, "forward = \"l3dsr\"", &["--forward", "l3dsr"]);
 }
 
 #[test]
-fn missing_vip_is_reported_under_tunnels() {
+fn missing_vip_is_reported_with_tunnels() {
     for (tunnel, options) in [
         ("\"ipip\"", &["--tunnel", "ipip"][..]),
         (

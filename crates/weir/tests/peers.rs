@@ -1,5 +1,5 @@
-//! Tests of checks against the server programs that they are made for, as packaged by Debian. Each program runs as a
-//! process of the test.
+//! Tests checks against the server programs that they are made for, in Debian's builds. Each program runs as a process
+//! of the test.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -144,7 +144,7 @@ fn postgres_startup_check_passes() {
     versions.sort();
     let programs = versions
         .last()
-        .expect("find an installed version")
+        .expect("an installed version should exist")
         .join("bin");
     as_account(
         "postgres",

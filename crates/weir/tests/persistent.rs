@@ -97,7 +97,7 @@ fn assert_client_keeps_its_server(family: Family) {
     assert_eq!(
         responding_servers(&world, family),
         expected,
-        "with another daemon"
+        "with a new daemon"
     );
 
     let expire = format!("{persistent}\n[ipvs]\nexpire_quiescent_template = 1");

@@ -25,14 +25,14 @@ fn assert_state_is_adopted(scene: &Scene) {
 }
 
 #[test]
-fn state_of_previous_build_is_adopted_under_direct() {
+fn state_of_previous_build_is_adopted_with_direct() {
     if privileged() {
         assert_state_is_adopted(&DIRECT);
     }
 }
 
 #[test]
-fn state_of_previous_build_is_adopted_under_nat() {
+fn state_of_previous_build_is_adopted_with_nat() {
     if privileged() {
         assert_state_is_adopted(&NAT);
     }
@@ -56,14 +56,14 @@ fn assert_upgrades_and_downgrades_keep_state(scene: &Scene) {
 }
 
 #[test]
-fn upgrade_and_downgrade_keep_state_under_direct() {
+fn upgrade_and_downgrade_keep_state_with_direct() {
     if privileged() {
         assert_upgrades_and_downgrades_keep_state(&DIRECT);
     }
 }
 
 #[test]
-fn upgrade_and_downgrade_keep_state_under_nat() {
+fn upgrade_and_downgrade_keep_state_with_nat() {
     if privileged() {
         assert_upgrades_and_downgrades_keep_state(&NAT);
     }
@@ -82,14 +82,14 @@ fn assert_downgrades_keep_state(scene: &Scene) {
 }
 
 #[test]
-fn downgrade_keeps_state_under_direct() {
+fn downgrade_keeps_state_with_direct() {
     if privileged() {
         assert_downgrades_keep_state(&DIRECT);
     }
 }
 
 #[test]
-fn downgrade_keeps_state_under_nat() {
+fn downgrade_keeps_state_with_nat() {
     if privileged() {
         assert_downgrades_keep_state(&NAT);
     }

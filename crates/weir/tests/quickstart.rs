@@ -332,7 +332,7 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
         let (_, command) = commands
             .iter()
             .find(|(it, _)| it == key)
-            .expect("find the command");
+            .expect("the command should exist");
         server.run_successfully(command)
     };
     run_command(&plain, "ExecStart");

@@ -231,7 +231,7 @@ fn clients_of_routed_vip_are_rejected_after_removal() {
 }
 
 #[test]
-fn clients_of_routed_vip_are_rejected_under_every_forward() {
+fn clients_of_routed_vip_are_rejected_with_every_forward() {
     if !privileged() {
         return;
     }

@@ -40,14 +40,14 @@ fn assert_resize_loses_nothing(family: Family, forward: &str) {
 }
 
 #[test]
-fn resized_table_loses_no_packet_under_direct_at_length() {
+fn resized_table_loses_no_packet_with_direct_at_length() {
     if privileged() {
         assert_resize_loses_nothing(Family::V4, "direct");
     }
 }
 
 #[test]
-fn resized_table_loses_no_packet_under_nat_at_length() {
+fn resized_table_loses_no_packet_with_nat_at_length() {
     if privileged() {
         assert_resize_loses_nothing(Family::V4, "nat");
     }
@@ -123,14 +123,14 @@ fn assert_previous_layout_adopted(forward: &str) {
 }
 
 #[test]
-fn previous_layout_is_adopted_under_direct() {
+fn previous_layout_is_adopted_with_direct() {
     if privileged() {
         assert_previous_layout_adopted("direct");
     }
 }
 
 #[test]
-fn previous_layout_is_adopted_under_nat() {
+fn previous_layout_is_adopted_with_nat() {
     if privileged() {
         assert_previous_layout_adopted("nat");
     }

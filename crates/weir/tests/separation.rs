@@ -1,4 +1,4 @@
-//! Tests of privilege separation: when root starts Weir, the processes that read clients' bytes are unprivileged.
+//! Tests of privilege separation: when root starts Weir, the processes that read client data are unprivileged.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -136,7 +136,7 @@ fn unprivileged_daemon_serves() {
         assert!(lines.all(|line| line.contains(error)), "{attempt}: {log}");
         assert!(log.contains(&quoted), "{attempt}: {log}");
     }
-    assert!(log.contains("refused a request of the daemon"), "{log}");
+    assert!(log.contains("refused a request from the daemon"), "{log}");
     assert!(!log.contains("succeeded"), "{log}");
 }
 
@@ -223,7 +223,7 @@ fn directors_daemon_is_unprivileged() {
 /// Additional attempts that must fail in the daemon of a director with virtual routers and announced VIPs.
 const FAILOVER_ATTEMPTS: &[(&str, &str)] = &[(
     "ask for an announcement",
-    "does not permit this [announce] of the daemon",
+    "does not permit the requested [announce]",
 )];
 
 #[test]

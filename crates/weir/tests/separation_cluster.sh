@@ -271,7 +271,7 @@ grep -o 'cannot be published without \[cluster.publish\]' "$dir/out/reload" | he
 cat "$dir/out/first.toml" >"$dir/first.toml"
 at_first "$weir" reload >"$dir/out/reload" 2>&1 && echo "as before: applied" || cat "$dir/out/reload"
 all_served end 10.80.9.4
-wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$dir/out/helper"
+wait_for grep -q 'does not permit the requested \[vrrp\]' "$dir/out/helper"
 ip -o address show dev to_client | grep -q 192.0.2.77 || echo "address of the attempt: absent"
 
 kill $first

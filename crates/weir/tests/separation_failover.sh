@@ -94,7 +94,7 @@ wait_for announces 10.78.1.100
 served again
 
 # Requests that root's file does not permit are rejected.
-wait_for grep -q 'does not permit this \[vrrp\] of the daemon' "$dir/out/log"
+wait_for grep -q 'does not permit the requested \[vrrp\]' "$dir/out/log"
 lacks 192.0.2.77 && echo "address of the attempt: absent"
 sed 's/10.78.1.100/10.78.1.101/' "$dir/weir.toml" >"$dir/text"
 chmod 600 "$dir/text"

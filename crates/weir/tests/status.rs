@@ -145,7 +145,7 @@ fn explanation_matches_actual_packet() {
         let (chosen, _) = expected
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
-            .expect("find the server that responded");
+            .expect("the server that responded should exist");
         assert_eq!(json["server"], chosen, "{explained}{json:#}");
         assert!(
             explained.contains("web") && explained.contains(chosen),

@@ -37,7 +37,7 @@ struct Pair {
 
 /// Settings that vary between tests.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Setup {
     forward: &'static str,
     /// Additional lines of the service.
     service: &'static str,
@@ -45,7 +45,7 @@ struct Plan {
     sync: bool,
 }
 
-const DIRECT: Plan = Plan {
+const DIRECT: Setup = Setup {
     forward: "direct",
     service: "",
     scheduler: "wlc",
@@ -54,12 +54,12 @@ const DIRECT: Plan = Plan {
 
 impl Pair {
     fn new(forward: &'static str) -> Self {
-        Self::with_plan(Plan { forward, ..DIRECT }, 1024)
+        Self::with_setup(Setup { forward, ..DIRECT }, 1024)
     }
 
-    /// Creates the hosts for a plan. Servers have a file of `bytes` bytes.
-    fn with_plan(plan: Plan, bytes: usize) -> Self {
-        let forward = plan.forward;
+    /// Creates the hosts for a setup. Servers have a file of `bytes` bytes.
+    fn with_setup(setup: Setup, bytes: usize) -> Self {
+        let forward = setup.forward;
         let world = World::with_two_directors(SERVERS, bytes);
         world::sh(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=1",
@@ -75,7 +75,7 @@ impl Pair {
         let pair = Self {
             world,
             forward,
-            snat: plan.service == SNAT,
+            snat: setup.service == SNAT,
         };
         pair.move_to("director", None);
         fs::write(
@@ -88,19 +88,19 @@ impl Pair {
         pair
     }
 
-    fn config(&self, host: &str, plan: &Plan) -> String {
+    fn config(&self, host: &str, setup: &Setup) -> String {
         let servers: Vec<String> = (0..SERVERS)
             .map(|n| format!("\"10.0.0.{}:80\"", 5 + n))
             .collect();
         let mut text = format!(
             "[pool.web]\nscheduler = \"{}\"\nservers = [{}]\ncheck = {{ kind = \"http\", path = \"/name\" }}\n\
              [service.web]\nlisten = [\"{VIP}:80\"]\nforward = \"{}\"\npool = \"web\"\n{}\n",
-            plan.scheduler,
+            setup.scheduler,
             servers.join(", "),
-            plan.forward,
-            plan.service
+            setup.forward,
+            setup.service
         );
-        if plan.sync {
+        if setup.sync {
             text.push_str(&self.sync_section(host));
         }
         text
@@ -110,12 +110,12 @@ impl Pair {
         let local = ADDRESSES
             .iter()
             .find(|(name, _)| *name == host)
-            .expect("find the director")
+            .expect("the director should exist")
             .1;
         let peer = ADDRESSES
             .iter()
             .find(|(name, _)| *name != host)
-            .expect("find the director")
+            .expect("the director should exist")
             .1;
         format!(
             "[sync]\nlisten = \"{local}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
@@ -123,8 +123,8 @@ impl Pair {
         )
     }
 
-    fn start(&mut self, host: &str, plan: &Plan) {
-        self.start_with(host, &self.config(host, plan));
+    fn start(&mut self, host: &str, setup: &Setup) {
+        self.start_with(host, &self.config(host, setup));
         self.wait_until_up(host, SERVERS.into());
     }
 
@@ -294,12 +294,12 @@ fn request_server_name(stream: &mut TcpStream) -> Option<String> {
 
 /// Returns the number of connections that continue with their server after the failover. Asserts before the failover
 /// that both directors have the same counts.
-fn count_surviving_connections(plan: Plan) -> usize {
-    let mut pair = Pair::new(plan.forward);
-    pair.start("director", &plan);
-    pair.start("second", &plan);
+fn count_surviving_connections(setup: Setup) -> usize {
+    let mut pair = Pair::new(setup.forward);
+    pair.start("director", &setup);
+    pair.start("second", &setup);
     let mut held = pair.open_connections(HELD_CONNECTIONS);
-    if plan.sync {
+    if setup.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             pair.total("second") >= HELD_CONNECTIONS as u64
                 && pair.counts("second") == pair.counts("director")
@@ -321,7 +321,7 @@ fn direct_connections_continue_only_with_sync() {
         return;
     }
     assert_eq!(count_surviving_connections(DIRECT), HELD_CONNECTIONS);
-    let surviving = count_surviving_connections(Plan {
+    let surviving = count_surviving_connections(Setup {
         sync: false,
         ..DIRECT
     });
@@ -331,26 +331,26 @@ fn direct_connections_continue_only_with_sync() {
 #[test]
 fn nat_connections_continue_with_sync() {
     if privileged() {
-        let plan = Plan {
+        let setup = Setup {
             forward: "nat",
             ..DIRECT
         };
-        assert_eq!(count_surviving_connections(plan), HELD_CONNECTIONS);
+        assert_eq!(count_surviving_connections(setup), HELD_CONNECTIONS);
     }
 }
 
 #[test]
-fn maglev_connections_continue_after_a_change_of_servers() {
+fn maglev_connections_continue_after_server_change() {
     if !privileged() {
         return;
     }
-    let plan = Plan {
+    let setup = Setup {
         scheduler: "maglev",
         ..DIRECT
     };
     let mut pair = Pair::new("direct");
-    pair.start("director", &plan);
-    pair.start("second", &plan);
+    pair.start("director", &setup);
+    pair.start("second", &setup);
     let mut held = pair.open_connections(HELD_CONNECTIONS);
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
@@ -405,13 +405,13 @@ fn persistent_client_keeps_its_server() {
     if !privileged() {
         return;
     }
-    let plan = Plan {
+    let setup = Setup {
         service: "persistence = { timeout = \"5m\" }",
         ..DIRECT
     };
     let mut pair = Pair::new("direct");
-    pair.start("director", &plan);
-    pair.start("second", &plan);
+    pair.start("director", &setup);
+    pair.start("second", &setup);
     let held = pair.open_connections(3);
     let server = held[0].server.clone();
     assert!(
@@ -422,7 +422,7 @@ fn persistent_client_keeps_its_server() {
         pair.total("second") >= 3
     });
     drop(held);
-    // The second director knows no connections of other clients: without synchronization, wlc would choose the first
+    // The second director has no connections of other clients: without synchronization, wlc would choose the first
     // server.
     pair.move_to("second", Some("director"));
     assert!(

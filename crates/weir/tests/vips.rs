@@ -147,7 +147,7 @@ fn present_vip_is_announced_when_daemon_starts() {
 
 /// Clients would use the machine whose reply or announcement they received last.
 #[test]
-fn vip_of_another_machine_is_logged_at_start() {
+fn vip_of_another_machine_is_logged_at_startup() {
     if !privileged() {
         return;
     }

@@ -684,7 +684,7 @@ impl<P: Plane> Director<P> {
         let no_flows = |_: &str, _: Option<&str>| 0;
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
-        let access = SocketAccess::of(&loaded.desired.node).map_err(Refusal::new)?;
+        let access = SocketAccess::from_node(&loaded.desired.node).map_err(Refusal::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;
         let wanted = WantedConfiguration {

@@ -19,7 +19,7 @@ pub enum Error {
     RuntimeDir(#[from] crate::runtime_dir::Error),
     /// The socket's owner, group or mode cannot be set.
     #[error(transparent)]
-    Access(#[from] weir_runtime_dir::Unusable),
+    Access(#[from] weir_runtime_dir::RuntimeDirError),
     /// Listening on `[node] admin` failed.
     #[error("[node] admin {address}: failed to listen: {source}")]
     Admin {

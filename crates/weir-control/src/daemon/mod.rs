@@ -123,7 +123,7 @@ pub async fn run<P: Plane>(
     } else {
         RuntimeDir::take(&options.runtime_dir)?
     };
-    runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
+    runtime_dir.set_access(SocketAccess::from_node(&loaded.desired.node)?)?;
     if let Err(error) = runtime_dir.record_namespace() {
         tracing::warn!(%error, "failed to record the network namespace: `weir clean` will not check it");
     }

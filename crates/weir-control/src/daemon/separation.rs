@@ -92,9 +92,9 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     kept.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
     // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
-    weir_runtime_dir::give(&options.runtime_dir, account.0);
+    weir_runtime_dir::give_to_account(&options.runtime_dir, account.0);
     if let Some(state) = &state {
-        weir_runtime_dir::give(state, account.0);
+        weir_runtime_dir::give_to_account(state, account.0);
     }
     weir_sys::become_account(account, &groups, Signal::KILL)?;
     hide_memory();

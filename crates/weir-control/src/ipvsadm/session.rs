@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use weir_ipvsadm::{
-    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey, connections,
-    parse, read_error, timeouts, words,
+    Columns, Command, Edit, Errno, Exit, List, Listing, Names, Refusal, ServiceKey,
+    format_connections, format_timeouts, parse, read_error, words,
 };
 
 use super::direct::Direct;
@@ -143,12 +143,12 @@ impl Session<'_> {
         let text = match command {
             Command::List(List::Connections, columns) => {
                 match self.send(Request::Connections).await? {
-                    Answer::Connections(rows) => connections(&rows, *columns, self.names),
+                    Answer::Connections(rows) => format_connections(&rows, *columns, self.names),
                     _ => return Err(self.unavailable("the daemon sent an unexpected response")),
                 }
             }
             Command::List(List::Timeouts, _) => match self.send(Request::Timeouts).await? {
-                Answer::Timeouts(seconds) => timeouts(seconds),
+                Answer::Timeouts(seconds) => format_timeouts(seconds),
                 _ => return Err(self.unavailable("the daemon sent an unexpected response")),
             },
             Command::List(List::Daemons, _) => match self.send(Request::Daemons).await? {
@@ -157,7 +157,7 @@ impl Session<'_> {
             },
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
-                let Some(text) = listing.one(key, *columns, self.names) else {
+                let Some(text) = listing.format_service(key, *columns, self.names) else {
                     let refusal = Refusal::from(Errno::NoService);
                     let message = refusal.message(&Edit::Zero(None)).to_owned();
                     writeln!(self.streams.errors, "{message}")?;
@@ -169,7 +169,7 @@ impl Session<'_> {
             Command::List(List::All, columns) => {
                 let listing = self.listing().await?;
                 self.note_sctp_services(&listing, None)?;
-                listing.all(*columns, self.names)
+                listing.format_all(*columns, self.names)
             }
             Command::Save(Columns { numeric, .. }) => {
                 self.listing().await?.save(*numeric, self.names)

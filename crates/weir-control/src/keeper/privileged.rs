@@ -150,7 +150,7 @@ impl Privileged {
                     return Ok(program.to_owned());
                 }
                 let program = permits.check(program).inspect_err(|reason| {
-                    tracing::error!(reason, "refused a request of the daemon");
+                    tracing::error!(reason, "refused a request from the daemon");
                 })?;
                 // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
@@ -193,7 +193,7 @@ impl Privileged {
             ..
         } = self
         {
-            weir_runtime_dir::give(&paths.runtime_dir, *owner);
+            weir_runtime_dir::give_to_account(&paths.runtime_dir, *owner);
             if let Some(sharing) = sharing {
                 weir_runtime_dir::share_again(&paths.runtime_dir, *sharing);
             }

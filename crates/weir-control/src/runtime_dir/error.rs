@@ -17,7 +17,7 @@ pub enum Error {
     },
     /// The runtime directory cannot be used.
     #[error(transparent)]
-    Unusable(#[from] weir_runtime_dir::Unusable),
+    Unusable(#[from] weir_runtime_dir::RuntimeDirError),
     /// A directory or socket cannot be used.
     #[error("{path}: {source}", path = path.display())]
     File {

@@ -127,7 +127,7 @@ fn header<'a>(packet: &Packet, protocol: &str, name: &str) -> Option<Field<'a>> 
         ("tcp" | "th", "dport") => port(packet.destination_port),
         ("tcp", "flags") => Some(Field::Flags(packet.flags.to_vec())),
         ("ip" | "ip6" | "tcp" | "th" | "ether" | "vlan", _) => None,
-        // A field of another protocol.
+        // A field of a different protocol.
         _ => Some(Field::Absent),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::ruleset::{Base, Chain, Ruleset};
 use super::tool::Tool;
 
-/// Matches whose options are all supported.
+/// Match modules whose options are all supported.
 const SUPPORTED: [&str; 7] = [
     "tcp",
     "udp",
@@ -249,7 +249,7 @@ fn verdict(option: &str, target: &str, is_chain: &dyn Fn(&str) -> bool) -> Value
             json!({ name: { "target": chain } })
         }
         known if NEUTRAL_TARGETS.contains(&known) => json!({ "log": null }),
-        // The packet is sent elsewhere, or the effect is unknown.
+        // The packet is redirected, or the effect is unknown.
         _ => json!({ "queue": null }),
     }
 }

@@ -1,8 +1,8 @@
 //! Finds firewall rules that drop packets of load-balanced traffic.
 //!
 //! The rules are evaluated for a packet with some known fields. A drop is reported only if every packet with these
-//! fields is dropped. The kernel has two sets of tables, those of nftables and those of `iptables-legacy`; a packet
-//! passes the chains of both.
+//! fields is dropped. The kernel has two independent sets of tables, nftables and `iptables-legacy`; a packet passes
+//! the chains of both.
 
 mod compare;
 mod evaluate;
@@ -129,7 +129,7 @@ pub fn diagnosis(
         None => "its policy".to_owned(),
     };
     Diagnosis::new(
-        format!("the chain `{table} {chain}` of {tool} drops {packets}, by {cause}"),
+        format!("the chain `{table} {chain}` of {tool} drops {packets} because of {cause}"),
         consequence,
     )
     .fix(tool.accept(table, chain, filter))

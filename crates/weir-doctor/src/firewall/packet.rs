@@ -63,7 +63,7 @@ pub struct Packet {
     pub source_port: Port,
     /// Destination port.
     pub destination_port: Port,
-    /// Names of the TCP flags that are set, as in rules.
+    /// Names of the TCP flags that are set, in the spelling of rules.
     pub flags: &'static [&'static str],
     /// State in conntrack.
     pub tracking: Tracking,
@@ -76,7 +76,7 @@ const ACK: &[&str] = &["ack"];
 const SYN_ACK: &[&str] = &["syn", "ack"];
 
 impl Packet {
-    /// Returns a SYN of which only the address family is known.
+    /// Returns a SYN with unknown addresses and ports; only the address family is known.
     pub const fn any_syn(is_ipv4: bool) -> Self {
         Self {
             is_ipv4,

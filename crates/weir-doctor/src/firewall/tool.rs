@@ -1,4 +1,4 @@
-//! The tools of the kernel's two independent firewalls, and their commands that accept packets.
+//! The tools of the kernel's two independent firewalls, and the commands that insert accepting rules.
 
 use std::fmt;
 use std::net::IpAddr;

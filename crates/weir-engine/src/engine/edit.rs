@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use weir_ipvsadm::{Edit, Errno, Refusal, Server, ServerEdit, ServerKey, ServiceKey, name_of};
+use weir_ipvsadm::{Edit, Errno, Refusal, Server, ServerEdit, ServerKey, ServiceKey, service_name};
 use weir_model::{Desired, Listener, Mark};
 use weir_state::{Override, ServerStates};
 
@@ -180,7 +180,7 @@ impl Engine {
         let file_service = key.and_then(|key| service_of(&self.desired, &key));
         let name = match (&file_service, key) {
             (Some(service), _) => Some(service.name.clone()),
-            (None, key) => key.map(|key| name_of(&key)),
+            (None, key) => key.map(|key| service_name(&key)),
         };
         let is_from_table = file_service.is_none();
         if let Some(service) = file_service {

@@ -17,15 +17,15 @@ use weir_sys::untrusted_file::Owner;
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use crate::message::Envelope;
 
-/// Time limit for an answer with a file or socket; long enough to replace a helper that died.
+/// Time limit for an answer with a file or socket; long enough for the keeper to replace a helper that died.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer with its file.
 type Answer = (HelperReply, Option<OwnedFd>);
 
-/// A request without an answer yet.
+/// An unanswered request.
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     request: DaemonRequest,
     waiter: Waiter,
 }
@@ -45,22 +45,22 @@ impl std::fmt::Debug for Waiter {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     channel: Channel,
     next_number: AtomicU64,
-    pending: Mutex<HashMap<u64, Pending>>,
+    pending: Mutex<HashMap<u64, PendingRequest>>,
 }
 
 /// The daemon's connection to its helper.
 #[derive(Debug)]
 pub struct DaemonClient {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl DaemonClient {
     /// Creates a client of the helper at the other end of the channel, which may be started later. Starts a thread.
     pub fn new(channel: Channel) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             channel,
             next_number: AtomicU64::new(0),
             pending: Mutex::default(),
@@ -96,11 +96,12 @@ fn refused(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
-impl Shared {
+impl SharedState {
     fn send(&self, request: DaemonRequest, waiter: Waiter) -> io::Result<u64> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let bytes = Envelope::encode(number, request.clone());
-        self.lock().insert(number, Pending { request, waiter });
+        self.lock()
+            .insert(number, PendingRequest { request, waiter });
         if let Err(error) = self.channel.send(&bytes, &[]) {
             self.remove_pending(number);
             return Err(io::Error::other(error));
@@ -108,11 +109,11 @@ impl Shared {
         Ok(number)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PendingRequest>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove_pending(&self, number: u64) -> Option<Pending> {
+    fn remove_pending(&self, number: u64) -> Option<PendingRequest> {
         self.lock().remove(&number)
     }
 

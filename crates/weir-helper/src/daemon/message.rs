@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of messages that belong to no request, such as [`HelperReply::Started`].
+/// The number in messages that belong to no request, such as [`HelperReply::Started`].
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
 
 /// A request from the daemon.
@@ -70,7 +70,7 @@ pub(crate) enum DaemonRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HelperReply {
-    /// A new helper serves the channel; unanswered requests must be repeated.
+    /// A new helper serves the channel; unanswered requests must be resent.
     Started,
     /// The request is permitted.
     Permitted,

@@ -1,11 +1,11 @@
 //! The helper of an unprivileged daemon: opens files and sockets and runs programs that the configuration names.
 //!
 //! The policy is the configuration file of `weir run`. The helper reads the file itself, and rejects a file that users
-//! other than root can write to. A request that the file does not cover is refused and logged. Only a change to the
-//! file changes the policy; no request does.
+//! other than root can write to. A request that the file does not permit is refused and logged. Requests cannot change
+//! the policy.
 //!
 //! The keeper holds the helper's end of the channel. A helper that dies is replaced. The first message of the new
-//! helper makes the daemon repeat the unanswered requests.
+//! helper makes the daemon resend the unanswered requests.
 
 mod client;
 mod message;

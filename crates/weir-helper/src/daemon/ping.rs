@@ -35,7 +35,7 @@ pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<O
     tokio::spawn(async move {
         if let Err(error) = forward(&raw, &helper_end, is_ipv6).await {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-            // The daemon may have ended.
+            // The daemon may have exited.
             let _ = helper_end.send(&errno.to_ne_bytes()).await;
         }
         drop(permit);
@@ -63,7 +63,7 @@ async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Resu
                     raw.send(&request[..length]).await?;
                 }
                 Ok(_) => {
-                    tracing::error!("refused a request of the daemon: it is not an ICMP echo request");
+                    tracing::error!("refused a request from the daemon: it is not an ICMP echo request");
                     return Err(Errno::PERM.into());
                 }
             },
@@ -149,7 +149,7 @@ mod tests {
     fn only_echo_messages_are_forwarded() {
         assert!(is_echo_request(&REQUEST, false) && !is_echo_request(&REQUEST, true));
         assert!(is_echo_request(&[128, 0, 0, 0, 0, 0, 0, 0], true));
-        // Redirects, router advertisements, a code, a short message, the header of another packet.
+        // Redirects, router advertisements, a nonzero code, a short message, the header of a different packet.
         for other in [
             [5, 1, 0, 0, 0, 0, 0, 0].as_slice(),
             &[9, 0, 0, 0, 0, 0, 0, 0],

@@ -77,13 +77,13 @@ impl Policies {
         permits(&self.current) || permits(&self.previous)
     }
 
-    /// Returns the result of `find` for the current policy, or else for the previous one.
+    /// Returns the result of `find` for the current policy, or for the previous one if that is `None`.
     pub(super) fn find<T>(&mut self, find: impl Fn(&Policy) -> Option<T>) -> Option<T> {
         self.update();
         find(&self.current).or_else(|| find(&self.previous))
     }
 
-    /// Returns whether the path is that of the configuration file.
+    /// Returns whether `path` is the configuration file.
     pub(super) fn is_configuration(&self, path: &Path) -> bool {
         self.path == path
     }
@@ -99,7 +99,7 @@ impl Policies {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to read the policy of the daemon; it remains unchanged")
+                tracing::warn!(%error, "failed to read the daemon's policy; it remains unchanged")
             }
         }
     }
@@ -113,11 +113,11 @@ impl Policies {
             metadata.ctime(),
             metadata.ctime_nsec(),
         );
-        // Included files may have changed although this file has not.
+        // IncludedFiles files may have changed although this file has not.
         if self.version.as_ref() == Some(&version) && !self.current.has_includes {
             return Ok(None);
         }
-        let Trusted {
+        let TrustedText {
             text,
             has_includes,
             included,
@@ -136,11 +136,11 @@ impl Policies {
 
 /// The text of a configuration that only root can change.
 #[derive(Debug)]
-struct Trusted {
+struct TrustedText {
     /// The text, with included files.
     text: String,
     has_includes: bool,
-    included: Included,
+    included: IncludedFiles,
 }
 
 /// Reads the text of a configuration file, with its included files. The text is not validated.
@@ -167,14 +167,14 @@ fn open_trusted(path: &Path) -> Result<(File, fs::Metadata), Error> {
     })
 }
 
-fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
+fn load_trusted(path: &Path, file: File) -> Result<TrustedText, Error> {
     let mut text = String::new();
     let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
     read.map_err(|source| Error::File {
         path: path.to_owned(),
         source,
     })?;
-    let included = Included::default();
+    let included = IncludedFiles::default();
     let bundle = weir_config::bundle(&text, path, &included);
     if let Some(error) = bundle.errors.first() {
         return Err(Error::Configuration {
@@ -182,7 +182,7 @@ fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
             reason: error.message.clone(),
         });
     }
-    Ok(Trusted {
+    Ok(TrustedText {
         has_includes: bundle.text != text,
         text: bundle.text,
         included,
@@ -191,12 +191,12 @@ fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
 
 /// Reads included files, which must be trusted like the main file, and records their paths.
 #[derive(Debug, Default)]
-struct Included {
+struct IncludedFiles {
     read: RefCell<BTreeSet<PathBuf>>,
     listed: RefCell<BTreeSet<PathBuf>>,
 }
 
-impl Files for Included {
+impl Files for IncludedFiles {
     fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
         let read = || {
             let mut file = File::open(path)?;
@@ -223,8 +223,8 @@ impl Files for Included {
 }
 
 /// Returns a digest of the sections that other root processes read from root's file themselves. An unprivileged daemon
-/// compares it before it applies a configuration, and rejects a configuration with other sections. Passwords are left
-/// out, because only those processes read them.
+/// compares it before it applies a configuration, and rejects a configuration with different sections. Passwords are
+/// left out, because only those processes read them.
 pub fn section_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for router in &desired.vrrp {
@@ -247,8 +247,8 @@ pub fn section_digest(desired: &Desired) -> u64 {
     hasher.finish()
 }
 
-/// Returns a digest of the addresses of layer 4. It differs if two processes have different values of the environment
-/// variables in the same text.
+/// Returns a digest of the layer 4 addresses. The digests of two processes differ if the environment variables in the
+/// same text have different values.
 pub fn address_digest(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     for service in &desired.services {
@@ -335,7 +335,7 @@ impl Policy {
         let certificates = &self.certificates;
         self.read.contains(path)
             || certificates.iter().any(|it| is_below(it) || is_response(it))
-            // A pool's certificate for its servers may have a response too.
+            // A pool's client certificate may have an OCSP response too.
             || self.read.iter().any(is_response)
     }
 

@@ -16,16 +16,16 @@ const VALUE_MAX_BYTES: usize = 1024;
 
 /// Maximum number of changes in a message.
 const LINES_MAX: usize = 1_000;
-/// Maximum length of the line of a change, in bytes.
+/// Maximum length of a change's line, in bytes.
 const LINE_MAX_BYTES: usize = 4096;
 
 /// A program to run, with its standard input.
-pub(super) struct Prepared {
+pub(super) struct PreparedProgram {
     command: Command,
     input: Option<String>,
 }
 
-impl From<Command> for Prepared {
+impl From<Command> for PreparedProgram {
     fn from(command: Command) -> Self {
         Self {
             command,
@@ -40,7 +40,7 @@ pub(super) fn prepare_check(
     user: &str,
     address: IpAddr,
     port: Option<u16>,
-) -> Result<Prepared, String> {
+) -> Result<PreparedProgram, String> {
     let mut prepared = prepare_as(command, user)?;
     prepared.env("WEIR_ADDRESS", address.to_string()).env(
         "WEIR_PORT",
@@ -55,7 +55,7 @@ pub(super) fn prepare_notifier(
     (command, user): &(Vec<String>, String),
     lines: &[String],
     lost: u64,
-) -> Result<Prepared, String> {
+) -> Result<PreparedProgram, String> {
     let is_invalid =
         |line: &String| line.len() > LINE_MAX_BYTES || line.chars().any(char::is_control);
     if lines.len() > LINES_MAX || lines.iter().any(is_invalid) {
@@ -69,7 +69,7 @@ pub(super) fn prepare_notifier(
     if lost > 0 {
         input.push_str(&format!("{lost} more changes were left out\n"));
     }
-    Ok(Prepared {
+    Ok(PreparedProgram {
         command: prepared,
         input: Some(input),
     })
@@ -79,7 +79,7 @@ pub(super) fn prepare_notifier(
 pub(super) fn prepare_notification(
     command: &[String],
     values: &[(&str, &str)],
-) -> Result<Prepared, String> {
+) -> Result<PreparedProgram, String> {
     let mut prepared = prepare(command)?;
     for (name, value) in values {
         if value.len() > VALUE_MAX_BYTES || value.contains('\0') {
@@ -118,8 +118,8 @@ fn split_command(command: &[String]) -> Result<(&String, &[String]), String> {
 }
 
 /// Runs a program until it exits, or kills it when `killed` is sent or dropped.
-pub(super) async fn run(prepared: Prepared, killed: oneshot::Receiver<()>) -> HelperReply {
-    let Prepared { mut command, input } = prepared;
+pub(super) async fn run(prepared: PreparedProgram, killed: oneshot::Receiver<()>) -> HelperReply {
+    let PreparedProgram { mut command, input } = prepared;
     if input.is_some() {
         command.stdin(Stdio::piped());
     }

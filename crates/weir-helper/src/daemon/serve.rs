@@ -1,4 +1,4 @@
-//! Runs the helper's loop: handles one request after another. Only programs run at the same time.
+//! Runs the helper's loop: handles one request at a time. Only programs run concurrently.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,13 +17,13 @@ use weir_sys::{Channel, guarded_path, privileged, sealed_file};
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
 use super::ping;
 use super::policy::Policies;
-use super::run::{self, Prepared};
+use super::run::{self, PreparedProgram};
 use crate::Error;
 use crate::message::Envelope;
 
 /// Maximum number of programs that run at the same time.
 const PROGRAMS_MAX: usize = 4096;
-/// Maximum number of requests that wait here; further ones wait in the channel.
+/// Maximum number of requests queued in this process; further requests wait in the channel.
 const REQUESTS_MAX: usize = 256;
 
 /// Serves a daemon at the other end of the channel until it exits. `configuration` is the file of `weir run`. Must be
@@ -55,7 +55,7 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
             bytes = requests.recv() => match bytes {
                 Some(bytes) => match Envelope::<DaemonRequest>::decode(&bytes) {
                     Ok(envelope) => helper.handle(envelope.number, envelope.body),
-                    Err(error) => tracing::error!(%error, "refused an invalid request of the daemon"),
+                    Err(error) => tracing::error!(%error, "refused an invalid request from the daemon"),
                 },
                 None => return Ok(()),
             },
@@ -77,8 +77,8 @@ struct Helper {
     ended: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
-/// The result of a request that is answered at once.
-type Opened = Result<(HelperReply, Option<OwnedFd>), Failure>;
+/// The result of a request that is answered immediately.
+type OpenResult = Result<(HelperReply, Option<OwnedFd>), Failure>;
 
 enum Failure {
     Kernel(io::Error),
@@ -123,7 +123,7 @@ impl Helper {
             // An error from this process has no errno.
             Err(Failure::Kernel(error)) if error.raw_os_error().is_none() => {
                 let reason = error.to_string();
-                tracing::error!(reason, "refused a request of the daemon");
+                tracing::error!(reason, "refused a request from the daemon");
                 self.send(number, &HelperReply::Refused { reason }, None);
             }
             Err(Failure::Kernel(error)) => {
@@ -131,13 +131,13 @@ impl Helper {
                 self.send(number, &HelperReply::Failed { errno }, None);
             }
             Err(Failure::Refused(reason)) => {
-                tracing::error!(reason, "refused a request of the daemon");
+                tracing::error!(reason, "refused a request from the daemon");
                 self.send(number, &HelperReply::Refused { reason }, None);
             }
         }
     }
 
-    fn open(&mut self, request: DaemonRequest) -> Opened {
+    fn open(&mut self, request: DaemonRequest) -> OpenResult {
         let reply_with = |file: OwnedFd| Ok((HelperReply::File, Some(file)));
         match request {
             DaemonRequest::Open { path } => {
@@ -207,7 +207,7 @@ impl Helper {
     }
 
     /// Handles a request whose answer contains only the content of a file or directory.
-    fn read(&mut self, request: DaemonRequest) -> Opened {
+    fn read(&mut self, request: DaemonRequest) -> OpenResult {
         match request {
             DaemonRequest::List { path } => {
                 if !self
@@ -254,7 +254,7 @@ impl Helper {
     }
 
     /// Prepares the program of a request, if the policy permits it.
-    fn prepare_program(&mut self, request: &DaemonRequest) -> Result<Prepared, Failure> {
+    fn prepare_program(&mut self, request: &DaemonRequest) -> Result<PreparedProgram, Failure> {
         if self.running.len() >= PROGRAMS_MAX {
             return Err(Errno::AGAIN.into());
         }
@@ -317,7 +317,7 @@ impl Helper {
         prepared.map_err(Failure::Refused)
     }
 
-    fn start(&mut self, number: u64, program: Prepared) {
+    fn start(&mut self, number: u64, program: PreparedProgram) {
         let (kill, killed) = oneshot::channel();
         self.running.insert(number, kill);
         let ended = self.ended.clone();
@@ -327,7 +327,7 @@ impl Helper {
         });
     }
 
-    /// Sends a reply. Errors are ignored: the reader detects the end of the daemon.
+    /// Sends a reply. Errors are ignored: the reader detects that the daemon has exited.
     fn send(&self, number: u64, reply: &HelperReply, file: Option<OwnedFd>) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         let bytes = Envelope::encode(number, reply.clone());
@@ -337,7 +337,7 @@ impl Helper {
     }
 }
 
-/// Opens a regular file: a device or pipe could block or have effects.
+/// Opens a regular file. Rejects other kinds of files: opening a device or pipe could block or have side effects.
 fn open_regular(path: &Path) -> io::Result<File> {
     let file = guarded_path::open(path, OFlags::NONBLOCK)?;
     if file.metadata()?.is_file() {

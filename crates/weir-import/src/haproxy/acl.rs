@@ -1,4 +1,4 @@
-//! ACLs and conditions, and their conversion to conditions of routes.
+//! Converts ACLs and conditions to route conditions.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
 
-/// A condition in terms of routes.
+/// What a condition means for routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
@@ -65,7 +65,7 @@ impl Acls {
         }
     }
 
-    /// Returns the words of a condition, and those of the ACLs that it uses.
+    /// Returns the words of a condition, and of the ACLs that it uses.
     pub(super) fn all_words(&self, words: &[String]) -> Vec<String> {
         let mut all = words.to_vec();
         for word in words {

@@ -17,7 +17,7 @@ pub(super) struct Variable {
     used_by: Vec<Position>,
 }
 
-/// Variables by name, as in `txn.host`.
+/// Variables by name, such as `txn.host`.
 pub(super) type Variables = HashMap<String, Variable>;
 
 /// Replaces the references in all sections, and returns the variables.
@@ -150,7 +150,7 @@ fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut
             continue;
         }
         if base.is_none() {
-            let why = format!("{path} is a relative path, taken as relative to {DIRECTORY}");
+            let why = format!("{path} is a relative path, interpreted relative to {DIRECTORY}");
             notes.add(line.position, why);
         }
         line.words[index] = absolute_path(path, base.as_deref().unwrap_or(DIRECTORY));
@@ -237,7 +237,7 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
     }
 }
 
-/// Adds notes about the rules that set variables: such a rule is lost if a rule that uses its variable is lost.
+/// Adds notes about the rules that set variables: a rule that sets a variable is lost if a rule that uses it is lost.
 pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
     for variable in variables.values() {
         let position = variable.set_by;

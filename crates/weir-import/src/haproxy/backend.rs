@@ -376,7 +376,7 @@ fn without_options(words: &[String], options: &[&str]) -> Vec<String> {
     remaining
 }
 
-/// Keeps the TLS settings of the first server for the pool, and adds a note if those of `server` differ.
+/// Keeps the TLS settings of the first server for the pool, and adds a note if the settings of `server` differ.
 fn keep_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
     match pool {
         None => *pool = Some(server),
@@ -391,8 +391,8 @@ fn keep_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, note
 /// The PROXY protocol version for servers, and its line.
 type ProxyVersion = Option<(&'static str, Position)>;
 
-/// Keeps those settings of the first server that haproxy sets per server and Weir sets per pool, and adds notes if
-/// those of `options` differ.
+/// Keeps the first server's values of settings that haproxy sets per server and Weir sets per pool, and adds notes if
+/// the values in `options` differ.
 fn keep_pool_settings(
     proxy_version: &mut Option<ProxyVersion>,
     slow_start: &mut Option<(u64, Position)>,

@@ -104,11 +104,11 @@ impl Binds {
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
             let endpoints = match parse_endpoints(address, scope.environment) {
                 Ok(endpoints) => endpoints,
-                Err(Unusable { why, instead: None }) => {
+                Err(UnusableAddress { why, instead: None }) => {
                     line.reject(notes, &why);
                     continue;
                 }
-                Err(Unusable { why, instead }) => {
+                Err(UnusableAddress { why, instead }) => {
                     let instead: Vec<String> = instead.into_iter().flatten().collect();
                     let used = match instead.as_slice() {
                         [first, .., last] => format!("{first} to {last} are used"),
@@ -440,22 +440,25 @@ pub(super) fn absolute_path(path: &str, base: &str) -> String {
     }
 }
 
-/// Reason why Weir cannot listen on an address.
+/// An address on which Weir cannot listen, and the reason.
 #[derive(Debug, PartialEq, Eq)]
-struct Unusable {
+struct UnusableAddress {
     why: String,
     /// Addresses to listen on instead, so that the other lines of the section are imported.
     instead: Option<Vec<String>>,
 }
 
-impl From<String> for Unusable {
+impl From<String> for UnusableAddress {
     fn from(why: String) -> Self {
         Self { why, instead: None }
     }
 }
 
 /// Parses `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
-fn parse_endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, Unusable> {
+fn parse_endpoints(
+    text: &str,
+    environment: &dyn Environment,
+) -> Result<Vec<String>, UnusableAddress> {
     let (text, family) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),
@@ -491,7 +494,7 @@ fn parse_endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<Stri
         Err(_) => match environment.address(host, ipv6) {
             Some(address) => with_host(&ports, &address.to_string()),
             None => {
-                return Err(Unusable {
+                return Err(UnusableAddress {
                     why: format!("the name {host} cannot be resolved"),
                     instead: Some(with_host(&ports, "127.0.0.1")),
                 });
@@ -500,7 +503,7 @@ fn parse_endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<Stri
     };
     match is_truncated {
         false => Ok(endpoints),
-        true => Err(Unusable {
+        true => Err(UnusableAddress {
             why: format!("at most {PORTS_MAX} ports of a range are imported"),
             instead: Some(endpoints),
         }),

@@ -1,11 +1,11 @@
 //! `.if`, `.elif`, `.else` and `.endif` (`src/cfgcond.c`): which lines haproxy reads.
 //!
-//! Conditions about haproxy itself are evaluated as by its newest version with all features.
+//! Conditions about haproxy itself are evaluated as if haproxy were the newest version with all features.
 
 use super::scope::Scope;
 use crate::note::{Notes, Position};
 
-/// The open blocks, the outermost first.
+/// The open blocks, outermost first.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     open: Vec<Block>,
@@ -102,7 +102,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
         let name = remaining.split('}').next().unwrap_or_default();
         notes.add(
             position,
-            format!("the environment variable {name} is not set here and taken as empty; set it and import again"),
+            format!("the environment variable {name} is not set here and treated as empty; set it and import again"),
         );
     }
     let mut parser = Parser {
@@ -127,7 +127,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
     };
     notes.remark(
         position,
-        format!("the condition is taken as {holds}{facts}"),
+        format!("the condition is treated as {holds}{facts}"),
     );
     holds
 }

@@ -258,9 +258,9 @@ impl Checks {
                     }
                 }
                 Some("disable-on-404" | "send-state") => {
-                    line.reject(notes, "the result of a check in Weir is only up or down")
+                    line.reject(notes, "a Weir check only reports up or down")
                 }
-                _ => line.reject(notes, "a check in Weir sends only one request"),
+                _ => line.reject(notes, "a Weir check sends only one request"),
             }
         }
         self.entries.push(Entry::new("method", method, position));
@@ -344,7 +344,7 @@ impl Checks {
     ) -> Vec<Probe> {
         let mut probes = Vec::new();
         if options.check.is_some() {
-            // haproxy uses TLS for another port or address only if `check-ssl` is set.
+            // haproxy uses TLS for a different port or address only if `check-ssl` is set.
             let has_own_address = options.port.is_some() || options.address.is_some();
             let tls = options
                 .check_tls
@@ -520,7 +520,7 @@ fn matching_statuses(pattern: &str, negated: bool) -> Option<String> {
 }
 
 /// Returns the regular expression for a list of statuses, `200,301-302`; `None` = the list is invalid.
-fn regex_of_statuses(codes: &str) -> Option<String> {
+fn statuses_to_regex(codes: &str) -> Option<String> {
     let mut all = Vec::new();
     for part in codes.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -583,7 +583,7 @@ fn parse_expect(line: &Line, notes: &mut Notes) -> Option<Entry> {
         },
         ["!", kind @ ("rstatus" | "status"), pattern] => {
             let pattern = match *kind {
-                "status" => regex_of_statuses(pattern),
+                "status" => statuses_to_regex(pattern),
                 _ => Some((*pattern).to_owned()),
             };
             match pattern.and_then(|pattern| matching_statuses(&pattern, true)) {

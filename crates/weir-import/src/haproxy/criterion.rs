@@ -3,7 +3,7 @@
 use super::acl::{Meaning, any_of};
 use crate::layer7::{Condition, FILE_PREFIX};
 
-/// Properties of the clients for which a condition is converted, as far as they do not depend on a request.
+/// The known properties of the clients for which a condition is converted; they do not depend on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clients<'a> {
     /// Whether the clients use TLS.
@@ -316,7 +316,7 @@ impl<'a> Criterion<'a> {
             _ => (name, "str"),
         };
         let mut values = Vec::new();
-        // `lower` is used with values in lower case.
+        // `lower` is used with lower-case values.
         let mut ignore_case = converters == "lower";
         let mut file = None;
         let mut words = arguments.iter();

@@ -31,7 +31,7 @@ struct FrontendRule<'l> {
     except: Vec<&'l [String]>,
 }
 
-/// Data on which the conversion of a service's rules depends.
+/// The context in which a service's rules are converted.
 #[derive(Clone, Copy)]
 struct RuleScope<'w> {
     clients: Clients<'w>,
@@ -227,7 +227,7 @@ fn read_binds(
     (!binds.is_empty()).then_some(binds)
 }
 
-/// First port to choose for sections without an address that Weir can listen on.
+/// First port to assign to sections without an address that Weir can listen on.
 const FIRST_SUBSTITUTE: u16 = 22_000;
 
 /// Imports a section that only shows statistics as `admin`, on the loopback address.
@@ -388,16 +388,16 @@ fn backend_routes(
     convert_rules(&rules, &acls, scope.clients, backend, notes)
 }
 
-/// Header and path changes of a frontend's rules, and those of each backend by its pool.
+/// Header and path changes made by the rules of a frontend, and of each backend, by pool.
 struct AllChanges {
     front: Changes,
-    of_pools: HashMap<String, Changes>,
+    by_pool: HashMap<String, Changes>,
 }
 
 impl AllChanges {
-    /// Returns the changes of the frontend and those of the pool's backend.
+    /// Returns the changes of the frontend and of the pool's backend.
     fn for_pool(&self, pool: &str) -> (Changes, Changes) {
-        let back = self.of_pools.get(pool).cloned().unwrap_or_default();
+        let back = self.by_pool.get(pool).cloned().unwrap_or_default();
         (self.front.clone(), back)
     }
 }
@@ -414,7 +414,7 @@ fn service_changes(
 ) -> AllChanges {
     let mut changes = AllChanges {
         front: Changes::default(),
-        of_pools: HashMap::new(),
+        by_pool: HashMap::new(),
     };
     if !proxy.is_http() {
         return changes;
@@ -452,7 +452,7 @@ fn service_changes(
         if default.is_none_or(|(name, _)| *name != backend.name) {
             backend_changes.add_keys(route_keys(context, backend, default_backend, notes));
         }
-        changes.of_pools.insert(pool, backend_changes);
+        changes.by_pool.insert(pool, backend_changes);
     }
     changes
 }

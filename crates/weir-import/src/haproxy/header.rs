@@ -179,8 +179,8 @@ pub(super) fn variants(
     variants.into_iter().map(edits).collect()
 }
 
-/// Returns the changes that a proxy's rules make for these clients. `forwarded` = the service itself adds the client's
-/// address; `frontend_routes` are the proxy's routes.
+/// Returns the changes that a proxy's rules make for these clients. If `forwarded` is true, the service adds the
+/// client's address; `frontend_routes` are the proxy's routes.
 pub(super) fn proxy_changes(
     context: &mut Context<'_>,
     proxy: &Proxy,

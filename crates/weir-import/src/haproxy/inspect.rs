@@ -1,4 +1,4 @@
-//! Rules that admit requests or connections, and rules that wait for data, which Weir does by itself.
+//! Rules that admit requests or connections, and rules that wait for data, which Weir does without a rule.
 
 use super::line::Line;
 use super::rule::condition;
@@ -62,7 +62,7 @@ fn is_wait_for_data(words: &[String]) -> bool {
     has_data_term
 }
 
-/// Returns whether Weir does the same without the rule, and adds a note if so.
+/// Returns whether Weir does the same without the rule; adds a note if it does.
 pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (action, words) = condition(line.arguments());
     let action: Vec<&str> = action.iter().map(String::as_str).collect();

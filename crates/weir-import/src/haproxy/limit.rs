@@ -1,4 +1,4 @@
-//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and one that rejects them: `limits`.
+//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and a rule that rejects them: `limits`.
 
 use super::acl::Acls;
 use super::line::Line;
@@ -17,8 +17,8 @@ pub(super) struct Limit {
     pub(super) lines: Vec<Position>,
 }
 
-/// Returns the limit of a proxy with the rules that haproxy's manual recommends: a rule that tracks all clients, and a
-/// rule that rejects clients with too many requests and has no other condition.
+/// Returns the limit that the rules from haproxy's manual define: a rule that tracks all clients, and a rule that
+/// rejects clients with too many requests and has no other condition.
 pub(super) fn find_limit(
     proxy: &Proxy,
     sections: &[Proxy],
@@ -55,12 +55,12 @@ fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<
     };
     let mut rejections = proxy.lines.iter().filter(is_rejection);
     let (line, max) = rejections.find_map(|line| {
-        let (fetch, max) = too_many(line, acls)?;
+        let (fetch, max) = parse_threshold(line, acls)?;
         is_connection_count(&fetch).then_some((line, max))
     })?;
     notes.add(
         line.position,
-        "Weir counts the requests of a client, not its connections, and rejects those above the limit with status 429",
+        "Weir limits the requests of a client, not its connections, and rejects excess requests with status 429",
     );
     notes.unmark_guard(line.position);
     Some((
@@ -81,7 +81,7 @@ fn request_rate(
             && matches!(line.word(1), Some("deny" | "reject" | "tarpit"))
     });
     for rejection in rejections {
-        let Some((fetch, max)) = too_many(rejection, acls) else {
+        let Some((fetch, max)) = parse_threshold(rejection, acls) else {
             continue;
         };
         let Some((counter, table)) = counter_of(&fetch) else {
@@ -138,7 +138,7 @@ fn request_rate(
 
 /// Returns the fetch method of a condition that only compares the method with a number, and the largest number of an
 /// admitted request.
-fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
+fn parse_threshold(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     let (_, words) = condition(line.arguments());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let inner: Vec<String> = match words.as_slice() {

@@ -214,7 +214,7 @@ fn decode_escape(
 }
 
 /// Expands `$NAME`, `${NAME}` or `${NAME-default}` after the dollar sign; `None` = the closing brace is missing. Unset
-/// variables become `${NAME}`, because haproxy may run with other variables than the importer.
+/// variables become `${NAME}`, because haproxy may run with different variables.
 fn expand_variable(
     scope: &Scope<'_>,
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
@@ -246,7 +246,7 @@ mod tests {
     use crate::EmptyEnvironment;
 
     #[test]
-    fn words_are_split_as_in_haproxy() {
+    fn words_are_split_like_haproxy() {
         let split = |line: &str| split_words(&Scope::new(&EmptyEnvironment), line);
         assert_eq!(
             split("  bind *:80 # web"),

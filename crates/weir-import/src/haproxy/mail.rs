@@ -1,11 +1,11 @@
-//! `email-alert`: mails about the servers of a backend.
+//! `email-alert`: emails about the servers of a backend.
 
 use super::Context;
 use super::section::Proxy;
 use crate::mail::{Mail, SourcedText};
 use crate::note::Notes;
 
-/// Adds the mails of a backend; `mailers` are the `mailers` sections with their first mailer.
+/// Adds the email alerts of a backend; `mailers` are the `mailers` sections with their first mailer.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,

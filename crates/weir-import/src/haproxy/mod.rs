@@ -1,4 +1,5 @@
-//! haproxy.cfg: frontends, backends and listens with their defaults; servers with their options; common conditions.
+//! Imports haproxy.cfg: `frontend`, `backend` and `listen` sections with their defaults; servers with their options;
+//! common conditions.
 //!
 //! A frontend becomes one service for its binds without TLS and one for its TLS binds, so that the value of `ssl_fc` is
 //! known in each service.
@@ -58,11 +59,11 @@ struct Context<'w> {
     max_connections: Option<(u64, Position)>,
     /// `ssl-default-bind-…` of `global`.
     suites: bind::Suites,
-    /// `chroot` of `global`: the directory of the servers' socket paths.
+    /// `chroot` of `global`: the directory of server socket paths.
     chroot: Option<String>,
     /// Directory of relative certificate paths.
     certificate_directory: String,
-    /// Number of ports chosen so far for sections without an address that Weir can listen on.
+    /// Number of ports assigned so far to sections without an address that Weir can listen on.
     substitutes: u16,
     /// Features that the rules of the file use.
     used_features: UsedFeatures,
@@ -298,7 +299,7 @@ fn note_unused_lines(
         if is_handled || alias::sets_variable(variables, line.position) {
             continue;
         }
-        // A service has the protocol of its frontend; haproxy rejects a backend with another mode.
+        // A service has the protocol of its frontend; haproxy rejects a backend with a different mode.
         if line.keyword() == "mode" && matches!(line.word(1), Some("http" | "tcp")) {
             continue;
         }
@@ -524,7 +525,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "a route cannot do this; see `rewrite`, `set_header`, `remove_header`"
         }
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
-            "the `hash` scheduler is always consistent and uses another hash function"
+            "the `hash` scheduler is always consistent and uses a different hash function"
         }
         ("email-alert", _) => "`[notify]` has no such setting, or the backend has no recipient",
         ("description" | "id" | "guid", _) => "it has no effect on clients and servers",

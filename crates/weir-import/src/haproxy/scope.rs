@@ -1,4 +1,4 @@
-//! Variables that are expanded in lines: environment variables, with the changes that `global` makes to them.
+//! Environment variables that are expanded in lines, with the changes that `global` makes to them.
 
 use std::collections::HashMap;
 

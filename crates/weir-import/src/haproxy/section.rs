@@ -126,7 +126,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     }
                     Some(word) => {
                         let why = format!(
-                            "arguments from \"{word}\" on are not imported: haproxy rejects them"
+                            "\"{word}\" and the following arguments are not imported: haproxy rejects them"
                         );
                         notes.add(head.position, why);
                         last_defaults.clone()
@@ -320,7 +320,7 @@ fn read_mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) 
                 line.reject(notes, "`mail_server` of `[notify]` takes one server")
             }
             ("timeout", _) => {
-                line.reject(notes, "Weir has a fixed timeout of 30 seconds for a mail")
+                line.reject(notes, "Weir has a fixed timeout of 30 seconds for an email")
             }
             _ => line.reject(notes, "haproxy has no such keyword in mailers"),
         }

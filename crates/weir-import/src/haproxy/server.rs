@@ -69,7 +69,7 @@ const UNSUPPORTED_WITH_VALUE: &[&str] = &[
     "hash-key",
 ];
 
-/// Options that observe failures of clients' requests.
+/// Options that observe failures of client requests.
 const OBSERVATION: &[&str] = &["observe", "error-limit", "on-error"];
 
 /// Options with a value whose loss does not affect clients and servers.
@@ -232,7 +232,7 @@ impl Options {
                 notes.mark_guard(position);
                 notes.add(
                     position,
-                    "verifyhost is not imported: Weir verifies the name that it sends as SNI, which is that of `sni`",
+                    "verifyhost is not imported: Weir verifies the name that it sends as SNI, the name in `sni`",
                 );
             }
         }

@@ -126,7 +126,7 @@ fn x_forwarded_entry(line: &Line, notes: &mut Notes) -> Entry {
             ("header", Some(name)) if name.eq_ignore_ascii_case("X-Forwarded-For") => {}
             _ => notes.add(
                 line.position,
-                format!("arguments from \"{word}\" on are not imported: `x_forwarded` has no such option"),
+                format!("\"{word}\" and the following arguments are not imported: `x_forwarded` has no such option"),
             ),
         }
     }

@@ -6,7 +6,7 @@ use crate::document::{Entry, Item};
 use crate::note::Notes;
 use crate::time;
 
-/// Maximum length of a password, in bytes: keepalived sends no more.
+/// Maximum length of a password, in bytes: keepalived sends only the first 8.
 const PASSWORD_MAX_BYTES: usize = 8;
 
 /// Converts `authentication { auth_type PASS auth_pass P }`.
@@ -37,7 +37,7 @@ pub(super) fn password_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
     if end < password.len() {
         notes.remark(
             position,
-            "the password was cut to 8 bytes, as in keepalived",
+            "the password was truncated to 8 bytes, as keepalived does",
         );
     }
     Some(Entry::new("password", &password[..end], position))
@@ -52,7 +52,7 @@ pub(super) fn hmac_entry(node: &Node, notes: &mut Notes) -> Option<Entry> {
             "key" => {
                 let id = line
                     .word(1)
-                    .and_then(|word| field::parse_in_range(word, 0, 255));
+                    .and_then(|word| field::parse_unsigned(word, 0, 255));
                 let (Some(id), Some(key)) = (id, line.word(2)) else {
                     field::reject(notes, line, "an ID and a key");
                     continue;

@@ -98,7 +98,7 @@ impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
             let why = format!(
-                "arguments from \"{word}\" on are not imported: a checker takes no arguments"
+                "\"{word}\" and the following arguments are not imported: a checker takes no arguments"
             );
             notes.remark(node.position, why);
         }
@@ -175,7 +175,7 @@ impl<'a> Checker<'a> {
     fn set_retry_interval(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
         let default = match self.node.keyword() {
             "HTTP_GET" | "SSL_GET" => Some((3000, self.node.position)),
-            // keepalived has no default of their own: the interval does not change.
+            // keepalived has no separate default for it: the interval does not change.
             "DNS_CHECK" | "MISC_CHECK" => None,
             _ => Some((1000, self.node.position)),
         };

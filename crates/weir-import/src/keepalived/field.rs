@@ -1,5 +1,4 @@
-//! Arguments of directives, parsed as in keepalived. For an invalid argument, the functions add a note and return
-//! `None`.
+//! Parses arguments of directives like keepalived. For an invalid argument, the functions add a note and return `None`.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
@@ -22,7 +21,9 @@ fn note_invalid_argument(notes: &mut Notes, node: &Node, expected: &str) {
 /// Adds a note if there are more than `max` words after the keyword: keepalived ignores them.
 pub(super) fn note_extra_words(notes: &mut Notes, node: &Node, max: usize) {
     if let Some(word) = node.word(max + 1) {
-        let why = format!("arguments from \"{word}\" on are not imported: keepalived ignores them");
+        let why = format!(
+            "\"{word}\" and the following arguments are not imported: keepalived ignores them"
+        );
         notes.remark(node.position, why);
     }
 }
@@ -38,13 +39,13 @@ pub(super) fn note_extra_arguments(notes: &mut Notes, node: &Node, max: usize) {
 /// Returns the port after an address; 0 = absent, `None` = invalid.
 pub(super) fn parse_port(node: &Node) -> Option<u16> {
     let word = node.word(2).unwrap_or("0");
-    u16::try_from(parse_in_range(word, 0, 65_535)?).ok()
+    u16::try_from(parse_unsigned(word, 0, 65_535)?).ok()
 }
 
 /// Parses an integer within bounds.
 pub(super) fn parse_number(notes: &mut Notes, node: &Node, min: u64, max: u64) -> Located<u64> {
     note_extra_arguments(notes, node, 1);
-    let value = node.word(1).and_then(|word| parse_in_range(word, min, max));
+    let value = node.word(1).and_then(|word| parse_unsigned(word, min, max));
     match value {
         Some(value) => Some((value, node.position)),
         None => {
@@ -55,7 +56,7 @@ pub(super) fn parse_number(notes: &mut Notes, node: &Node, min: u64, max: u64) -
 }
 
 /// Parses an integer without a sign, within bounds.
-pub(super) fn parse_in_range(word: &str, min: u64, max: u64) -> Option<u64> {
+pub(super) fn parse_unsigned(word: &str, min: u64, max: u64) -> Option<u64> {
     let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let value = word.parse().ok().filter(|_| is_number)?;
     (min..=max).contains(&value).then_some(value)
@@ -105,7 +106,7 @@ pub(super) fn is_interface(word: &str) -> bool {
     (1..=15).contains(&word.len()) && word.bytes().all(is_plain)
 }
 
-/// Parses an address, as in `connect_ip`.
+/// Parses an address, such as the argument of `connect_ip`.
 pub(super) fn parse_address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAddr> {
     note_extra_arguments(notes, node, 1);
     match node.word(1).and_then(|word| word.parse().ok()) {

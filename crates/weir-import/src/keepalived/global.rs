@@ -11,7 +11,7 @@ use crate::note::Notes;
 /// Keywords of `global_defs` without an equivalent in weir.toml.
 pub(super) const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        reason: "mails of `[notify]` have no such setting",
+        reason: "`[notify]` has no such setting for emails",
         visible: &[],
         inert: &[
             "notification_email",
@@ -40,7 +40,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it names the host in mails; mails of Weir contain the host name",
+        reason: "it sets the host name in emails; Weir's emails contain the host name",
         visible: &[],
         inert: &["router_id"],
     },
@@ -164,7 +164,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "Weir has no SNMP; `admin` of [node] enables /metrics",
+        reason: "Weir does not support SNMP; `admin` of [node] enables /metrics",
         visible: &[],
         inert: &[
             "snmp_socket",
@@ -316,7 +316,7 @@ fn why_unneeded(node: &Node) -> Option<&'static str> {
     }
 }
 
-/// Reads a line about mails. Returns false for any other line.
+/// Reads an email setting. Returns false for any other line.
 fn read_mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     match node.keyword() {
         "notification_email" => {
@@ -369,7 +369,7 @@ fn read_vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> b
         "vrrp_garp_master_repeat" => count("garp_repeat", notes),
         "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
         "vrrp_down_timer_adverts" => count("down_adverts", notes),
-        // One announcement after a takeover, and none later.
+        // One announcement after a takeover, no further ones.
         "vrrp_min_garp" => {
             let flag = field::parse_flag(notes, node).filter(|(is_on, _)| *is_on);
             if let Some((_, position)) = flag {
@@ -412,7 +412,7 @@ fn read_timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         };
         let seconds = words
             .next()
-            .and_then(|word| field::parse_in_range(word, 1, MAX_SECONDS));
+            .and_then(|word| field::parse_unsigned(word, 1, MAX_SECONDS));
         match seconds {
             Some(seconds) => {
                 globals.timeouts.retain(|entry| entry.key != key);

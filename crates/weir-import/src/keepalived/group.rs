@@ -57,7 +57,7 @@ fn parse_mark(node: &Node, notes: &mut Notes) -> Option<(u64, bool, Position)> {
     field::note_extra_arguments(notes, node, 2);
     let mark = node
         .word(1)
-        .and_then(|word| field::parse_in_range(word, 1, u32::MAX.into()));
+        .and_then(|word| field::parse_unsigned(word, 1, u32::MAX.into()));
     let Some(mark) = mark else {
         field::reject(notes, node, "a mark");
         return None;
@@ -78,7 +78,7 @@ fn parse_block(node: &Node, notes: &mut Notes) -> Option<Block> {
     let port = match node.word(1) {
         None => Some(0),
         Some(word) => {
-            field::parse_in_range(word, 0, 65_535).and_then(|port| u16::try_from(port).ok())
+            field::parse_unsigned(word, 0, 65_535).and_then(|port| u16::try_from(port).ok())
         }
     };
     let Some(port) = port else {
@@ -147,7 +147,7 @@ fn address_bits(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns `count` addresses from `first` on.
+/// Returns `count` addresses, starting at `first`.
 fn expand(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
     if count > MAX_ADDRESSES {
         return Err(format!(

@@ -47,7 +47,7 @@ pub(super) fn read_lines(
     };
     reader.read_file(name, text, 0);
     for (position, why) in std::mem::take(&mut reader.unmatched) {
-        // If no condition matches, the file may be for other directors than this host.
+        // If no condition matches, the file may be for directors other than this host.
         if reader.has_match {
             reader.notes.remark(position, why);
         } else {

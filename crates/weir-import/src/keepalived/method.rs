@@ -15,7 +15,7 @@ pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
         Some("TUN") => Forward::Tunnel,
         Some(other @ ("FNAT" | "SNAT")) => {
             let why = format!(
-                "not imported: {other} belongs to a fork of keepalived; see `snat` of a service"
+                "not imported: {other} is supported only by forks of keepalived; see `snat` of a service"
             );
             notes.add(node.position, why);
             return None;
@@ -36,7 +36,7 @@ pub(super) fn parse_method(notes: &mut Notes, node: &Node) -> Located<Method> {
         if let Some(word) = node.word(2) {
             notes.add(
                 node.position,
-                format!("arguments from \"{word}\" on are not imported: only TUN uses a tunnel"),
+                format!("\"{word}\" and the following arguments are not imported: only TUN uses a tunnel"),
             );
         }
         return Some((Method::plain(forward), node.position));
@@ -68,7 +68,7 @@ fn parse_encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String
             "port" => {
                 let port = words
                     .next()
-                    .and_then(|word| field::parse_in_range(word, 1, 65_535));
+                    .and_then(|word| field::parse_unsigned(word, 1, 65_535));
                 let port = port.and_then(|port| u16::try_from(port).ok());
                 tunnel.port = port.ok_or("invalid tunnel port")?;
             }

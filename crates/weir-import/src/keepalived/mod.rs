@@ -1,6 +1,6 @@
-//! keepalived.conf: all of layer 4, and VRRP blocks.
+//! Imports keepalived.conf: all layer 4 blocks, and VRRP blocks.
 //!
-//! keepalived continues after a mistake, and so does the importer: it adds a note and skips the line.
+//! Like keepalived, the importer continues after an invalid line: it adds a note and skips the line.
 
 mod authentication;
 mod checker;
@@ -31,10 +31,10 @@ use crate::{Environment, Imported};
 
 use field::Located;
 use group::Group;
-use track::Tracked;
+use track::TrackedObject;
 use tree::Node;
 
-/// Keywords of blocks that only forks such as dpvs support.
+/// Keywords of blocks that only forks such as DPVS support.
 const FORK_KEYWORDS: &[&str] = &[
     "local_address_group",
     "deny_address_group",
@@ -47,7 +47,7 @@ const FORK_KEYWORDS: &[&str] = &[
 
 /// Why a file without virtual servers needs no `[sync]`.
 const NOTHING_TO_SYNCHRONIZE: &str =
-    "not imported: there are no virtual servers whose connections it would synchronize";
+    "not imported: without virtual servers there are no connections to synchronize";
 
 /// Settings outside of virtual servers.
 #[derive(Debug, Default)]
@@ -56,25 +56,25 @@ struct Globals {
     script_user: Located<String>,
     vrrp_version: Located<u64>,
     groups: HashMap<String, Group>,
-    tracked: HashMap<String, Tracked>,
+    tracked: HashMap<String, TrackedObject>,
     /// The sync group of each VRRP instance.
     sync: HashMap<String, (String, Position)>,
     sync_groups: HashMap<String, vrrp::SyncGroup>,
     /// Whether `vrrp_strict` is set.
     strict: bool,
-    /// Whether there are virtual servers, whose connections directors may synchronize.
+    /// Whether there are virtual servers; only their connections are synchronized.
     has_virtual_servers: bool,
     /// Defaults of VRRP instances.
     vrrp: Vec<Entry>,
     /// `[timeouts]`.
     timeouts: Vec<Entry>,
-    /// Mails to send.
+    /// Email alerts to send.
     mail: Mail,
-    /// Whether virtual servers send mails by default.
+    /// Whether virtual servers enable email alerts by default.
     alerts: Located<bool>,
 }
 
-/// Imports keepalived.conf; `name` is its path, the base of relative includes.
+/// Imports keepalived.conf; `name` is its path. Relative includes are resolved against it.
 pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
     let lines = line::read_lines(environment, &mut notes, name, text);
@@ -84,8 +84,8 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
         has_virtual_servers: nodes.iter().any(|it| it.keyword() == "virtual_server"),
         ..Globals::default()
     };
-    // Other blocks may be defined after their use, so they are all read before virtual servers and instances.
-    // `global_defs` is read first: it sets the default user of scripts.
+    // Other blocks may be defined after they are referenced, so all of them are read before virtual servers and
+    // instances. `global_defs` is read first: it sets the default user of scripts.
     let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
         .iter()
         .partition(|node| node.keyword() == "global_defs");
@@ -113,22 +113,22 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
         let is_instance = |node: &Node| {
             node.keyword() == "vrrp_instance" && node.word(1) == Some(group.first.as_str())
         };
-        let lines = group
+        let positions = group
             .programs
             .iter()
             .filter_map(|program| program.item.position);
-        for position in lines.filter(|_| !nodes.iter().any(is_instance)) {
+        for position in positions.filter(|_| !nodes.iter().any(is_instance)) {
             notes.remark(position, "not imported: the group has no vrrp_instance");
         }
     }
     unused::note_unused(&globals, &nodes, &mut notes);
-    note_unused_mails(&globals, &writer, &mut notes);
+    note_unused_email_settings(&globals, &writer, &mut notes);
     mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
 }
 
-/// Adds remarks about lines for mails, if there are recipients but no virtual server sends mails, or the reverse.
-fn note_unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
+/// Adds a remark to each email setting without effect: recipients but no `smtp_alert`, or vice versa.
+fn note_unused_email_settings(globals: &Globals, writer: &Writer, notes: &mut Notes) {
     if writer.mails.is_empty() {
         let mail = &globals.mail;
         for (_, position) in mail.to.iter().chain(&mail.from).chain(&mail.server) {
@@ -151,7 +151,7 @@ fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
         "vrrp_sync_group" => return vrrp::read_sync_group(globals, node, notes),
         "bfd_instance" => "Weir does not support BFD",
-        "SSL" => "checks in Weir have no client certificate",
+        "SSL" => "Weir's health checks do not support client certificates",
         "net_namespace" | "net_namespace_ipvs" | "namespace_with_ipsets" => {
             "start Weir in the namespace with `ip netns exec`"
         }
@@ -163,14 +163,14 @@ fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
         "interface_up_down_delays" => "Weir reacts to link changes immediately",
         "track_group" => {
-            return node.ignore(notes, "only permanent addresses and routes refer to it");
+            return node.ignore(notes, "only static addresses and routes refer to it");
         }
         "static_ipaddress" | "static_routes" | "static_rules" => {
-            "permanent addresses and routes belong in the network configuration"
+            "static addresses and routes belong in the network configuration"
         }
         "garp_group" => "Weir does not limit the rate of announcements",
         keyword if FORK_KEYWORDS.contains(&keyword) => {
-            "the keyword belongs to a fork of keepalived, such as the one of DPVS"
+            "only forks of keepalived, such as DPVS's, support this keyword"
         }
         _ => {
             return node.ignore(
@@ -182,7 +182,7 @@ fn read_block(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     node.reject(notes, why);
 }
 
-/// Records which directives affect clients or servers: none in an inert block.
+/// Records whether each directive affects clients or servers. Directives in an inert block never do.
 fn record_effect(nodes: &[Node], notes: &mut Notes, in_inert_block: bool) {
     for node in nodes {
         let is_inert =

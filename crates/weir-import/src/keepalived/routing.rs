@@ -11,7 +11,7 @@ fn parse_table(word: &str) -> Option<u64> {
         "main" => Some(254),
         "default" => Some(253),
         "local" => Some(255),
-        _ => field::parse_in_range(word, 1, u32::MAX.into()),
+        _ => field::parse_unsigned(word, 1, u32::MAX.into()),
     }
 }
 
@@ -46,7 +46,7 @@ fn is_network(text: &str) -> bool {
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));
     let is_address = address.parse::<std::net::IpAddr>().is_ok();
     matches!(text, "all" | "any" | "default")
-        || is_address && field::parse_in_range(length, 0, 128).is_some()
+        || is_address && field::parse_unsigned(length, 0, 128).is_some()
 }
 
 /// Converts lines `[src A] DESTINATION [via A] [dev IF] [table T] [metric N]`.
@@ -86,7 +86,7 @@ pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 "table" => Entry::new("table", parse_table(value)?, position),
                 "metric" | "preference" | "priority" => Entry::new(
                     "metric",
-                    field::parse_in_range(value, 0, u32::MAX.into())?,
+                    field::parse_unsigned(value, 0, u32::MAX.into())?,
                     position,
                 ),
                 _ => return None,
@@ -124,7 +124,7 @@ pub(super) fn rules(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 "iif" | "dev" => Entry::new("interface", value, position),
                 "fwmark" => Entry::new(
                     "mark",
-                    field::parse_in_range(value, 1, u32::MAX.into())?,
+                    field::parse_unsigned(value, 1, u32::MAX.into())?,
                     position,
                 ),
                 "table" | "lookup" => {
@@ -132,7 +132,7 @@ pub(super) fn rules(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 }
                 "preference" | "priority" | "pref" | "order" => Entry::new(
                     "priority",
-                    field::parse_in_range(value, 1, 32_765)?,
+                    field::parse_unsigned(value, 1, 32_765)?,
                     position,
                 ),
                 _ => return None,

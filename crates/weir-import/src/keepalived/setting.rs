@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Adds a remark for each setting that no check uses it.
+    /// Adds a remark for each setting: no check uses it.
     pub(super) fn note_unused(&self, notes: &mut Notes) {
         let positions = [
             self.delay_loop.map(|(_, position)| position),

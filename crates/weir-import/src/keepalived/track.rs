@@ -9,7 +9,7 @@ use crate::time;
 
 /// A tracked object.
 #[derive(Clone, Debug)]
-pub(super) struct Tracked {
+pub(super) struct TrackedObject {
     pub(super) position: Position,
     /// Keys of an entry of `track`.
     pub(super) entries: Vec<Entry>,
@@ -34,13 +34,13 @@ pub(super) fn parse_weight(node: &Node, index: usize, notes: &mut Notes) -> Loca
     if let Some(word) = node.word(index + 1) {
         notes.add(
             node.position,
-            format!("arguments from \"{word}\" on are not imported: `track` does not support them"),
+            format!("\"{word}\" and the following arguments are not imported: `track` does not support them"),
         );
     }
     Some((value, node.position))
 }
 
-/// Returns `penalty` or `bonus`, or `None` for weight 0, with which a failure is a fault of the instance.
+/// Returns `penalty` or `bonus`, or `None` for weight 0: a failure then puts the instance into the fault state.
 pub(super) fn weight_entry(weight: Located<i64>) -> Option<Entry> {
     let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;
     let key = if weight < 0 { "penalty" } else { "bonus" };
@@ -52,7 +52,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "a name");
     };
-    let mut tracked = Tracked {
+    let mut tracked = TrackedObject {
         position: node.position,
         entries: Vec::new(),
         weight: None,
@@ -109,7 +109,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
 }
 
 /// Adds the tracked process or file; keepalived uses only the first of several.
-fn add_once(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
+fn add_once(tracked: &mut TrackedObject, entry: Entry, notes: &mut Notes) {
     if !tracked.entries.iter().any(|other| other.key == entry.key) {
         tracked.entries.push(entry);
     } else if let Some(position) = entry.item.position {

@@ -94,7 +94,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     writer.mails.extend(mail_settings(globals, alerts, pool));
 }
 
-/// Adds a note about `omega`, with which keepalived calls the programs for failed servers when it stops.
+/// Adds a note about `omega`: keepalived then calls the programs for failed servers when it stops.
 fn note_omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     let Some(position) = directives.omega else {
         return;
@@ -133,7 +133,7 @@ fn name_of_service(header: &Header<'_>, listen: &[(String, Position)]) -> String
     }
 }
 
-/// Returns the mails of a virtual server, if it sends any.
+/// Returns the email alerts of a virtual server, if they are enabled.
 fn mail_settings(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> {
     let is_on = alerts.is_some_and(|(is_on, _)| is_on);
     (is_on && !globals.mail.to.is_empty()).then(|| Mail {
@@ -182,7 +182,7 @@ fn set_ports(
         } else if !is_nat && real.port != port {
             if real.port != 0 {
                 let why = format!(
-                    "port {} was changed to {port}, the port of the service, as in keepalived",
+                    "port {} was changed to {port}, the port of the service, as keepalived does",
                     real.port
                 );
                 notes.remark(real.position, why);
@@ -204,7 +204,7 @@ fn persistence(
         .and_then(|(word, position)| {
             let length = match ipv6 {
                 true => {
-                    field::parse_in_range(word, 1, 128).and_then(|length| u8::try_from(length).ok())
+                    field::parse_unsigned(word, 1, 128).and_then(|length| u8::try_from(length).ok())
                 }
                 false => mask_length(word),
             };
@@ -243,7 +243,7 @@ fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes:
     {
         notes.remark(
             *position,
-            format!("the quorum was changed to {sum}, the sum of all weights, as in keepalived"),
+            format!("the quorum was changed to {sum}, the sum of all weights, as keepalived does"),
         );
         *quorum = sum;
     }
@@ -255,7 +255,7 @@ fn limit_quorum(directives: &mut Directives, real_servers: &[RealServer], notes:
         if *hysteresis > 0 {
             notes.remark(
                 *position,
-                format!("the hysteresis was changed to {max}, as in keepalived"),
+                format!("the hysteresis was changed to {max}, as keepalived does"),
             );
         }
         *hysteresis = max;

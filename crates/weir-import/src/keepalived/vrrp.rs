@@ -88,7 +88,7 @@ fn why_unneeded(node: &Node, instance: &Node) -> Option<&'static str> {
 
 /// Note about `garp_lower_prio_repeat` and `garp_lower_prio_delay`.
 pub(super) const LOWER_PRIORITY: &str =
-    "Weir announces its addresses again after packets of a lower priority";
+    "Weir announces its addresses again after packets with a lower priority";
 
 fn is_off(node: &Node) -> bool {
     matches!(node.word(1), Some("off" | "false" | "no"))
@@ -223,7 +223,7 @@ fn has(table: &Table, key: &str) -> bool {
 /// Adds the version of an instance and the defaults of `global_defs`, and removes keys that the version ignores.
 fn set_version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
     if is_ipv6(node) {
-        // keepalived uses version 3 for IPv6, whatever is configured.
+        // keepalived uses version 3 for IPv6, regardless of the configuration.
         table.replace(Entry::new("version", 3_u32, node.position));
     } else if !table.entries.iter().any(|entry| entry.key == "version")
         && let Some((version, position)) = globals.vrrp_version
@@ -277,7 +277,7 @@ fn why_unusable(node: &Node) -> Option<&'static str> {
     let is_id = |line: &Node| {
         let id = line
             .word(1)
-            .and_then(|word| field::parse_in_range(word, 1, 255));
+            .and_then(|word| field::parse_unsigned(word, 1, 255));
         id.is_some()
     };
     if !lines("virtual_router_id").any(is_id) {
@@ -591,7 +591,7 @@ fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
     while let Some(word) = line.word(index) {
         let number = line
             .word(index + 1)
-            .and_then(|it| field::parse_in_range(it, 0, 255));
+            .and_then(|it| field::parse_unsigned(it, 0, 255));
         match (word, number) {
             ("min_ttl", Some(number)) => min_ttl = number,
             ("max_ttl", Some(255)) => {}

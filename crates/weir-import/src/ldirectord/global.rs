@@ -48,7 +48,7 @@ pub(super) const OLD_NAME: &str =
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "emailalertfreq",
-        "Weir sends one mail about a change and does not repeat it",
+        "Weir sends one email about a change and does not repeat it",
     ),
     (
         "emailalertstatus",
@@ -83,7 +83,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("servicename", "it has no effect in ldirectord"),
 ];
 
-/// Lines about mails.
+/// Email settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MailLines {
     to: Option<(String, Position)>,
@@ -92,7 +92,7 @@ pub(super) struct MailLines {
 }
 
 impl MailLines {
-    /// Reads a line about mails. Returns whether it is such a line.
+    /// Reads an email setting. Returns whether the line is one.
     pub(super) fn read(&mut self, name: &str, value: &str, position: Position) -> bool {
         let target = match name {
             "emailalert" => &mut self.to,
@@ -105,7 +105,7 @@ impl MailLines {
         true
     }
 
-    /// Returns the mails of a virtual service; its own lines replace the global ones.
+    /// Returns the email alerts of a virtual service; its own settings replace the global ones.
     pub(super) fn for_service(&self, own: &Self, pool: String) -> Option<Mail> {
         let (to, position) = own.to.as_ref().or(self.to.as_ref())?;
         let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());

@@ -1,4 +1,4 @@
-//! ldirectord.cf: global lines without indentation, and indented lines of virtual services.
+//! Imports ldirectord.cf: global lines without indentation, and indented lines of virtual services.
 //!
 //! ldirectord exits at the first error. The importer adds a note for that line and continues, so that one run
 //! reports all errors.

@@ -229,7 +229,7 @@ impl Section {
         };
         let text = match (quoted(value), must_be_quoted) {
             (Some(text), _) => text,
-            (None, true) if is_bare(value) => {
+            (None, true) if is_unquoted(value) => {
                 notes.remark(
                     position,
                     format!("ldirectord rejects the file here: {name} requires a value in quotes"),
@@ -388,11 +388,11 @@ impl Section {
 }
 
 /// Returns whether a value is not empty and contains no quotes.
-fn is_bare(value: &str) -> bool {
+fn is_unquoted(value: &str) -> bool {
     !value.trim_end().is_empty() && !value.contains('"')
 }
 
-/// Returns the note for a line whose directive is of the other address family.
+/// Returns the note for a directive of the wrong address family.
 fn family_note(name: &str) -> String {
     format!("ldirectord rejects the file here: the address family requires `{name}`")
 }
@@ -404,7 +404,7 @@ fn first_word(value: &str) -> &str {
     &tail[..tail.find(|c| !is_word(c)).unwrap_or(tail.len())]
 }
 
-/// Handles directives that are not imported: adds notes about those that ldirectord accepts, and rejects the others.
+/// Handles directives that are not imported: adds notes if ldirectord accepts them, and rejects them otherwise.
 fn unsupported_directive(
     name: &str,
     value: &str,

@@ -65,7 +65,7 @@ fn parse_port(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Opti
     }
 }
 
-/// Checks that a text is a multicast group.
+/// Checks that `text` is a multicast group address.
 pub(super) fn check_group(text: &str) -> Result<(), Exit> {
     let (family, is_valid) = if text.contains(':') {
         let group = text.parse::<Ipv6Addr>();

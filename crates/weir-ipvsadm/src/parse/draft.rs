@@ -7,7 +7,7 @@ use super::argument::{
 };
 use super::option_table::Tag;
 use crate::exit::Exit;
-use crate::option_rule::{Given, Opt, Verb};
+use crate::option_rule::{GivenOptions, Opt, Verb};
 use crate::text::{inet_aton, parse_number};
 use crate::{
     Forward, MAX_WEIGHT, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel,
@@ -29,7 +29,7 @@ const FLAGS_MAX_BYTES: usize = 127;
 pub(super) struct Draft {
     pub(super) verb: Verb,
     pub(super) daemon: SyncDaemon,
-    pub(super) given: Given,
+    pub(super) given: GivenOptions,
     pub(super) protocol: Option<Protocol>,
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
@@ -71,7 +71,7 @@ impl Draft {
         Ok(Self {
             verb,
             daemon,
-            given: Given::default(),
+            given: GivenOptions::default(),
             protocol: None,
             address: None,
             port: 0,

@@ -38,7 +38,7 @@ const fn value(long: &'static str, short: Option<char>, tag: Tag) -> OptionSpec<
     }
 }
 
-/// All options, as in ipvsadm.c.
+/// All options of ipvsadm.c.
 pub(super) const OPTION_TABLE: &[OptionSpec<Tag>] = &[
     flag("add-service", Some('A'), Tag::Verb(Verb::Add)),
     flag("edit-service", Some('E'), Tag::Verb(Verb::Edit)),

@@ -1,4 +1,4 @@
-//! Plans for host states that are constructed in memory.
+//! Tests plans for host states that are constructed in memory.
 
 use super::*;
 use crate::request::UpRequest;
@@ -6,7 +6,7 @@ use weir_model::Forward;
 
 const OBJECT: u64 = 7;
 
-fn host() -> Actual {
+fn host() -> ActualState {
     let interface = |index, name: &str, addresses: &[(&str, u8)]| Interface {
         index,
         name: name.to_owned(),
@@ -23,7 +23,7 @@ fn host() -> Actual {
             sysctls.insert(sysctl_name(device, key), "0".to_owned());
         }
     }
-    Actual {
+    ActualState {
         interfaces: vec![
             interface(1, "lo", &[("127.0.0.1", 8), ("::1", 128)]),
             interface(2, "eth0", &[("10.0.0.5", 24), ("fe80::5", 64)]),
@@ -34,7 +34,7 @@ fn host() -> Actual {
     }
 }
 
-fn desired(forward: Forward, vips: &[&str], interfaces: &[&str]) -> Desired {
+fn desired(forward: Forward, vips: &[&str], interfaces: &[&str]) -> DesiredState {
     let request = UpRequest {
         forward,
         vips: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
@@ -43,7 +43,7 @@ fn desired(forward: Forward, vips: &[&str], interfaces: &[&str]) -> Desired {
         except: Vec::new(),
         interfaces: interfaces.iter().map(ToString::to_string).collect(),
     };
-    Desired::default().with(&request).unwrap()
+    DesiredState::default().with(&request).unwrap()
 }
 
 fn text(steps: &[Step]) -> String {
@@ -52,7 +52,11 @@ fn text(steps: &[Step]) -> String {
 }
 
 /// Returns the state of the host and the record after `steps`.
-fn apply_steps(mut actual: Actual, mut record: Record, steps: &[Step]) -> (Actual, Record) {
+fn apply_steps(
+    mut actual: ActualState,
+    mut record: Record,
+    steps: &[Step],
+) -> (ActualState, Record) {
     for step in steps {
         match step {
             Step::SetSysctl { name, from, to } => {
@@ -135,7 +139,7 @@ fn down_restores_the_state_before_up() {
             "a second `up` changes nothing"
         );
 
-        let steps = plan(&Desired::default(), &actual, &record, OBJECT);
+        let steps = plan(&DesiredState::default(), &actual, &record, OBJECT);
         let (actual, record) = apply_steps(actual, record, &steps);
         assert_eq!((actual, record), (before, Record::default()), "{forward}");
     }
@@ -198,7 +202,12 @@ fn changes_by_other_programs_are_kept() {
     actual.interfaces[0]
         .addresses
         .retain(|(address, _)| address.is_loopback());
-    insta::assert_snapshot!(text(&plan(&Desired::default(), &actual, &record, OBJECT)));
+    insta::assert_snapshot!(text(&plan(
+        &DesiredState::default(),
+        &actual,
+        &record,
+        OBJECT
+    )));
 }
 
 #[test]

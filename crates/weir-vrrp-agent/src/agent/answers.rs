@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use weir_helper::{Answered, Client};
+use weir_helper::{AnswerWithRouters, Client};
 
 use crate::Error;
 
@@ -39,7 +39,7 @@ impl Answers {
     }
 
     /// Returns the next response, or `None` if the helper has exited. Cancel-safe.
-    pub(super) async fn next(&self) -> Option<Answered> {
+    pub(super) async fn next(&self) -> Option<AnswerWithRouters> {
         loop {
             let mut guard = self.ready.readable().await.ok()?;
             match self.client.poll_receive() {

@@ -97,7 +97,7 @@ fn occupied_listeners(global: &GlobalOptions, loaded: &Loaded) -> Result<Vec<Pro
     Ok(problems)
 }
 
-/// Reports that the running daemon uses another file than the one that is checked.
+/// Reports that the running daemon uses a different file from the one that is checked.
 fn note_other_file(global: &GlobalOptions) {
     let checked = std::path::absolute(global.config()).ok();
     let active = daemon::last_configuration(&global.runtime_dir);

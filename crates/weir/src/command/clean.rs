@@ -40,11 +40,11 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
             ));
         }
     }
-    let is_here = other.is_none();
-    let undone = block_on(undo(&options, &paths, force, is_here))??;
+    let in_this_namespace = other.is_none();
+    let reverted = block_on(undo(&options, &paths, force, in_this_namespace))??;
     weir_protect::restore(&global.runtime_dir);
     let removed_files = lock.forget().map_err(Failure::failed)?;
-    text.push_str(&undone.list(global, removed_files));
+    text.push_str(&reverted.list(global, removed_files));
     if text.is_empty() {
         text.push_str("nothing to remove\n");
     }
@@ -53,20 +53,20 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
 }
 
 /// The changes that were reverted.
-struct Undone {
+struct RevertedChanges {
     /// Steps of `real-server down`.
     steps: Vec<Step>,
     cleaned: CleanSummary,
     virtual_addresses: usize,
 }
 
-/// Reverts the changes to the kernel; `is_here` = the daemon ran in this network namespace.
+/// Reverts the changes to the kernel; `in_this_namespace` = the daemon ran in this network namespace.
 async fn undo(
     options: &Options,
     paths: &Paths,
     force: bool,
-    is_here: bool,
-) -> Result<Undone, Failure> {
+    in_this_namespace: bool,
+) -> Result<RevertedChanges, Failure> {
     // The real server's pins are in a directory below the director's.
     let steps = match weir_real_server::down(options, &DownRequest::default()).await {
         Err(error) if force => {
@@ -78,20 +78,20 @@ async fn undo(
         other => other.map_err(Failure::failed)?,
     };
     let cleaned = weir_engine::clean(paths).await.map_err(Failure::failed)?;
-    let virtual_addresses = if is_here {
+    let virtual_addresses = if in_this_namespace {
         let removed = weir_helper::remove_recorded(&options.runtime_dir).await;
         removed.map_err(Failure::failed)?
     } else {
         0
     };
-    Ok(Undone {
+    Ok(RevertedChanges {
         steps,
         cleaned,
         virtual_addresses,
     })
 }
 
-impl Undone {
+impl RevertedChanges {
     /// Returns one line for each setting of `real-server`, the data plane, each address, and each count of other
     /// objects. `removed_files` = number of files removed from the runtime directory.
     fn list(&self, global: &GlobalOptions, removed_files: usize) -> String {
@@ -123,8 +123,8 @@ impl Undone {
             ),
             (
                 self.cleaned.marks,
-                "rule of firewall marks removed",
-                "rules of firewall marks removed",
+                "firewall mark rule removed",
+                "firewall mark rules removed",
             ),
             (
                 removed_files,
@@ -143,8 +143,8 @@ impl Undone {
     }
 }
 
-/// Returns the failure for a daemon that ran in another network namespace: in this namespace, the recorded names may be
-/// those of other interfaces.
+/// Returns the failure for a daemon that ran in another network namespace: in this namespace, the recorded names may
+/// belong to other interfaces.
 fn other_namespace_failure(other: &OtherNamespace) -> Failure {
     let advice = match other.path() {
         Some(path) => format!("run `nsenter --net={} weir clean`", path.display()),

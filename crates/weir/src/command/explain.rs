@@ -78,7 +78,8 @@ fn explain_from_file(request: &Request, file: &Path) -> Result<Answer, Failure> 
 fn explain_code(number: &str, json: bool) -> Outcome {
     let Some(code) = Code::parse(number) else {
         let message = format!(
-            "explain: unknown code {}; docs/manual/codes.md lists all codes. Packets need --packet, requests --request",
+            "explain: unknown code {}; docs/manual/codes.md lists all codes. Use --packet for packets, --request for \
+             requests",
             number.escape_debug()
         );
         return Err(Failure::Usage { message });

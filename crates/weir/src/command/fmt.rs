@@ -50,7 +50,8 @@ fn failed(message: String) -> Failure {
     Failure::Failed { message }
 }
 
-/// Replaces a file atomically, so that a reload never reads a part of it. Keeps links to it, its owner and its mode.
+/// Replaces a file atomically, so that a reload never reads an incomplete file. Preserves symbolic links, owner and
+/// mode.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = file.canonicalize()?;
     let metadata = file.metadata()?;

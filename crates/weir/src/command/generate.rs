@@ -1,5 +1,5 @@
-//! `weir generate`: man pages, shell completions and the manual's page of commands, from the definition of the command
-//! line and the catalog of keys. This is a command and not a build script, so that builds do not take longer.
+//! `weir generate`: man pages, shell completions and the manual's command reference, from the definition of the command
+//! line and the key catalog. This is a command and not a build script, so that builds do not take longer.
 
 mod roff;
 
@@ -13,7 +13,7 @@ use super::Outcome;
 use crate::arguments::{Arguments, Generate};
 use crate::terminal;
 
-/// Suffix of the help of reserved commands.
+/// Suffix of the help text of reserved commands.
 const NOT_BUILT: &str = "(not built yet)";
 
 pub(super) fn generate(what: &Generate) -> Outcome {
@@ -49,7 +49,7 @@ fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|it| !it.is_hide_set())
 }
 
-/// Returns the manual's page of commands.
+/// Returns the manual's command reference.
 fn commands_page() -> String {
     let mut root = definition();
     root.build();
@@ -122,13 +122,13 @@ fn push_table<'a>(out: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
             .map(|value| format!("`{}`", value.display()))
             .collect();
         let name = argument.to_string().replace('|', "\\|");
-        let row = format!("| `{name}` | {} | {} |", escaped(&help), defaults.join(" "));
+        let row = format!("| `{name}` | {} | {} |", escape(&help), defaults.join(" "));
         out.push_str(&row.replace("|  |", "| |"));
         out.push('\n');
     }
 }
 
-/// Returns text for a cell of a table. Escapes characters that Markdown would interpret.
-fn escaped(text: &str) -> String {
+/// Escapes the characters in the text of a table cell that Markdown would interpret.
+fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }

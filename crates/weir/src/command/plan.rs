@@ -28,7 +28,7 @@ pub(super) fn plan(global: &GlobalOptions, json: bool) -> Outcome {
         Err(error @ client::Error::NoDaemon { .. }) => {
             let (old, description) = last_active(global);
             terminal::eprint(&format!("weir: {error}; comparing with {description}\n"));
-            without_daemon(global, &old)?
+            plan_without_daemon(global, &old)?
         }
         other => other?,
     };
@@ -62,7 +62,7 @@ fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
         )
 }
 
-fn without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Failure> {
+fn plan_without_daemon(global: &GlobalOptions, old: &Desired) -> Result<Plan, Failure> {
     let file = global.config();
     let loaded = configuration::load(file, terminal::color())
         .and_then(|loaded| configuration::with_usable_files(loaded, file))

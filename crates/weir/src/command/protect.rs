@@ -11,7 +11,7 @@ use crate::arguments::{GlobalOptions, Protect};
 use crate::failure::{Failure, with_advice};
 use crate::terminal;
 
-/// Exit codes as in env(1): the command was not started, is not executable, or was not found.
+/// Exit codes of env(1): the command was not started, is not executable, or was not found.
 const NOT_STARTED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;

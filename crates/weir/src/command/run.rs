@@ -25,15 +25,16 @@ pub(super) fn run(global: &GlobalOptions) -> Outcome {
     }
 }
 
-/// Runs the keeper on this thread: the daemon is tied to the life of the thread that started it (PR_SET_PDEATHSIG).
+/// Runs the keeper on this thread: the kernel kills the daemon when the thread that started it exits
+/// (PR_SET_PDEATHSIG).
 fn run_keeper(global: &GlobalOptions) -> Outcome {
-    // An unprivileged user's program may receive its capability for privileged ports from its file, at each start.
+    // An unprivileged user's program may get CAP_NET_BIND_SERVICE from its file at each exec, which this would prevent.
     if rustix::process::geteuid().is_root() {
         weir_sys::forbid_new_privileges().map_err(Failure::failed)?;
     }
     // Errors in the file are reported before anything is created. From here on, only daemons read it.
     let file = std::path::absolute(global.config())?;
-    // An unprivileged keeper cannot read the file; its first daemon does.
+    // An unprivileged keeper cannot read the file; its first daemon reads it.
     if keeper::configured_socket().is_none() {
         configuration::load(&file, terminal::color())
             .and_then(|loaded| configuration::with_usable_files(loaded, &file))

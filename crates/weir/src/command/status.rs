@@ -25,7 +25,7 @@ const MIN_COLUMNS: usize = 80;
 /// Number of rows of a terminal whose size is unknown.
 const DEFAULT_ROWS: usize = 24;
 
-/// Returns the columns and rows of the terminal; `None` = unknown, or reported as 0, as by a pty without a window.
+/// Returns the columns and rows of the terminal; `None` if they are unknown or 0 (a pty without a window).
 fn terminal_size() -> Option<(u16, u16)> {
     let reported = reported_size().ok();
     reported.filter(|&(columns, rows)| columns > 0 && rows > 0)

@@ -24,7 +24,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
     let routers = match weir_vrrp_agent::order(&global.runtime_dir, &order) {
         Ok(routers) => routers,
         Err(error @ weir_vrrp_agent::Error::Socket { .. }) => {
-            return Err(without_agent(global, &error));
+            return Err(no_agent_failure(global, &error));
         }
         Err(error) => return Err(Failure::failed(error)),
     };
@@ -44,7 +44,7 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
 }
 
 /// Returns the failure if no agent replies: a daemon without virtual routers starts no agent.
-fn without_agent(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Failure {
+fn no_agent_failure(global: &GlobalOptions, error: &weir_vrrp_agent::Error) -> Failure {
     let message = format!("no VRRP agent is running: {error}");
     match UnixStream::connect(global.runtime_dir.join("weir.sock")) {
         Ok(_) => Failure::Failed {

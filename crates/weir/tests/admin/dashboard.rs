@@ -172,7 +172,7 @@ fn script_shows_the_values_of_the_status() {
         let row = rows
             .iter()
             .find(|row| row["address"] == server["address"])
-            .expect("find the row");
+            .expect("the row should exist");
         for (field, name) in [
             ("state", "state"),
             ("reason", "reason"),

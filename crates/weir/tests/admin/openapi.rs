@@ -154,7 +154,7 @@ fn rejections_match_the_openapi_document() {
         ranks
             .iter()
             .position(|it| *it == role)
-            .expect("find the role")
+            .expect("the role should exist")
     };
     for operation in operations(&document) {
         let (method, path) = (operation.method.as_str(), operation.path());
@@ -418,7 +418,7 @@ fn tap_response_has_the_requested_type() {
     let operation = operation
         .iter()
         .find(|it| it.template == "/v1/tap/{service}");
-    let operation = operation.expect("find the operation of the tap");
+    let operation = operation.expect("the operation of the tap should exist");
     for (query, expected) in [
         ("", "text/plain"),
         ("?json=false", "text/plain"),

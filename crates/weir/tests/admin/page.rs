@@ -41,7 +41,7 @@ fn page_shows_status_and_drains_server_at_length() {
         let row: Vec<&str> = row
             .map(|row| row.as_array().expect("cells is an array"))
             .find(|row| row[1] == server["address"])
-            .expect("find the server's row")
+            .expect("the server's row should exist")
             .iter()
             .map(|cell| cell.as_str().unwrap_or_default())
             .collect();

@@ -271,7 +271,7 @@ fn assert_services_match(scene: &Scene, status: &Value) {
     let route = rows.iter().find(|row| row["Service"].contains("/big"));
     let ended = &status["services"][1]["routes"][0]["exchanges"]["ended"];
     assert_eq!(
-        route.expect("find the route")["Connections"],
+        route.expect("the route should exist")["Connections"],
         ended.to_string()
     );
 }

@@ -1,4 +1,4 @@
-//! Tests of layer 4 services in a group: all directors choose the same server for a flow.
+//! Tests of layer 4 services in a cluster: all directors choose the same server for a flow.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,8 +15,8 @@ use super::*;
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
 
-/// Returns a configuration to publish, with a service on port 80 and one under `nat` on port 8080.
-pub(super) fn published(forward: &str, servers: &[&str]) -> String {
+/// Returns a configuration to publish, with a service on port 80 and a `nat` service on port 8080.
+pub(super) fn published_config(forward: &str, servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
     let service = |name: &str, forward: &str, port: u16| {
         format!(
@@ -33,10 +33,10 @@ pub(super) fn published(forward: &str, servers: &[&str]) -> String {
 }
 
 impl Group {
-    /// Starts a group whose directors have no local services.
+    /// Starts a cluster whose directors have no local services.
     pub(super) fn layer4(etcd: usize, directors: usize, servers: usize) -> Self {
         let mut group = Self::with(etcd, directors, servers, false);
-        group.is_bare = true;
+        group.has_local_services = false;
         group.start_all();
         group
     }
@@ -63,7 +63,7 @@ impl Group {
             .collect()
     }
 
-    /// Waits until all directors choose the same servers and these satisfy a condition.
+    /// Waits until all directors choose the same servers and `is_expected` returns true for them.
     fn wait_for_agreement(&self, what: &str, port: u16, is_expected: impl Fn(&[String]) -> bool) {
         wait_for(what, TIMEOUT, || {
             let first = self.choices(0, port);
@@ -98,7 +98,7 @@ pub(super) struct Api(BufReader<UnixStream>);
 impl Api {
     fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("connect to the API");
-        // A daemon that is applying thousands of services replies only afterwards.
+        // A daemon that is applying thousands of services does not reply until it is done.
         let limit = Some(4 * TIMEOUT);
         stream
             .set_read_timeout(limit)
@@ -151,7 +151,7 @@ fn connect(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Closing the connection must not leave TIME_WAIT, which would block the next connection from the same port.
+    // Closing the connection must not leave the port in TIME_WAIT, which would block the next connection from it.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     rustix::net::bind(
         &socket,
@@ -182,7 +182,7 @@ fn request_name(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Returns the name that nginx returns on the server with this address.
+/// Returns the response body of nginx on the server with this address.
 fn server_name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')
@@ -203,20 +203,20 @@ fn all_directors_choose_same_server() {
     }
     let group = Group::layer4(1, 3, 3);
     group.world.prepare_direct_servers(&VIP);
-    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    let output = group.publish(0, &published_config("direct", &POOL[..2]), "0s");
     assert!(output.status.success(), "{output:?}");
     let contains = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
     group.wait_for_agreement("the first servers", 80, |it| {
         contains(it, POOL[0]) && contains(it, POOL[1]) && !contains(it, "none")
     });
 
-    // A publication adds a server. The choice under nat is the same.
-    let output = group.publish(1, &published("direct", &POOL), "0s");
+    // A publication adds a server. The nat service selects the same servers.
+    let output = group.publish(1, &published_config("direct", &POOL), "0s");
     assert!(output.status.success(), "{output:?}");
     group.wait_for_agreement("the third server", 80, |it| {
         POOL.iter().all(|server| contains(it, server))
     });
-    group.wait_for_agreement("the same choice under nat", 8080, |it| {
+    group.wait_for_agreement("the same servers for the nat service", 8080, |it| {
         POOL.iter().all(|server| contains(it, server))
     });
 
@@ -280,14 +280,15 @@ fn all_directors_choose_same_server() {
     group
         .world
         .ip("second", "route del blackhole 10.71.0.21/32");
-    group.wait_for_agreement("the server's return", 8080, |it| *it == before);
+    group.wait_for_agreement("the server to recover", 8080, |it| *it == before);
 
     // The server is down for all directors, and all of them skip it in the same way.
     group.world.kill_nginx(1);
     group.wait_for_agreement("the loss of a server", 8080, |it| !contains(it, POOL[1]));
 }
 
-fn tunnelled(servers: &[&str]) -> String {
+/// Returns a configuration to publish, with a service whose packets are encapsulated in GUE.
+fn gue_config(servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
     format!(
         "[pool.web]\nscheduler = \"maglev\"\nservers = [{}]\n[pool.web.check]\nkind = \"tcp\"\nport = 80\ninterval = \
@@ -335,7 +336,7 @@ fn connections_survive_new_server_and_director_failure() {
     let pool = ["10.71.0.20", "10.71.0.21", "10.71.0.22", "10.71.0.23"];
     let arguments = ["--forward", "tunnel", "--tunnel", "gue", "--vip", VIP];
     group.world.prepare_servers(&arguments);
-    let output = group.publish(0, &tunnelled(&pool[..3]), "0s");
+    let output = group.publish(0, &gue_config(&pool[..3]), "0s");
     assert!(output.status.success(), "{output:?}");
     let contains = |choices: &[String], server: &str| choices.iter().any(|it| it == server);
     group.wait_for_agreement("the servers", 80, |it| {
@@ -344,8 +345,8 @@ fn connections_survive_new_server_and_director_failure() {
     group.route_to(0);
     let mut connections = group.open();
 
-    // Only the first director knows the connections. It fails right after a change of the servers.
-    let output = group.publish(1, &tunnelled(&pool), "0s");
+    // Only the first director has entries for the connections. It fails right after the pool changes.
+    let output = group.publish(1, &gue_config(&pool), "0s");
     assert!(output.status.success(), "{output:?}");
     wait_for("the new server", TIMEOUT, || {
         contains(&group.choices(1, 80), pool[3])
@@ -358,7 +359,7 @@ fn connections_survive_new_server_and_director_failure() {
         .count();
     assert!(
         moved > 0,
-        "no connection has another server in the new table"
+        "no connection maps to a different server in the new table"
     );
     let mut broken = 0;
     for (stream, server) in &mut connections {
@@ -370,12 +371,14 @@ fn connections_survive_new_server_and_director_failure() {
             }
         }
     }
-    println!("{moved} of {FLOWS} connections have another server in the new table, {broken} broke");
+    println!(
+        "{moved} of {FLOWS} connections map to a different server in the new table, {broken} broke"
+    );
     assert_eq!(broken, 0);
     let forwarded: u64 = (0..4).map(|n| group.second_hop_packets(n)).sum();
     assert!(
         forwarded >= moved as u64,
-        "{forwarded} packets took the second hop"
+        "only {forwarded} packets were forwarded to the second hop"
     );
 
     // New connections use the new table.
@@ -383,7 +386,7 @@ fn connections_survive_new_server_and_director_failure() {
     let flow = chosen
         .iter()
         .position(|it| it == pool[3])
-        .expect("find a flow");
+        .expect("a flow should select the new server");
     let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
     assert_eq!(group.responding_server(50_000 + flow, 80), "server3");
 }

@@ -1,4 +1,4 @@
-//! Tests that connections through all directors of a group survive etcd failures: each member is killed once, then
+//! Tests that connections through all directors of a cluster survive etcd failures: each member is killed once, then
 //! the majority is down, then all data is lost.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -35,13 +35,13 @@ struct Scale {
 /// The client's counters.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Connections that were open during the whole test, and those of them that broke.
+    /// Connections that were open during the whole test, and how many of them broke.
     connections: usize,
     broken: usize,
     /// Bytes sent on them, and bytes whose echo is missing.
     bytes: u64,
     missing_bytes: u64,
-    /// Datagrams that were sent, and those whose echo is missing.
+    /// Datagrams that were sent, and datagrams whose echo is missing.
     datagrams: u64,
     lost: u64,
     /// Connections that were opened during the faults, and attempts that failed.
@@ -57,8 +57,7 @@ fn service_address() -> SocketAddr {
     )
 }
 
-/// Raises the limit of open files, because each connection needs a descriptor. Returns the possible number of
-/// connections.
+/// Raises the open-file limit, because each connection needs a descriptor. Returns the possible number of connections.
 fn raise_connection_limit(requested: usize) -> usize {
     let needed = requested as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);

@@ -1,9 +1,9 @@
-//! Long tests of a large group: durations and CPU time of changes, and publications of many services.
+//! Long tests of a large cluster: durations and CPU time of changes, and publications of many services.
 
 use std::fmt::Write as _;
 use std::time::{Instant, SystemTime};
 
-use super::layer4::{POOL, published};
+use super::layer4::{POOL, published_config};
 use super::*;
 
 fn is_soak() -> bool {
@@ -143,7 +143,7 @@ fn weights(group: &Group) -> Vec<Value> {
 
 /// Returns a configuration with `count` services.
 fn many_services(count: usize) -> String {
-    let mut text = published("direct", &POOL[..2]);
+    let mut text = published_config("direct", &POOL[..2]);
     for n in 2..count {
         let (high, low) = (n / 250, n % 250 + 1);
         let _ = writeln!(
@@ -160,7 +160,7 @@ fn eight_directors_apply_changes_at_length() {
         return;
     }
     let group = Group::layer4(3, 8, 2);
-    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    let output = group.publish(0, &published_config("direct", &POOL[..2]), "0s");
     assert!(output.status.success(), "{output:?}");
     group.measure_weights("2 services", 30, 2);
     assert_eq!(weights(&group), vec![Value::from(31); 8]);
@@ -228,7 +228,7 @@ fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     const SERVICES: usize = 10_000;
     let limit = Duration::from_secs(300);
     let mut group = Group::layer4(3, 3, 2);
-    let output = group.publish(0, &published("direct", &POOL[..2]), "0s");
+    let output = group.publish(0, &published_config("direct", &POOL[..2]), "0s");
     assert!(output.status.success(), "{output:?}");
     let file = group.world.path("many.toml");
     fs::write(&file, many_services(SERVICES)).expect("write the file");

@@ -1,5 +1,5 @@
-//! Tests that under `nat` without `snat`, a server whose gateway is not the director causes a warning, and no other
-//! fault.
+//! Tests that a server of a `nat` service without `snat` whose gateway is not the director causes a warning, and no
+//! other finding.
 
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn server_of(world: &World, service: &str, n: usize) -> Value {
         .iter();
     let service = services
         .find(|it| it["name"] == service)
-        .expect("find the service");
+        .expect("the service should exist");
     let mut servers = service["servers"]
         .as_array()
         .expect("servers is an array")
@@ -77,7 +77,7 @@ fn server_of(world: &World, service: &str, n: usize) -> Value {
     let address = Family::V4.server(n).to_string();
     servers
         .find(|it| it["address"] == address)
-        .expect("find the server")
+        .expect("the server should exist")
         .clone()
 }
 

@@ -1,7 +1,7 @@
 //! Tests that the director's log contains each change once, as plain text.
 
 use super::TIMEOUT;
-use super::log_line::first_with_debug_output;
+use super::log_line::find_debug_output;
 use super::world::{Family, World, privileged, wait_for};
 
 /// Returns a configuration with four pools with the same server: used by a layer 4 service, by a proxy service, by
@@ -71,5 +71,5 @@ fn pool_change_is_logged_once() {
             .count()
             == 2
     });
-    assert_eq!(first_with_debug_output(&world.log()), None);
+    assert_eq!(find_debug_output(&world.log()), None);
 }

@@ -56,7 +56,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         "director",
         &doctor,
-        "drops clients' packets for 10.71.0.10:80, by its policy",
+        "drops client packets for 10.71.0.10:80 because of its policy",
     );
     assert!(is_reachable(&world));
     wait_for_no_findings(&world, &doctor);
@@ -72,7 +72,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         "director",
         &doctor,
-        "drops replies from 10.71.0.20, by its policy",
+        "drops replies from 10.71.0.20 because of its policy",
     );
     wait_for_no_findings(&world, &doctor);
 
@@ -84,7 +84,7 @@ fn director_firewall_rules_are_reported() {
         &world,
         "director",
         &doctor,
-        "drops packets to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
+        "drops packets to 10.71.0.20 because of its rule `ip daddr 10.71.0.20 drop`",
     );
     wait_for_no_findings(&world, &doctor);
     assert!(is_reachable(&world));
@@ -147,7 +147,7 @@ fn marked_packets_pass_forward_chains() {
         &world,
         "director",
         &doctor,
-        "drops packets of fwmark/7, by its policy",
+        "drops packets with fwmark/7 because of its policy",
     );
     assert!(is_reachable(&world));
 
@@ -158,7 +158,8 @@ fn marked_packets_pass_forward_chains() {
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
     assert!(!is_reachable(&world));
-    let seen = "drops packets of fwmark/7 after the first packet of a connection, by its rule `ct state invalid drop`";
+    let seen = "drops packets with fwmark/7 after the first packet of a connection because of its rule `ct state \
+                invalid drop`";
     assert_fixed_by_command(&world, "director", &doctor, seen);
     assert!(is_reachable(&world));
 }

@@ -57,14 +57,14 @@ fn server_firewall_rules_are_reported() {
         &world,
         "table inet filter {\n chain input {\n type filter hook input priority 0; policy drop;\n\
          ct state established,related accept\n iifname lo accept\n tcp dport 22 accept\n }\n}",
-        "drops clients' packets for 10.71.0.10:80 direct, by its policy",
+        "drops client packets for 10.71.0.10:80 direct because of its policy",
     );
     // The rules have the form that iptables writes: the base chain jumps to another chain.
     assert_blocking_rules_reported(
         &world,
         "table ip filter {\n chain web {\n tcp dport { 80, 443 } counter drop\n }\n chain INPUT {\n\
          type filter hook input priority filter; policy accept;\n ip daddr 10.71.0.0/24 counter jump web\n }\n}",
-        "by its rule",
+        "because of its rule",
     );
     assert_blocking_rules_reported(
         &world,
@@ -76,7 +76,7 @@ fn server_firewall_rules_are_reported() {
         &world,
         "table inet filter {\n chain out {\n type filter hook output priority 0; policy drop;\n\
          ip saddr 10.71.0.20 accept\n }\n}",
-        "drops replies from 10.71.0.10:80 direct, by its policy",
+        "drops replies from 10.71.0.10:80 direct because of its policy",
     );
     // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     std::fs::write(
@@ -106,14 +106,15 @@ fn iptables_legacy_rules_are_reported() {
     assert_blocking_command_reported(
         &world,
         "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-legacy -P INPUT DROP",
-        "the chain `filter INPUT` of iptables-legacy drops clients' packets for 10.71.0.10:80 direct, by its policy",
+        "the chain `filter INPUT` of iptables-legacy drops client packets for 10.71.0.10:80 direct because of its \
+         policy",
     );
     run_shell(&world, "server0", "iptables-legacy -P INPUT ACCEPT");
     assert_blocking_command_reported(
         &world,
         "iptables-legacy -t mangle -N web && iptables-legacy -t mangle -A POSTROUTING -s 10.71.0.0/24 -g web && \
          iptables-legacy -t mangle -A web -p tcp -m multiport --sports 80,443 -j DROP",
-        "the chain `mangle POSTROUTING` of iptables-legacy drops replies from 10.71.0.10:80 direct, by its rule",
+        "the chain `mangle POSTROUTING` of iptables-legacy drops replies from 10.71.0.10:80 direct because of its rule",
     );
     // Rules that let these clients pass, or that cannot be evaluated, are not findings.
     run_shell(

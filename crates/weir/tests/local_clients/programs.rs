@@ -165,7 +165,7 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
 
     fixture.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
     fixture.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
-    // With round robin, consecutive requests reach different servers, of which only one has the key.
+    // With round robin, consecutive requests reach different servers, and only one of them has the key.
     let keys = [(); 2].map(|()| fixture.output_of(&format!("redis-cli -h {VIP} dbsize")));
     assert_eq!(sorted(&keys.join("\n")), ["0", "1"]);
 
@@ -275,7 +275,7 @@ fn psql_is_balanced() {
     versions.sort();
     let programs = versions
         .last()
-        .expect("find an installed version")
+        .expect("an installed version should exist")
         .join("bin");
     let programs = programs.display();
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";

@@ -179,7 +179,7 @@ fn upgraded_connection_is_tunneled() {
 }
 
 #[test]
-fn unreachable_server_is_502_and_drained_server_is_503() {
+fn unreachable_server_causes_502_and_drained_server_causes_503() {
     let origin = Origin::start("o");
     let dead = free_address();
     let proxy = Proxy::start("http", &[dead], "");
@@ -220,7 +220,7 @@ fn unreachable_server_is_502_and_drained_server_is_503() {
 }
 
 #[test]
-fn silent_server_is_504_and_slow_request_head_is_408() {
+fn silent_server_causes_504_and_slow_request_head_causes_408() {
     let origin = Origin::start("o");
     let proxy = Proxy::start(
         "http",

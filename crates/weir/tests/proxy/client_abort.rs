@@ -1,5 +1,5 @@
 //! Clients that disconnect before the response: their requests are removed from servers and queues, and the daemon
-//! keeps no state of them.
+//! keeps no state for them.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -15,12 +15,12 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// A server that holds its responses until the test releases them, and counts the open requests.
 pub(super) struct SlowServer {
     pub(super) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 /// State that the connections of a server share.
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     requests: AtomicU64,
     /// Number of open connections that have sent a request.
     open_connections: AtomicI64,
@@ -34,7 +34,7 @@ impl SlowServer {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let state = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -77,7 +77,7 @@ impl SlowServer {
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
 
 /// Serves a connection until the client closes it.
-fn serve(mut stream: TcpStream, shared: &Shared) {
+fn serve(mut stream: TcpStream, shared: &SharedState) {
     let mut buffer = [0u8; 4096];
     let mut head = Vec::new();
     let mut has_sent_request = false;
@@ -237,7 +237,7 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
 
 /// Pipelined data is not an end of stream, and is processed after the first request.
 #[test]
-fn pipelined_requests_are_not_taken_for_a_close() {
+fn pipelined_requests_are_not_treated_as_a_close() {
     let authority = Authority::new("ahead");
     authority.sign("one", "DNS:a.example", 30);
     let origin = SlowServer::start();
@@ -405,7 +405,7 @@ fn abandoned_requests_reset_their_streams() {
 
 /// Streams that are reset while they are queued are removed from the queue.
 #[test]
-fn reset_streams_leave_the_queue() {
+fn reset_streams_are_removed_from_the_queue() {
     let origin = SlowServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     limit_server(&proxy, origin.address, 1, "");

@@ -1,14 +1,14 @@
-//! Limits of open files, and full disks: accepted clients are served, and `weir status` always succeeds.
+//! Open-file limits, and full disks: accepted clients are served, and `weir status` always succeeds.
 
 use super::client_abort::{SlowServer, wait_until};
 use super::*;
 
-/// Starts a daemon with these soft and hard limits of open files (`SOFT:HARD`).
+/// Starts a daemon with these soft and hard open-file limits (`SOFT:HARD`).
 fn start_with_nofile(limit: &str, servers: &[SocketAddr], more: &str) -> Proxy {
     start_with_launcher(&["prlimit", &format!("--nofile={limit}")], servers, more)
 }
 
-/// Starts a daemon with another program, such as `prlimit`, which runs it.
+/// Starts a daemon through a launcher, such as `prlimit`.
 fn start_with_launcher(launcher: &[&str], servers: &[SocketAddr], more: &str) -> Proxy {
     let mut proxy = Proxy::start("http", servers, more);
     proxy.terminate();
@@ -28,7 +28,7 @@ fn start_with_launcher(launcher: &[&str], servers: &[SocketAddr], more: &str) ->
     proxy
 }
 
-/// Opens more idle connections than the limit of open files allows. Requests must be served, new clients accepted, and
+/// Opens more idle connections than the open-file limit allows. Requests must be served, new clients accepted, and
 /// `weir status` must succeed.
 fn check_idle_clients_are_closed(limit: u32, idle: usize) {
     weir_sys::raise_nofile().expect("raise the file descriptor limit");
@@ -172,7 +172,7 @@ fn nofile_limit_is_raised_and_restored_for_children() {
     assert_eq!(limit.trim(), "300");
 }
 
-/// A connection limit that the descriptors do not allow is reported by `check`, by `status` and at start. The default
+/// A connection limit that the descriptors do not allow is reported by `check`, by `status` and at startup. The default
 /// limit is not reported.
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {

@@ -61,7 +61,7 @@ fn serve(mut stream: &TcpStream, mode: u8) -> std::io::Result<()> {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends requests continuously until `condition` returns true for the service's status. Returns the numbers of
-/// responses with status 200 and with another status.
+/// responses with status 200 and with other statuses.
 fn fetch_until(
     proxy: &Proxy,
     what: &str,

@@ -280,7 +280,7 @@ fn invalid_host_authority_is_rejected() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn request_for_another_service_with_client_auth_is_421() {
+fn request_for_another_service_with_client_auth_causes_421() {
     let authority = Authority::new("misdirected");
     let open = authority.sign("open", "DNS:*.b.example,DNS:open.test", 30);
     let client_certificate = authority.sign("client", "DNS:client", 30);
@@ -361,7 +361,7 @@ fn request_for_another_service_with_client_auth_is_421() {
 }
 
 #[test]
-fn interim_response_without_final_is_502() {
+fn interim_response_without_final_causes_502() {
     for interim in [
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",

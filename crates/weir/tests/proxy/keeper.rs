@@ -63,7 +63,7 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn signal_without_daemon_reaches_the_next_one() {
+fn signal_without_a_daemon_reaches_the_next_daemon() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::keeper::{kill_daemon, wait_until};
-use super::log_line::first_with_debug_output;
+use super::log_line::find_debug_output;
 use super::{Client, GET, Origin, Proxy, configuration};
 
 #[test]
@@ -40,5 +40,5 @@ fn log_contains_no_debug_output() {
     assert!(succeeded, "{output}");
     Client::connect(proxy.listen).fetch(GET);
     assert!(proxy.terminate().success());
-    assert_eq!(first_with_debug_output(&proxy.log()), None);
+    assert_eq!(find_debug_output(&proxy.log()), None);
 }

@@ -1,5 +1,5 @@
-//! Requests of every kind, while servers fail, are drained and return. At the end the clients' records of (request,
-//! response, server) are compared with those of the servers.
+//! Requests of every kind, while servers fail, are drained and return. At the end, the clients' records of (request,
+//! response, server) are compared with the servers' records.
 //!
 //! `WEIR_SOAK` increases the number of requests to a million.
 
@@ -415,7 +415,7 @@ fn mixed_operations_end_with_matching_counters_at_length() {
     println!("{total} requests, {rounds} rounds; KiB and descriptors {before:?}, then {after:?}");
 }
 
-/// Compares the clients' records with those of the servers.
+/// Compares the clients' records with the servers' records.
 fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, total: u64) {
     let ledgers: HashMap<&str, HashMap<u64, u32>> = servers
         .iter()

@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: a program, a web request and a mail report failed servers.
+//! `[notify.NAME]`: a program, a web request and an email report failed servers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,13 +11,15 @@ use super::tls::Authority;
 use super::{Proxy, configuration, free_address};
 
 /// The texts that a fake server has received, one for each connection.
-type Received = Arc<Mutex<Vec<String>>>;
+type ReceivedTexts = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server that runs `dialogue` on each connection. Returns its address, and the received texts.
-fn serve(dialogue: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, Received) {
+fn serve(
+    dialogue: fn(std::net::TcpStream) -> std::io::Result<String>,
+) -> (SocketAddr, ReceivedTexts) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let address = listener.local_addr().expect("get local address");
-    let received = Received::default();
+    let received = ReceivedTexts::default();
     let all = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -29,7 +31,7 @@ fn serve(dialogue: fn(std::net::TcpStream) -> std::io::Result<String>) -> (Socke
     (address, received)
 }
 
-/// Receives one mail over SMTP.
+/// Receives one email over SMTP.
 fn receive_mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
     stream.write_all(b"220 ready\r\n")?;
     let mut reader = BufReader::new(stream);
@@ -63,7 +65,7 @@ fn receive_mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "three receivers of the same events")]
-fn failed_servers_are_reported_by_program_request_and_mail() {
+fn failed_servers_are_reported_by_program_request_and_email() {
     if !weir_testing::require_root() {
         return;
     }

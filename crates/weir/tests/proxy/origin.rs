@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// State that the connections of a server share.
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     connections: AtomicU64,
     /// Whether a request for `/slow` has arrived.
     has_slow_request: AtomicBool,
@@ -21,7 +21,7 @@ struct Shared {
 /// The test server.
 pub(crate) struct Origin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl Origin {
@@ -44,10 +44,10 @@ impl Origin {
         })
     }
 
-    fn serve(handler: impl Fn(TcpStream, &Shared) + Send + Sync + 'static) -> Self {
+    fn serve(handler: impl Fn(TcpStream, &SharedState) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let (state, handler) = (Arc::clone(&shared), Arc::new(handler));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -102,7 +102,7 @@ impl Origin {
 }
 
 /// Serves HTTP requests on a connection.
-fn serve_http(stream: &TcpStream, name: &str, shared: &Shared) -> std::io::Result<()> {
+fn serve_http(stream: &TcpStream, name: &str, shared: &SharedState) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream.try_clone()?;
     writer.set_nodelay(true)?;

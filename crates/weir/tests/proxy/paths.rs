@@ -187,7 +187,7 @@ fn rewrites_use_the_normalized_path() {
 }
 
 #[test]
-fn invalid_escapes_are_400_and_keep_the_connection() {
+fn invalid_escapes_cause_400_and_keep_the_connection() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], FORBIDDEN);
     let mut client = Client::connect(proxy.listen);

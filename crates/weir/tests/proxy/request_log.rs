@@ -306,7 +306,7 @@ fn tap_shows_matching_requests_while_it_runs() {
 }
 
 #[test]
-fn levels_of_the_log_change_at_run_time() {
+fn log_levels_change_at_run_time() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     assert_eq!(proxy.weir(&["log"]), (true, "info\n".to_owned()));

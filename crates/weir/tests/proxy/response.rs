@@ -306,7 +306,7 @@ fn connect_opens_a_tunnel_if_enabled() {
         "connect = true\nabort_on_close = false",
     );
     let mut client = Client::connect(proxy.listen);
-    // Bytes after the head belong to the tunnel, whatever they contain.
+    // Bytes after the head belong to the tunnel, regardless of their content.
     client.send(&format!("{CONNECT}GET /smuggled HTTP/1.1\r\n\r\n"));
     client
         .0
@@ -395,7 +395,7 @@ fn forwarded_field_describes_the_client() {
 }
 
 #[test]
-fn total_timeout_is_504_or_cuts_the_response_off() {
+fn total_timeout_causes_504_or_truncates_response() {
     // Each part arrives well within the server's timeout.
     let slow = ScriptedServer::start(vec![vec![
         Action::Read,
@@ -420,7 +420,7 @@ fn total_timeout_is_504_or_cuts_the_response_off() {
         .expect("read response")
         .expect("no response");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
-    // A response that has begun is cut off, and the client can detect this.
+    // A response that has begun is truncated, and the client can detect this.
     let endless = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),

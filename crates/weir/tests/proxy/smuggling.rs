@@ -280,7 +280,7 @@ fn there_are_at_least_1200_different_cases() {
 
 #[test]
 fn lenient_server_and_weir_count_the_same_requests() {
-    let origin = lenient::Lenient::start();
+    let origin = lenient::LenientServer::start();
     let cases = request::cases();
     let proxy = start_service(origin.address, "http2 = false");
     let tally = send_requests(&cases, &proxy);
@@ -294,7 +294,7 @@ fn lenient_server_and_weir_count_the_same_requests() {
 
 #[test]
 fn cases_detect_a_server_that_reads_underscores_as_hyphens() {
-    let origin = lenient::Lenient::start();
+    let origin = lenient::LenientServer::start();
     let cases: Vec<_> = request::cases()
         .into_iter()
         .filter(|(group, _)| *group == "underscore")
@@ -311,7 +311,7 @@ fn cases_detect_a_server_that_reads_underscores_as_hyphens() {
 
 #[test]
 fn lenient_server_and_weir_count_the_same_streams() {
-    let origin = lenient::Lenient::start();
+    let origin = lenient::LenientServer::start();
     check_streams("the lenient server", origin.address, &|| {
         origin.paths().len() as u64
     });

@@ -355,7 +355,7 @@ fn field_of_a_file_is_sent_whatever_the_path_of_the_request() {
 }
 
 #[test]
-fn page_of_a_server_for_missing_files_has_another_status() {
+fn server_page_for_missing_files_has_a_different_status() {
     let origin = Origin::start("o");
     let proxy = start_proxy(
         &origin,

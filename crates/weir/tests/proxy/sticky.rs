@@ -45,7 +45,7 @@ fn is_accepted(proxy: &Proxy, value: &str) -> bool {
 }
 
 #[test]
-fn cookie_defaults_are_lax_and_secure_under_tls() {
+fn cookie_defaults_are_lax_and_secure_with_tls() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let authority = Authority::new("sticky");

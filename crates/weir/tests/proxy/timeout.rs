@@ -41,7 +41,7 @@ fn idle_client_is_closed() {
 }
 
 #[test]
-fn missing_body_is_408() {
+fn missing_body_causes_408() {
     let server = ScriptedServer::start(vec![vec![Action::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
     let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
@@ -65,7 +65,7 @@ fn missing_body_is_408() {
 }
 
 #[test]
-fn slow_body_exceeding_total_timeout_is_504() {
+fn slow_body_exceeding_total_timeout_causes_504() {
     let server = ScriptedServer::start(vec![vec![Action::Drain]]);
     let proxy = Proxy::start(
         "http",
@@ -80,7 +80,7 @@ fn slow_body_exceeding_total_timeout_is_504() {
 
 /// The body is much larger than socket buffers, and the server does not read it. The client is not at fault.
 #[test]
-fn body_not_read_by_server_is_504() {
+fn body_not_read_by_server_causes_504() {
     let size = 64 << 20;
     for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
         let server = ScriptedServer::start(vec![vec![Action::Wait]]);
@@ -130,7 +130,7 @@ fn client_that_does_not_read_is_closed() {
 }
 
 #[test]
-fn stalled_response_is_cut_off() {
+fn stalled_response_is_truncated() {
     let server = ScriptedServer::start(vec![vec![
         Action::Read,
         send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
@@ -162,7 +162,7 @@ fn response_start_has_its_own_timeout() {
 
 /// A listener with a full backlog does not respond.
 #[test]
-fn server_that_does_not_accept_is_504() {
+fn server_that_does_not_accept_causes_504() {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,

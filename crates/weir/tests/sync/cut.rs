@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
 use super::world::{privileged, wait_for};
-use super::{Connection, Pair, Plan, SNAT, TIMEOUT, VIP};
+use super::{Connection, Pair, SNAT, Setup, TIMEOUT, VIP};
 
 /// Size of a download in bytes, many times that of the client's receive buffer.
 pub(super) const DOWNLOAD_BYTES: usize = 96 << 10;
@@ -56,15 +56,15 @@ impl Download {
 }
 
 /// Returns whether a director needs received flows, because it cannot compute server and translation from a packet.
-fn needs_flows(plan: Plan) -> bool {
-    plan.scheduler == "wlc" || plan.forward == "nat"
+fn needs_flows(setup: Setup) -> bool {
+    setup.scheduler == "wlc" || setup.forward == "nat"
 }
 
 /// Returns how many idle connections and downloads break, of `count` each.
-fn count_broken(plan: Plan, count: usize) -> (usize, usize) {
-    let mut pair = Pair::with_plan(plan, DOWNLOAD_BYTES);
-    pair.start("director", &plan);
-    pair.start("second", &plan);
+fn count_broken(setup: Setup, count: usize) -> (usize, usize) {
+    let mut pair = Pair::with_setup(setup, DOWNLOAD_BYTES);
+    pair.start("director", &setup);
+    pair.start("second", &setup);
     let mut held = pair.open_connections(count);
     let client = pair.world.spawn_on("client", move || {
         (0..count)
@@ -72,12 +72,12 @@ fn count_broken(plan: Plan, count: usize) -> (usize, usize) {
             .collect::<Vec<Download>>()
     });
     let mut downloads = client.join().expect("thread panicked");
-    if plan.sync {
+    if setup.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             let is_sent = pair.peer("director")["queued"] == 0;
-            // Flows that the other director can compute are not sent.
+            // Flows whose server the other director can compute are not sent.
             is_sent
-                && (!needs_flows(plan)
+                && (!needs_flows(setup)
                     || pair.total("second") >= 2 * count as u64
                         && pair.counts("second") == pair.counts("director"))
         });
@@ -97,8 +97,8 @@ fn count_broken(plan: Plan, count: usize) -> (usize, usize) {
     (broken(idle), broken(complete))
 }
 
-fn plan(forward: &'static str, service: &'static str, scheduler: &'static str) -> Plan {
-    Plan {
+fn setup(forward: &'static str, service: &'static str, scheduler: &'static str) -> Setup {
+    Setup {
         forward,
         service,
         scheduler,
@@ -111,11 +111,11 @@ fn no_connection_breaks_when_active_director_is_cut_off() {
     if !privileged() {
         return;
     }
-    assert_eq!(count_broken(plan("tunnel", "", "wlc"), 40), (0, 0));
-    assert_eq!(count_broken(plan("nat", SNAT, "maglev"), 40), (0, 0));
+    assert_eq!(count_broken(setup("tunnel", "", "wlc"), 40), (0, 0));
+    assert_eq!(count_broken(setup("nat", SNAT, "maglev"), 40), (0, 0));
 }
 
-/// Without `[sync]`, a director does not know the other's flows. It finds the server only if its scheduler computes it
+/// Without `[sync]`, a director does not have the other's flows. It finds the server only if its scheduler computes it
 /// from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of each kind,
 /// `WEIR_CUT_METHODS` the methods, separated by commas, to run the test in parts.
 #[test]
@@ -135,17 +135,17 @@ fn only_synchronized_connections_survive_with_each_method_at_length() {
     for (name, forward, service) in methods {
         for scheduler in ["wlc", "maglev"] {
             for sync in [true, false] {
-                let plan = Plan {
+                let setup = Setup {
                     sync,
-                    ..plan(forward, service, scheduler)
+                    ..setup(forward, service, scheduler)
                 };
-                let (idle, downloads) = count_broken(plan, count);
+                let (idle, downloads) = count_broken(setup, count);
                 println!(
                     "{name}, {scheduler}, [sync] {}: {idle} of {count} idle connections and {downloads} of {count} \
                      downloads broken",
                     if sync { "on" } else { "off" }
                 );
-                if sync || !needs_flows(plan) {
+                if sync || !needs_flows(setup) {
                     assert_eq!((idle, downloads), (0, 0));
                 } else {
                     assert!(

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::world::{self, privileged, wait_for};
-use super::{Connection, DIRECT, HELD_CONNECTIONS, Pair, Plan, TIMEOUT, VIP};
+use super::{Connection, DIRECT, HELD_CONNECTIONS, Pair, Setup, TIMEOUT, VIP};
 
 const SECOND_VIP: &str = "10.0.0.11";
 const SNAT: &str = "10.0.0.100";
@@ -107,7 +107,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
     if !privileged() {
         return;
     }
-    let plan = Plan {
+    let setup = Setup {
         forward: "nat",
         service: CLOCK,
         ..DIRECT
@@ -125,7 +125,7 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
             "ip netns exec {} sysctl -qw net.ipv4.ip_forward=0",
             pair.world.namespace(host)
         ));
-        pair.start(host, &plan);
+        pair.start(host, &setup);
     }
     let mut held = pair.open_connections(HELD_CONNECTIONS);
     // The client only receives, so after the failover the server sends the first packet.

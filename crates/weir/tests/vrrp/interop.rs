@@ -1,4 +1,4 @@
-//! Tests Weir and keepalived as peers, in both roles. `KEEPALIVED` can be the path of another build of keepalived.
+//! Tests Weir and keepalived as peers, in both roles. `KEEPALIVED` can be the path of a different build of keepalived.
 
 use std::fs;
 use std::path::Path;
@@ -133,7 +133,7 @@ impl Combination {
     }
 }
 
-/// Returns the keepalived program: the installed one, unless `KEEPALIVED` is the path of another one.
+/// Returns the keepalived program: `KEEPALIVED` if it is set, otherwise the installed one.
 fn keepalived_program() -> String {
     std::env::var("KEEPALIVED").unwrap_or_else(|_| "keepalived".to_owned())
 }
@@ -302,7 +302,7 @@ fn keepalived_version() -> Vec<u32> {
     parts.collect()
 }
 
-/// Tests every combination that the installed keepalived, or that of `KEEPALIVED`, supports.
+/// Tests every combination that the installed keepalived, or the one in `KEEPALIVED`, supports.
 fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;

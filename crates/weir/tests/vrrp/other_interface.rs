@@ -1,4 +1,4 @@
-//! Tests of addresses on an interface other than that of the advertisements (keepalived's
+//! Tests of addresses on an interface other than the one with the advertisements (keepalived's
 //! `virtual_ipaddress { IP dev IF }`).
 
 use super::config;

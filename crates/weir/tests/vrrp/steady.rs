@@ -38,7 +38,7 @@ impl Drop for BusyCpus {
     }
 }
 
-/// Sets both directors' advertisement interval, and returns the number of takeovers within the duration.
+/// Sets the advertisement interval of both directors, and returns the number of takeovers within the duration.
 fn takeovers_within(pair: &Pair, interval: &str, duration: Duration) -> u64 {
     for (host, priority) in [("director", 150), ("second", 100)] {
         pair.reload(host, &config(priority, "").replace("100ms", interval));

@@ -107,7 +107,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
-    // Flows may end between the reading of the servers' counts and the walk over the table.
+    // Flows may end after the server counts are read and before the table is iterated over.
     wait_for(
         "counts that match the flow table",
         Duration::from_secs(60),
@@ -126,8 +126,7 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
     );
 }
 
-/// Returns the number of table entries that a service's counts imply: two per flow under `nat`, one per persistent
-/// client.
+/// Returns the number of table entries that a service's counts imply: two per `nat` flow, one per persistent client.
 fn entries_of(service: &serde_json::Value) -> u64 {
     let directions = if service["forward"] == "nat" { 2 } else { 1 };
     let servers = service["servers"]

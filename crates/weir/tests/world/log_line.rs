@@ -2,7 +2,7 @@
 
 /// Returns the first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`,
 /// `1.5s` for a duration.
-pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
+pub(crate) fn find_debug_output(log: &str) -> Option<&str> {
     log.lines().find(|line| {
         let plain = without_quoted(line);
         plain.split(' ').any(is_debug_output)
@@ -50,7 +50,7 @@ fn debug_output_is_distinguished_from_text() {
         "ERROR x pause=1.5s",
         "WARN Some(3) servers",
     ] {
-        assert_eq!(first_with_debug_output(line), Some(line));
+        assert_eq!(find_debug_output(line), Some(line));
     }
     for line in [
         "2026-11-23T06:22:23Z  INFO pool state changed pool=\"web\" from=\"up\" to=\"down\"",
@@ -59,6 +59,6 @@ fn debug_output_is_distinguished_from_text() {
         "WARN x why=\"Some(State { a: 1 })\"",
         "INFO Weir listens address=127.0.0.1:80",
     ] {
-        assert_eq!(first_with_debug_output(line), None);
+        assert_eq!(find_debug_output(line), None);
     }
 }

@@ -1,8 +1,8 @@
 //! A network of namespaces for the integration tests: a client, a director and servers on one bridge, with IPv4 and
 //! IPv6.
 //!
-//! `ip` creates everything in namespaces whose names contain this process's id; dropping [`World`] removes it. Programs
-//! run with `nsenter --net`, which keeps the mounts and with them bpffs.
+//! `ip` creates everything in namespaces whose names contain this process's ID; dropping [`World`] removes it. Programs
+//! run with `nsenter --net`, which keeps the mounts, including bpffs.
 
 #![allow(
     dead_code,

@@ -23,7 +23,7 @@ impl World {
         self.weir_with(program_under_test(), host)
     }
 
-    /// Like [`Self::weir`], with another build.
+    /// Like [`Self::weir`], with a different build.
     pub fn weir_with(&self, program: &Path, host: &str) -> Command {
         let mut command = self.command(host, program.to_str().expect("path is valid UTF-8"));
         command
@@ -51,7 +51,7 @@ impl World {
         self.start_director_with(program_under_test(), config)
     }
 
-    /// Like [`Self::start_director`], with another build.
+    /// Like [`Self::start_director`], with a different build.
     pub fn start_director_with(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
@@ -177,7 +177,7 @@ impl World {
     pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
         let status = self.status();
         let servers = status["services"][0]["servers"].as_array();
-        let mut servers = servers.expect("find the service").iter();
+        let mut servers = servers.expect("the service should exist").iter();
         servers
             .find(|server| server["address"] == address.to_string())
             .unwrap_or_else(|| panic!("{address} is not in {status:#}"))

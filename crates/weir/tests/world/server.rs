@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// Makes each server process all packets of a flow on one CPU, as with the queues of a network card. Without this,
+    /// Makes each server process all packets of a flow on one CPU, like the queues of a network card. Without this,
     /// two CPUs may process two consecutive packets from a veth, and a server resets about one of 500 000 connections
     /// that it has just accepted. This was captured on Linux 6.18, with and without Weir. Probably the second packet
     /// is looked up while the first one replaces the request socket with a connection (`inet_ehash_insert`).

@@ -217,7 +217,7 @@ impl Acceptor {
     /// Sets the group of the API's socket to the group in root's configuration.
     fn set_socket_group(&self, name: &str) -> socket_group::Answer {
         let reject = |reason: String| {
-            tracing::error!(reason, "refused a request of the daemon");
+            tracing::error!(reason, "refused a request from the daemon");
             socket_group::Answer::Refused { reason }
         };
         let desired = read_desired(&self.configuration);

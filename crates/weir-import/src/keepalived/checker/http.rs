@@ -207,7 +207,7 @@ impl BodyMatch {
             "regex_min_offset" | "regex_max_offset" => {
                 node.reject(notes, "Weir searches the whole body");
             }
-            "regex_stack" => notes.remark(node.position, "the search in Weir uses no stack"),
+            "regex_stack" => notes.remark(node.position, "Weir's search uses no stack"),
             _ => return false,
         }
         true
@@ -259,7 +259,7 @@ fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
     let mut codes = Vec::new();
     for word in node.words.iter().skip(1) {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let parse_code = |text: &str| field::parse_in_range(text, 100, 599);
+        let parse_code = |text: &str| field::parse_unsigned(text, 100, 599);
         match (parse_code(first), parse_code(last)) {
             (Some(first), Some(last)) if first <= last => codes.push(word.clone()),
             _ => notes.add(

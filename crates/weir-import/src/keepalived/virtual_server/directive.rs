@@ -87,7 +87,7 @@ pub(super) fn read_directive(directives: &mut Directives, node: &Node, notes: &m
             directives.granularity = field::parse_word(notes, node, "a mask");
         }
         "persistence_engine" => {
-            node.reject(notes, "persistence in Weir uses only the client's address")
+            node.reject(notes, "Weir's persistence uses only the client's address")
         }
         "protocol" => match node.word(1).map(str::to_ascii_uppercase).as_deref() {
             Some("TCP") => directives.protocol = Some(("tcp", node.position)),
@@ -135,7 +135,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
             directives.omega = Some(node.position);
         }
         "smtp_alert" => directives.alerts = field::parse_flag(notes, node),
-        "snmp_name" => node.reject(notes, "Weir has no SNMP"),
+        "snmp_name" => node.reject(notes, "Weir does not support SNMP"),
         "nat_mask" | "net_mask" => node.ignore(
             notes,
             "keepalived has removed this keyword, and ignores the line",
@@ -150,7 +150,7 @@ fn read_other_directive(directives: &mut Directives, node: &Node, notes: &mut No
     }
 }
 
-/// Returns why a keyword of a fork such as dpvs is not supported; `None` = the keyword is not from a fork.
+/// Returns why a keyword of a fork such as DPVS is not supported; `None` = the keyword is not from a fork.
 pub(super) fn fork_keyword_reason(keyword: &str) -> Option<&'static str> {
     const KEYWORDS: &[&str] = &[
         "laddr_group_name",
@@ -175,7 +175,7 @@ pub(super) fn fork_keyword_reason(keyword: &str) -> Option<&'static str> {
     ];
     KEYWORDS
         .contains(&keyword)
-        .then_some("the keyword belongs to a fork of keepalived, such as the one of DPVS")
+        .then_some("only forks of keepalived, such as DPVS's, support this keyword")
 }
 
 /// Reads a numbered flag, whose meaning depends on the scheduler set so far.

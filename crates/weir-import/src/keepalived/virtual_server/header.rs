@@ -45,7 +45,7 @@ pub(super) fn parse_header<'a>(
             field::note_extra_words(notes, node, 2);
             let mark = node
                 .word(2)
-                .and_then(|word| field::parse_in_range(word, 1, u32::MAX.into()));
+                .and_then(|word| field::parse_unsigned(word, 1, u32::MAX.into()));
             match mark {
                 Some(mark) => Some(Header::Mark(mark)),
                 None => reject(notes, "the firewall mark is missing"),

@@ -1,5 +1,6 @@
 //! `notify_up`, `notify_down`, `quorum_up`, `quorum_down`: keepalived has a program for each change of each server,
-//! Weir has one for all changes of a pool. A shell selects the program by the variables that Weir sets.
+//! Weir has one program for all changes of a pool. A shell selects keepalived's program by the variables that Weir
+//! sets.
 
 use crate::document::{Entry, Item, Table, Value};
 use crate::keepalived::tree::{Node, parse_command};

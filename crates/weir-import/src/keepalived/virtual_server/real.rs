@@ -90,7 +90,7 @@ fn read_real_directive(real: &mut RealServer, node: &Node, notes: &mut Notes) {
             notes,
             "`[notify]` reports all servers of a pool: set smtp_alert in the virtual server",
         ),
-        "snmp_name" => node.reject(notes, "Weir has no SNMP"),
+        "snmp_name" => node.reject(notes, "Weir does not support SNMP"),
         keyword => match fork_keyword_reason(keyword) {
             Some(why) => node.reject(notes, why),
             None => node.ignore(

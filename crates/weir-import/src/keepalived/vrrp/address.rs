@@ -5,7 +5,7 @@ use crate::keepalived::field;
 use crate::keepalived::tree::Node;
 use crate::note::{Notes, Position};
 
-/// An address on an interface other than that of the instance.
+/// An address on an interface other than the interface of the instance.
 pub(super) struct OtherAddress {
     interface: String,
     address: String,
@@ -44,11 +44,11 @@ pub(super) fn read_addresses(
         let length = if length.is_empty() {
             Some(max_length)
         } else {
-            field::parse_in_range(length, 0, max_length)
+            field::parse_unsigned(length, 0, max_length)
         };
         if length.is_none() {
             let why = format!(
-                "the prefix length is invalid, and was set to {max_length} as in keepalived"
+                "the prefix length is invalid, and was set to {max_length}, as keepalived does"
             );
             notes.remark(line.position, why);
         }

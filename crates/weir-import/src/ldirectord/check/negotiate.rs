@@ -20,7 +20,7 @@ const SIP_USER: &str = "ldirectord@localhost";
 /// A text and its source line.
 type SourcedText<'a> = (&'a str, Position);
 
-/// Texts that the check of one real server sends and expects.
+/// The texts that a real server's check sends and expects.
 pub(super) struct Request<'a> {
     pub(super) section: &'a Section,
     /// The line of the service.
@@ -134,7 +134,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the address that an expression matches. Unescaped dots are taken as literal dots.
+/// Returns the address that an expression matches. Unescaped dots are treated as literal dots.
 fn expected_address(pattern: &str) -> Option<IpAddr> {
     let text = pattern.strip_prefix('^').unwrap_or(pattern);
     let text = text.strip_suffix('$').unwrap_or(text);

@@ -1,5 +1,5 @@
 //! Negotiate checks with a protocol that Weir does not support: SQL with a password and a query, LDAP, and files over
-//! FTP. They become perl scripts with the same steps and modules as in ldirectord.
+//! FTP. They become perl scripts with the same steps and modules that ldirectord uses.
 //!
 //! The scripts set `$0` to hide the command line of the process, which contains the password. They do it before perl
 //! loads its modules, which takes most of the time of a probe.

@@ -79,7 +79,7 @@ mod tests {
 
     /// The example of RFC 2865 section 7.1.
     #[test]
-    fn password_is_hidden_as_in_the_rfc() {
+    fn hidden_password_matches_rfc_example() {
         let authenticator = [
             0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98, 0xf4,
             0x22, 0x7a,

@@ -26,20 +26,20 @@ fn translate(out: &mut String, page: &str) {
             is_example = !is_example;
             out.push_str(if is_example { ".PP\n.EX\n" } else { ".EE\n" });
         } else if is_example {
-            push_line(out, &escaped(line));
+            push_line(out, &escape(line));
         } else if let Some(title) = line.strip_prefix("## ") {
-            out.push_str(&format!(".SS {}\n", escaped(title.trim_matches('`'))));
+            out.push_str(&format!(".SS {}\n", escape(title.trim_matches('`'))));
         } else if let Some(title) = line.strip_prefix("# ") {
             if title != "Configuration" {
-                out.push_str(&format!(".SH {}\n", escaped(title.trim_matches('`'))));
+                out.push_str(&format!(".SH {}\n", escape(title.trim_matches('`'))));
             }
         } else if let Some(item) = line.strip_prefix("- ") {
             out.push_str(".IP \\(bu 2\n");
-            push_line(out, &emphasized(item));
+            push_line(out, &format_inline(item));
         } else if line.is_empty() {
             out.push_str(".PP\n");
         } else if !line.starts_with('|') {
-            push_line(out, &emphasized(line));
+            push_line(out, &format_inline(line));
         }
     }
 }
@@ -54,17 +54,17 @@ fn push_line(out: &mut String, line: &str) {
 }
 
 /// Escapes text that a reader may copy: no character is interpreted, and hyphens remain ASCII.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
 /// Returns a line with code in bold, and with links replaced by their text.
-fn emphasized(line: &str) -> String {
+fn format_inline(line: &str) -> String {
     let mut out = String::new();
     for (number, part) in without_links(line).split('`').enumerate() {
         if number % 2 == 1 {
             out.push_str("\\fB");
-            out.push_str(&escaped(part));
+            out.push_str(&escape(part));
             out.push_str("\\fR");
         } else {
             out.push_str(&part.replace('\\', "\\e"));

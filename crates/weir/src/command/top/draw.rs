@@ -1,4 +1,4 @@
-//! Draws the live view: a header, the table, and the keys.
+//! Draws the live view: a header, the table, and the key bindings.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -13,15 +13,15 @@ use super::screen::{Mode, Screen};
 
 const KEYS: &str = "q quit  / filter  s sort  S reverse  d drain  m maint  r ready";
 
-/// Draws the screen. Without `color`, only bold and reverse text distinguish rows.
+/// Draws the screen. Without `color`, only bold and reverse video distinguish rows.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, color: bool) {
     let areas = [
         Constraint::Length(2),
         Constraint::Min(1),
         Constraint::Length(1),
     ];
-    let [head, body, footer] = Layout::vertical(areas).areas(frame.area());
-    frame.render_widget(Paragraph::new(header_lines(screen)), head);
+    let [header, body, footer] = Layout::vertical(areas).areas(frame.area());
+    frame.render_widget(Paragraph::new(header_lines(screen)), header);
     draw_table(frame, screen, body, color);
     frame.render_widget(Paragraph::new(footer_line(screen)), footer);
 }
@@ -40,18 +40,18 @@ fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
     );
     let mut second = format!(
         "sort: {}{}",
-        screen.arrangement.sort.as_str(),
-        if screen.arrangement.reverse {
+        screen.options.sort.as_str(),
+        if screen.options.reverse {
             ", reversed"
         } else {
             ""
         }
     );
-    if !screen.arrangement.filter.is_empty() {
-        second.push_str(&format!("  filter: {}", screen.arrangement.filter));
+    if !screen.options.filter.is_empty() {
+        second.push_str(&format!("  filter: {}", screen.options.filter));
     }
     if let Some(error) = &screen.error {
-        second = format!("{error}; the numbers are outdated");
+        second = format!("{error}; the values are stale");
     }
     vec![first.into(), second.into()]
 }
@@ -59,7 +59,7 @@ fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
 fn footer_line(screen: &Screen) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     match &screen.mode {
-        Mode::Filter { .. } => Line::from(format!("filter: {}_", screen.arrangement.filter)),
+        Mode::Filter { .. } => Line::from(format!("filter: {}_", screen.options.filter)),
         Mode::Confirm(change) => Line::from(Span::styled(
             format!("{} {}/{}? y/n", change.verb(), change.pool, change.server),
             bold,
@@ -86,14 +86,14 @@ fn draw_table(frame: &mut Frame<'_>, screen: &Screen, area: ratatui::layout::Rec
         Constraint::Length(7),
         Constraint::Min(10),
     ];
-    let head = [
-        "name", "state", "weight", "active", "per s", "err/s", "in B/s", "out B/s", "p99 ms",
+    let header = [
+        "name", "state", "weight", "active", "rate/s", "err/s", "in B/s", "out B/s", "p99 ms",
         "reason",
     ];
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let rows = screen.rows.iter().map(|row| table_row(row, color));
     let table = Table::new(rows, widths)
-        .header(TableRow::new(head).style(bold))
+        .header(TableRow::new(header).style(bold))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(Some(screen.selected));
     frame.render_stateful_widget(table, area, &mut state);
@@ -106,7 +106,7 @@ fn table_row(row: &Row, color: bool) -> TableRow<'static> {
         Some(color) => state.style(Style::new().fg(color)),
         None => state,
     };
-    let line = TableRow::new(vec![
+    let table_row = TableRow::new(vec![
         Cell::from(row.name()),
         state,
         Cell::from(row.weight.clone()),
@@ -119,8 +119,8 @@ fn table_row(row: &Row, color: bool) -> TableRow<'static> {
         Cell::from(row.reason.clone()),
     ]);
     match row.level {
-        Level::Service => line.style(Style::new().add_modifier(Modifier::BOLD)),
-        Level::Pool | Level::Server => line,
+        Level::Service => table_row.style(Style::new().add_modifier(Modifier::BOLD)),
+        Level::Pool | Level::Server => table_row,
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn head_table_and_keys_are_drawn() {
+    fn header_table_and_key_bindings_are_drawn() {
         let now = Instant::now();
         let mut screen = Screen::new(report(&[("10.0.0.5", "up", 3, 10)]), now);
         screen.update(
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn confirmation_names_the_server() {
+    fn confirmation_shows_the_server() {
         let mut screen = Screen::new(report(&[("10.0.0.5", "up", 0, 0)]), Instant::now());
         for letter in ['j', 'j', 'd'] {
             screen.handle_key(KeyCode::Char(letter).into());

@@ -22,7 +22,7 @@ use super::{Outcome, REPLY_TIMEOUT, STATUS_TIMEOUT, block_on};
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::terminal;
-use screen::{Next, Screen, ServerChange};
+use screen::{Action, Screen, ServerChange};
 
 /// Interval at which the status is read.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,13 +38,13 @@ pub(super) fn top(global: &GlobalOptions) -> Outcome {
     }
     let client = Client::new(&global.runtime_dir);
     block_on(async {
-        // If there is no daemon, the message must appear on the normal screen.
+        // If there is no daemon, the message must appear on the normal screen, not the alternate one.
         let report = client.clone().within(STATUS_TIMEOUT).status().await?;
         let screen = Screen::new(report, Instant::now());
         let mut terminal = ratatui::try_init()?;
-        let ended = show(&mut terminal, &client, screen).await;
+        let result = show(&mut terminal, &client, screen).await;
         ratatui::try_restore()?;
-        ended.map(|()| ExitCode::SUCCESS)
+        result.map(|()| ExitCode::SUCCESS)
     })?
 }
 
@@ -63,23 +63,23 @@ async fn show(
     loop {
         terminal.draw(|frame| draw::draw(frame, &screen, color))?;
         let next = tokio::select! {
-            _ = terminate.recv() => Next::Quit,
-            _ = hangup.recv() => Next::Quit,
+            _ = terminate.recv() => Action::Quit,
+            _ = hangup.recv() => Action::Quit,
             event = events.recv() => match event {
                 Some(Event::Key(key)) => screen.handle_key(key),
-                Some(_) => Next::Draw,
+                Some(_) => Action::Draw,
                 // The terminal has been closed.
-                None => Next::Quit,
+                None => Action::Quit,
             },
             _ = ticks.tick() => {
                 refresh(&mut screen, client).await;
-                Next::Draw
+                Action::Draw
             }
         };
         match next {
-            Next::Draw => {}
-            Next::Quit => return Ok(()),
-            Next::Execute(change) => {
+            Action::Draw => {}
+            Action::Quit => return Ok(()),
+            Action::Execute(change) => {
                 screen.message = Some(execute(client, change).await);
                 refresh(&mut screen, client).await;
             }

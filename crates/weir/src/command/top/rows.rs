@@ -133,21 +133,21 @@ impl Row {
 
 /// An earlier report, and the time from it to the current one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Earlier<'a> {
+pub(super) struct EarlierReport<'a> {
     pub(super) report: &'a Report,
     pub(super) elapsed: Duration,
 }
 
 /// How the rows are selected and ordered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrangement {
+pub(super) struct ViewOptions {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
-    /// Part of a name or a state, in any case.
+    /// Part of a name or a state; case-insensitive.
     pub(super) filter: String,
 }
 
-/// Counters from whose differences rates are calculated.
+/// Counters from which rates are calculated.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     events: u64,
@@ -157,7 +157,7 @@ struct Totals {
 }
 
 impl Totals {
-    fn of_service(service: &Service) -> Self {
+    fn from_service(service: &Service) -> Self {
         let proxy = service.proxy.as_ref();
         let requests = proxy.filter(|proxy| proxy.protocol == "http");
         Self {
@@ -168,7 +168,7 @@ impl Totals {
         }
     }
 
-    fn of_server(server: &Server) -> Self {
+    fn from_server(server: &Server) -> Self {
         let proxy = server.proxy.as_ref();
         let requests = proxy.map_or(0, |proxy| proxy.requests);
         Self {
@@ -192,7 +192,7 @@ struct Rates<'a> {
 }
 
 impl<'a> Rates<'a> {
-    fn new(earlier: Earlier<'a>) -> Self {
+    fn new(earlier: EarlierReport<'a>) -> Self {
         let services = &earlier.report.services;
         let servers = services.iter().flat_map(|service| {
             let name = |server: &'a Server| {
@@ -200,14 +200,14 @@ impl<'a> Rates<'a> {
                 (service.name.as_str(), pool, server.address.as_str())
             };
             let servers = service.servers.iter();
-            servers.map(move |server| (name(server), Totals::of_server(server)))
+            servers.map(move |server| (name(server), Totals::from_server(server)))
         });
         Self {
             seconds: earlier.elapsed.as_secs_f64(),
             servers: servers.collect(),
             services: services
                 .iter()
-                .map(|service| (service.name.as_str(), Totals::of_service(service)))
+                .map(|service| (service.name.as_str(), Totals::from_service(service)))
                 .collect(),
         }
     }
@@ -235,15 +235,15 @@ impl<'a> Rates<'a> {
 /// Returns the rows of a report.
 pub(super) fn rows(
     report: &Report,
-    earlier: Option<Earlier<'_>>,
-    arrangement: &Arrangement,
+    earlier: Option<EarlierReport<'_>>,
+    options: &ViewOptions,
 ) -> Vec<Row> {
     let rates = earlier.map(Rates::new);
-    let filter = arrangement.filter.to_lowercase();
+    let filter = options.filter.to_lowercase();
     let mut all = Vec::new();
     for service in &report.services {
-        let head = service_row(service, rates.as_ref());
-        let shows_all = filter.is_empty() || head.matches(&filter);
+        let parent = service_row(service, rates.as_ref());
+        let shows_all = filter.is_empty() || parent.matches(&filter);
         let mut nested = Vec::new();
         for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
             let pool = pool_row(service, servers);
@@ -252,23 +252,23 @@ pub(super) fn rows(
                 .iter()
                 .map(|server| server_row(service, server, rates.as_ref()));
             let mut rows: Vec<Row> = rows.filter(|row| shown || row.matches(&filter)).collect();
-            sort(&mut rows, arrangement);
+            sort(&mut rows, options);
             if shown || !rows.is_empty() {
                 nested.push(pool);
                 nested.append(&mut rows);
             }
         }
         if shows_all || !nested.is_empty() {
-            all.push(head);
+            all.push(parent);
             all.append(&mut nested);
         }
     }
     all
 }
 
-fn sort(rows: &mut [Row], arrangement: &Arrangement) {
+fn sort(rows: &mut [Row], options: &ViewOptions) {
     let descending = |value: fn(&Row) -> f64| move |a: &Row, b: &Row| value(b).total_cmp(&value(a));
-    match arrangement.sort {
+    match options.sort {
         Sort::File => {}
         Sort::Name => rows.sort_by(|a, b| a.key.server.cmp(&b.key.server)),
         Sort::State => rows.sort_by_key(Row::rank),
@@ -277,7 +277,7 @@ fn sort(rows: &mut [Row], arrangement: &Arrangement) {
         Sort::Bytes => rows.sort_by(descending(Row::total_bytes)),
         Sort::Latency => rows.sort_by(descending(|row| row.p99_ms.unwrap_or(0.0))),
     }
-    if arrangement.reverse {
+    if options.reverse {
         rows.reverse();
     }
 }
@@ -309,7 +309,7 @@ fn service_row(service: &Service, rates: Option<&Rates<'_>>) -> Row {
     };
     if let Some(rates) = rates {
         let before = rates.services.get(service.name.as_str());
-        rates.set_rates(&mut row, Totals::of_service(service), before);
+        rates.set_rates(&mut row, Totals::from_service(service), before);
     }
     row
 }
@@ -382,7 +382,7 @@ fn server_row(service: &Service, server: &Server, rates: Option<&Rates<'_>>) -> 
         );
         rates.set_rates(
             &mut row,
-            Totals::of_server(server),
+            Totals::from_server(server),
             rates.servers.get(&name),
         );
     }
@@ -423,11 +423,11 @@ pub(super) mod tests {
             .collect()
     }
 
-    fn arranged(sort: Sort, filter: &str) -> Arrangement {
-        Arrangement {
+    fn view_options(sort: Sort, filter: &str) -> ViewOptions {
+        ViewOptions {
             sort,
             filter: filter.to_owned(),
-            ..Arrangement::default()
+            ..ViewOptions::default()
         }
     }
 
@@ -446,7 +446,7 @@ pub(super) mod tests {
             (Sort::State, ["10.0.0.5", "10.0.0.7", "10.0.0.6"]),
             (Sort::Active, ["10.0.0.6", "10.0.0.7", "10.0.0.5"]),
         ] {
-            let rows = rows(&report, None, &arranged(sort, ""));
+            let rows = rows(&report, None, &view_options(sort, ""));
             assert_eq!(names(&rows)[..2], ["web", "app"]);
             assert_eq!(names(&rows)[2..], expected, "{sort:?}");
         }
@@ -455,7 +455,7 @@ pub(super) mod tests {
     #[test]
     fn filter_keeps_the_parents_of_matching_servers() {
         let report = report(&SERVERS);
-        let shown = |filter| names(&rows(&report, None, &arranged(Sort::File, filter)));
+        let shown = |filter| names(&rows(&report, None, &view_options(Sort::File, filter)));
         assert_eq!(shown("0.6"), ["web", "app", "10.0.0.6"]);
         assert_eq!(shown("DOWN"), ["web", "app", "10.0.0.5"]);
         assert_eq!(shown("web").len(), 5);
@@ -465,11 +465,11 @@ pub(super) mod tests {
     #[test]
     fn rates_are_calculated_from_two_reports() {
         let (previous, current) = (report(&[("a", "up", 0, 10)]), report(&[("a", "up", 0, 30)]));
-        let earlier = Earlier {
+        let earlier = EarlierReport {
             report: &previous,
             elapsed: Duration::from_secs(2),
         };
-        let rows = rows(&current, Some(earlier), &Arrangement::default());
+        let rows = rows(&current, Some(earlier), &ViewOptions::default());
         assert_eq!((rows[0].rate, rows[2].rate), (Some(10.0), Some(10.0)));
         assert_eq!(rows[2].bytes, Some((100.0, 0.0)));
         assert_eq!(rows[2].errors, None, "not counted at layer 4");

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use weir_control::api::Override;
 use weir_control::status::Report;
 
-use super::rows::{Arrangement, Earlier, Key, Level, Row, rows};
+use super::rows::{EarlierReport, Key, Level, Row, ViewOptions, rows};
 
 /// Number of rows by which a page key moves the selection.
 const PAGE_ROWS: usize = 10;
@@ -44,7 +44,7 @@ impl ServerChange {
 
 /// What the event loop must do after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum Action {
     Draw,
     Execute(ServerChange),
     Quit,
@@ -56,7 +56,7 @@ pub(super) struct Screen {
     pub(super) report: Report,
     read_at: Instant,
     earlier: Option<(Report, Instant)>,
-    pub(super) arrangement: Arrangement,
+    pub(super) options: ViewOptions,
     pub(super) mode: Mode,
     pub(super) rows: Vec<Row>,
     /// Index of the selected row.
@@ -73,7 +73,7 @@ impl Screen {
             report,
             read_at: now,
             earlier: None,
-            arrangement: Arrangement::default(),
+            options: ViewOptions::default(),
             mode: Mode::Browse,
             rows: Vec::new(),
             selected: 0,
@@ -99,42 +99,45 @@ impl Screen {
 
     fn update_rows(&mut self) {
         let key: Option<Key> = self.selected_row().map(|row| row.key.clone());
-        let earlier = self.earlier.as_ref().map(|(report, read_at)| Earlier {
-            report,
-            elapsed: self.read_at.saturating_duration_since(*read_at),
-        });
-        self.rows = rows(&self.report, earlier, &self.arrangement);
+        let earlier = self
+            .earlier
+            .as_ref()
+            .map(|(report, read_at)| EarlierReport {
+                report,
+                elapsed: self.read_at.saturating_duration_since(*read_at),
+            });
+        self.rows = rows(&self.report, earlier, &self.options);
         let same = key.and_then(|key| self.rows.iter().position(|row| row.key == key));
         let last = self.rows.len().saturating_sub(1);
         self.selected = same.unwrap_or(self.selected).min(last);
     }
 
     /// Handles a pressed or repeated key; ignores its release.
-    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Next {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
-            return Next::Draw;
+            return Action::Draw;
         }
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && matches!(key.code, KeyCode::Char('c')) {
-            return Next::Quit;
+            return Action::Quit;
         }
         match std::mem::replace(&mut self.mode, Mode::Browse) {
             Mode::Browse => self.browse(key.code),
             Mode::Filter { before } => self.edit_filter(key.code, before),
-            Mode::Confirm(change) if key.code == KeyCode::Char('y') => Next::Execute(change),
+            Mode::Confirm(change) if key.code == KeyCode::Char('y') => Action::Execute(change),
             Mode::Confirm(change) => {
                 self.message = Some(format!("{} cancelled", change.verb()));
-                Next::Draw
+                Action::Draw
             }
         }
     }
 
-    fn browse(&mut self, code: KeyCode) -> Next {
+    fn browse(&mut self, code: KeyCode) -> Action {
         let last = self.rows.len().saturating_sub(1);
         match code {
-            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Char('q') => return Action::Quit,
             KeyCode::Esc => {
-                self.arrangement.filter.clear();
+                self.options.filter.clear();
                 self.update_rows();
             }
             KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
@@ -144,15 +147,15 @@ impl Screen {
             KeyCode::Home => self.selected = 0,
             KeyCode::End => self.selected = last,
             KeyCode::Char('s') => {
-                self.arrangement.sort = self.arrangement.sort.next();
+                self.options.sort = self.options.sort.next();
                 self.update_rows();
             }
             KeyCode::Char('S') => {
-                self.arrangement.reverse = !self.arrangement.reverse;
+                self.options.reverse = !self.options.reverse;
                 self.update_rows();
             }
             KeyCode::Char('/') => {
-                let before = self.arrangement.filter.clone();
+                let before = self.options.filter.clone();
                 self.mode = Mode::Filter { before };
             }
             KeyCode::Char('d') => self.confirm(Some(Override::Drain)),
@@ -160,26 +163,26 @@ impl Screen {
             KeyCode::Char('r') => self.confirm(None),
             _ => {}
         }
-        Next::Draw
+        Action::Draw
     }
 
-    fn edit_filter(&mut self, code: KeyCode, before: String) -> Next {
+    fn edit_filter(&mut self, code: KeyCode, before: String) -> Action {
         match code {
-            KeyCode::Enter => return Next::Draw,
+            KeyCode::Enter => return Action::Draw,
             KeyCode::Esc => {
-                self.arrangement.filter = before;
+                self.options.filter = before;
                 self.update_rows();
-                return Next::Draw;
+                return Action::Draw;
             }
             KeyCode::Backspace => {
-                self.arrangement.filter.pop();
+                self.options.filter.pop();
             }
-            KeyCode::Char(letter) => self.arrangement.filter.push(letter),
+            KeyCode::Char(letter) => self.options.filter.push(letter),
             _ => {}
         }
         self.mode = Mode::Filter { before };
         self.update_rows();
-        Next::Draw
+        Action::Draw
     }
 
     /// Asks the user to confirm a change to the selected server.
@@ -209,8 +212,8 @@ mod tests {
         Screen::new(report(&servers), Instant::now())
     }
 
-    fn press(screen: &mut Screen, keys: &str) -> Next {
-        let mut last = Next::Draw;
+    fn press(screen: &mut Screen, keys: &str) -> Action {
+        let mut last = Action::Draw;
         for letter in keys.chars() {
             last = screen.handle_key(KeyCode::Char(letter).into());
         }
@@ -220,21 +223,21 @@ mod tests {
     #[test]
     fn change_requires_selected_server_and_confirmation() {
         let mut screen = screen();
-        assert_eq!(press(&mut screen, "dy"), Next::Draw);
+        assert_eq!(press(&mut screen, "dy"), Action::Draw);
         assert_eq!(screen.message.as_deref(), Some("select a server first"));
         let drain = ServerChange {
             pool: "app".to_owned(),
             server: "10.0.0.5".to_owned(),
             request: Some(Override::Drain),
         };
-        assert_eq!(press(&mut screen, "jjdn"), Next::Draw);
+        assert_eq!(press(&mut screen, "jjdn"), Action::Draw);
         assert_eq!(screen.message.as_deref(), Some("drain cancelled"));
-        assert_eq!(press(&mut screen, "dy"), Next::Execute(drain.clone()));
+        assert_eq!(press(&mut screen, "dy"), Action::Execute(drain.clone()));
         let ready = ServerChange {
             request: None,
             ..drain
         };
-        assert_eq!(press(&mut screen, "ry"), Next::Execute(ready));
+        assert_eq!(press(&mut screen, "ry"), Action::Execute(ready));
     }
 
     #[test]
@@ -243,7 +246,7 @@ mod tests {
         press(&mut screen, "jjj");
         assert_eq!(screen.selected_row().unwrap().key.server, "10.0.0.6");
         press(&mut screen, "sss");
-        assert_eq!(screen.arrangement.sort, Sort::Active);
+        assert_eq!(screen.options.sort, Sort::Active);
         assert_eq!(screen.selected, 2, "most connections first");
         let servers = [("10.0.0.6", "up", 2, 2)];
         screen.update(report(&servers), Instant::now());
@@ -254,13 +257,13 @@ mod tests {
     fn letters_typed_into_filter_are_not_commands() {
         let mut screen = screen();
         press(&mut screen, "/0.6q");
-        assert_eq!(screen.arrangement.filter, "0.6q");
+        assert_eq!(screen.options.filter, "0.6q");
         screen.handle_key(KeyCode::Backspace.into());
         screen.handle_key(KeyCode::Enter.into());
         assert_eq!((screen.rows.len(), &screen.mode), (3, &Mode::Browse));
         press(&mut screen, "/x");
         screen.handle_key(KeyCode::Esc.into());
-        assert_eq!(screen.arrangement.filter, "0.6", "Esc restores the filter");
+        assert_eq!(screen.options.filter, "0.6", "Esc restores the filter");
         screen.handle_key(KeyCode::Esc.into());
         assert_eq!(
             screen.rows.len(),
@@ -275,7 +278,7 @@ mod tests {
         for keys in ["", "/", "jjd"] {
             let mut screen = screen();
             press(&mut screen, keys);
-            assert_eq!(screen.handle_key(control), Next::Quit, "{keys:?}");
+            assert_eq!(screen.handle_key(control), Action::Quit, "{keys:?}");
         }
     }
 }

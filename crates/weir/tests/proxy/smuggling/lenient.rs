@@ -6,12 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 /// The test server.
-pub(super) struct Lenient {
+pub(super) struct LenientServer {
     pub(super) address: SocketAddr,
     paths: Arc<Mutex<Vec<String>>>,
 }
 
-impl Lenient {
+impl LenientServer {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let address = listener.local_addr().expect("get local address");

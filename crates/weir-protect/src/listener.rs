@@ -1,4 +1,4 @@
-//! Determines when a server can be replaced, because no connection is between SYN and accept(2), and when it has been
+//! Determines when a server can be replaced (no connection is between SYN and accept(2)), and when it has been
 //! replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,8 +82,8 @@ impl Listeners {
     /// do not complete their handshake within one second: they may never do so.
     pub(crate) async fn wait_until_accepted(&self, limit: Duration) -> Result<(), Error> {
         sleep(SYN_ARRIVAL_TIME).await;
-        let quiet = poll_until(limit, || self.is_quiet());
-        if !quiet.await? {
+        let all_accepted = poll_until(limit, || self.has_no_pending_connection());
+        if !all_accepted.await? {
             tracing::warn!(
                 "the server does not accept all earlier connections; starting the command anyway"
             );
@@ -94,7 +94,7 @@ impl Listeners {
     /// Returns whether no connection is between SYN and accept(2). The order matters: a handshake that completes in the
     /// meantime moves its connection to the accept queue, which is therefore read again. Reading the handshakes is
     /// slow, because the kernel iterates over all connections of the host.
-    fn is_quiet(&self) -> Result<bool, Error> {
+    fn has_no_pending_connection(&self) -> Result<bool, Error> {
         Ok(self.accept_queues_are_empty()?
             && self.no_handshake_is_in_progress()?
             && self.accept_queues_are_empty()?)
@@ -110,8 +110,9 @@ impl Listeners {
         Ok(listening.iter().all(|socket| socket.waiting == 0))
     }
 
-    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: those
-    /// at whose address there is a new socket. Sockets at other addresses may belong to a program that keeps running.
+    /// Waits until there are listening sockets, if there were any before, and until replaced sockets are closed: a
+    /// socket is replaced if a new socket has the same address. Other sockets may belong to a program that keeps
+    /// running.
     pub(crate) async fn wait_until_replaced(&self, limit: Duration) -> Result<(), Error> {
         if self.before.is_empty() {
             return Ok(());
