@@ -1,5 +1,5 @@
-//! Measures CPU time per request with 1 000 routes, 1 000 regex routes, and a map of 100 000 entries, compared with
-//! HAProxy and nginx. Each proxy has one worker on CPU 0; load and origin run on CPU 1.
+//! Compares CPU time per request with HAProxy and nginx, for 1 000 routes, 1 000 regex routes, and a map of 100 000
+//! entries. Each proxy has one worker on CPU 0; load and origin run on CPU 1.
 //!
 //! The request matches the last route, or the last entry.
 

@@ -1,4 +1,4 @@
-//! Measures TLS and HTTP/2 compared with HAProxy and nginx; see `rig`.
+//! Compares CPU time per request over TLS and HTTP/2 with HAProxy and nginx; see `rig`.
 //!
 //! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` override the defaults of 2 and 3.
 

@@ -36,7 +36,7 @@ pub(crate) struct Table {
     clients: Padded,
     servers: Padded,
     pipes: Padded,
-    /// Until when workers close idle clients for each other, in milliseconds of the workers' clock.
+    /// Time until which workers close idle clients for each other, in milliseconds of the workers' clock.
     idle_close_until: AtomicU64,
 }
 
@@ -251,7 +251,7 @@ fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem
             problems.push(problem(
                 proxy.source,
                 format!(
-                    "service {}: limits.connections = {connections} is more than the open files allow",
+                    "service {}: limits.connections = {connections} is more than the open-file limit allows",
                     proxy.name
                 ),
             ));
@@ -266,7 +266,7 @@ fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem
         problems.push(problem(
             last,
             format!(
-                "limits.connections of {configured_count} services are {sum} in all, more than the open files allow"
+                "the sum of limits.connections of {configured_count} services is {sum}, more than the open-file limit allows"
             ),
         ));
     }
@@ -349,11 +349,11 @@ mod tests {
         assert!(messages(&[default, 400]).is_empty());
         assert_eq!(
             messages(&[401]),
-            ["service s: limits.connections = 401 is more than the open files allow"]
+            ["service s: limits.connections = 401 is more than the open-file limit allows"]
         );
         assert_eq!(
             messages(&[300, 300]),
-            ["limits.connections of 2 services are 600 in all, more than the open files allow"]
+            ["the sum of limits.connections of 2 services is 600, more than the open-file limit allows"]
         );
     }
 }

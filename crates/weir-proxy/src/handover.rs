@@ -1,7 +1,7 @@
 //! Describes client connections that another process takes over, and passes received ones to workers.
 //!
-//! HTTP/1 clients that are idle between requests can be handed over, and tunnels with their buffered bytes. TLS and
-//! HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
+//! HTTP/1 clients that are idle between requests can be handed over, and so can tunnels with their buffered bytes. TLS
+//! and HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

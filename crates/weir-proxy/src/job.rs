@@ -1,7 +1,7 @@
 //! Runs jobs that would block a worker (password verification, file reads) on other threads.
 //!
-//! A job's result is sent to the session that submitted it. The threads are started with the first jobs. The number of
-//! waiting jobs is limited; the caller must handle a rejected job.
+//! A job's result is sent to the session that submitted it. Threads are started on demand, when jobs are submitted. The
+//! queue is bounded; the caller must handle a rejected job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use crate::job_result::{JobResult, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
 
-/// Verifies passwords. There are few threads, because each of them uses a whole CPU.
-pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
+/// Verifies passwords. There are few threads, because each of them can saturate a CPU.
+pub(crate) static PASSWORDS: JobPool = JobPool::new("weir-password", 2, 256);
 /// Opens and reads files.
-pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
+pub(crate) static FILES: JobPool = JobPool::new("weir-file", 4, 4096);
 
 type Work = Box<dyn FnOnce() -> JobResult + Send>;
 
@@ -27,7 +27,7 @@ struct Job {
 }
 
 /// A thread pool with a bounded queue of jobs.
-pub(crate) struct Jobs {
+pub(crate) struct JobPool {
     name: &'static str,
     threads: usize,
     queue_max: usize,
@@ -41,7 +41,7 @@ struct State {
     idle: usize,
 }
 
-impl Jobs {
+impl JobPool {
     const fn new(name: &'static str, threads: usize, queue_max: usize) -> Self {
         Self {
             name,
@@ -98,7 +98,7 @@ impl Jobs {
             let job = self.next_job();
             let result = catch_unwind(AssertUnwindSafe(job.work));
             let result = result.unwrap_or_else(|_| {
-                tracing::error!("a job panicked in a thread of {}", self.name);
+                tracing::error!("a job panicked on a {} thread", self.name);
                 JobResult::Failed
             });
             job.inbox.put(job.key, Call::Done(job.ticket, result));

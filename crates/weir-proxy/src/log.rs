@@ -104,7 +104,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let problems = logs.filter_map(|(proxy, log)| {
         let file = match log.target() {
             LogTarget::File(file) => file,
-            // A syslog daemon creates its socket again when it restarts.
+            // A syslog daemon recreates its socket when it restarts.
             LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => return None,
         };
         let path = Path::new(file);
@@ -348,7 +348,7 @@ struct OpenLog {
     log: Arc<Log>,
     file: Option<Sink>,
     reopened: u32,
-    /// Whether the last write may have ended within a line.
+    /// Whether the last write may have ended in the middle of a line.
     ends_within_line: bool,
     outage: Option<Outage>,
 }
@@ -426,7 +426,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 entry.write(&out, count, Instant::now());
             }
         }
-        // Without other references the service was removed, and everything is written.
+        // No other references: the service was removed, and everything is written.
         open.retain(|entry| Arc::strong_count(&entry.log) > 1);
         if is_last_round {
             return;

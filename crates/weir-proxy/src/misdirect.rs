@@ -64,7 +64,7 @@ pub(crate) struct Misdirect {
     only_sni: bool,
     /// Names of this service.
     own_names: Arc<Names>,
-    /// Names of the services that require other client certificates.
+    /// Names of the services that require different client certificates.
     guarded: Vec<Arc<Names>>,
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_of_services_with_other_client_authentication_are_rejected() {
+    fn only_hosts_of_services_with_different_client_authentication_are_rejected() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);

@@ -37,9 +37,9 @@ use crate::trace::Tracer;
 
 pub use detail::Detail;
 
-pub(crate) use counters::{Count, Sharded};
+pub(crate) use counters::{Count, ShardedCounters};
 pub(crate) use detail::Details;
-pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
+pub(crate) use exchanges::{Exchanges, FinishedExchange, PerWorker, RecentTimes};
 pub(crate) use shared::Shared;
 
 /// A server as used by one service.
@@ -54,14 +54,15 @@ pub(crate) struct Target {
     /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// How to connect: a server with other TLS or HTTP/2 settings is another target, so that connections are not mixed.
+    /// How to connect. A server with different TLS or HTTP/2 settings is a different target, so that connections are
+    /// not mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
     /// Identifies the server in hashes; depends only on its name.
     pub(crate) seed: u64,
     /// The queue of the server's pool.
     pub(crate) queue: Arc<Queue>,
-    pub(crate) counters: Arc<Sharded>,
+    pub(crate) counters: Arc<ShardedCounters>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) recent: Arc<PerWorker<RecentTimes>>,
 }
@@ -81,7 +82,7 @@ impl Target {
             http2: false,
             seed: 0,
             queue: Arc::default(),
-            counters: Arc::new(Sharded::new(worker + 1)),
+            counters: Arc::new(ShardedCounters::new(worker + 1)),
             exchanges: Arc::new(PerWorker::new(worker + 1)),
             recent: Arc::new(PerWorker::new(worker + 1)),
         }
@@ -249,7 +250,7 @@ pub(crate) struct Service {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Name of the header field with the request identifier.
     pub(crate) request_id: Option<String>,
-    pub(crate) counters: Arc<Sharded>,
+    pub(crate) counters: Arc<ShardedCounters>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
     /// Maximum number of requests per minute of one client; 0 = no limit.
@@ -271,7 +272,7 @@ impl Service {
         }
     }
 
-    /// Returns the status of responses from servers in place of theirs.
+    /// Returns the status that replaces the status of responses from servers, if any.
     pub(crate) fn response_status(&self, route: Option<usize>) -> Option<u16> {
         self.routes.get(route?)?.edits.status
     }
@@ -282,7 +283,7 @@ impl Service {
         options.forward_auth.as_ref()
     }
 
-    /// Moves a client of a worker from this service's count to that of `other`: the same service with another
+    /// Moves a client of a worker from this service's count to that of `other`: the same service with a different
     /// configuration, or a service that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
@@ -377,7 +378,7 @@ pub(crate) struct Mirror {
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
     pub(crate) concurrent: Arc<Concurrent>,
-    /// Whether the copies are authorization requests, whose responses decide about other requests.
+    /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
     pub(crate) is_auth_request: bool,
     /// Copies are not retried.
     pub(crate) retry: RetryPolicy,

@@ -96,7 +96,7 @@ pub struct TraceCounts {
     pub dropped: u64,
 }
 
-/// The finished requests of all workers, until the exporter takes them.
+/// Holds the finished requests of all workers until the exporter takes them.
 #[derive(Debug)]
 pub struct TraceQueue {
     buffers: Box<[Mutex<Vec<TracedRequest>>]>,

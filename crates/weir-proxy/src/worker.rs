@@ -24,8 +24,8 @@ use weir_model::GOLDEN_64;
 use weir_sys::{Clock, now_ns};
 
 use self::listen::Listener;
-use self::shed::Idle;
-use crate::context::{Context, Ready, token};
+use self::shed::IdleClients;
+use crate::context::{Context, Readiness, token};
 use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
@@ -59,7 +59,7 @@ pub(crate) struct Worker {
     /// Listeners are not resumed before this time, because descriptors were exhausted.
     resume_accept_at: u64,
     /// Idle clients that can be closed to make room for others.
-    idle: Idle,
+    idle: IdleClients,
     /// When exhausted descriptors were last logged; 0 = never.
     warned_at: u64,
     /// The last seen value of [`Shared::withdrawals`].
@@ -128,7 +128,7 @@ impl WorkerConfig {
             runnable: Vec::new(),
             has_paused_listener: false,
             resume_accept_at: 0,
-            idle: Idle::default(),
+            idle: IdleClients::default(),
             warned_at: 0,
             withdrawals: 0,
             outlet: None,
@@ -146,7 +146,7 @@ impl WorkerConfig {
 }
 
 impl Worker {
-    /// Runs until the worker is stopped, or drained and without connections.
+    /// Runs until the worker is stopped, or is draining and has no connections left.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
@@ -421,7 +421,7 @@ impl Worker {
     }
 }
 
-fn update_ready(ready: &mut Ready, flags: EventFlags) {
+fn update_ready(ready: &mut Readiness, flags: EventFlags) {
     let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
     ready.broken |= is_closed;
     ready.ended |= is_closed || flags.contains(EventFlags::RDHUP);

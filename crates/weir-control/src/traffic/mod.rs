@@ -210,7 +210,7 @@ impl Traffic {
     }
 
     /// Opens everything that the proxy needs for a configuration: sockets, certificates, files.
-    fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::Prepared, Error> {
+    fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::PreparedPlan, Error> {
         if let Some(key) = self.cookie_key.first_for(desired)? {
             self.proxy.set_cookie_key(key);
         }
@@ -315,7 +315,7 @@ impl Traffic {
     }
 
     /// Commits a prepared configuration to the proxy.
-    fn commit(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
+    fn commit(&mut self, prepared: weir_proxy::PreparedPlan, desired: &Desired) {
         self.proxy.commit(prepared);
         self.traces
             .configure(desired.tracing.as_ref(), self.proxy.traces());

@@ -1,8 +1,8 @@
-//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The measure is the
-//! CPU time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates
-//! write an access log to a file, as a proxy in production does.
+//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The metric is the CPU
+//! time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates write
+//! an access log to a file, as a proxy in production does.
 //!
-//! `WEIR_BENCH_HAPROXY` is the path of another HAProxy than Debian's, for example one with AWS-LC.
+//! `WEIR_BENCH_HAPROXY` is the path of an HAProxy binary to use instead of Debian's, for example one built with AWS-LC.
 
 use std::fs;
 use std::net::TcpStream;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Context, Ready, token};
+use super::{Context, Readiness, token};
 use crate::descriptor::{TABLE, Use};
 use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
 use crate::plan::{Millis, Service, Target};
@@ -24,7 +24,7 @@ pub(crate) struct Upstream {
     pub(crate) port: u16,
     /// The session that uses the connection; [`Key::NONE`] while it is idle.
     pub(crate) session: Key,
-    pub(crate) ready: Ready,
+    pub(crate) ready: Readiness,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
     /// Whether only its session can use it: a PROXY protocol header was sent, or it is a stream.
@@ -60,7 +60,7 @@ impl Context {
             target: Arc::clone(target),
             port,
             session,
-            ready: Ready::default(),
+            ready: Readiness::default(),
             input: Vec::new(),
             dedicated: false,
             served: 0,
@@ -112,9 +112,9 @@ impl Context {
             target: Arc::clone(target),
             port,
             session,
-            ready: Ready {
+            ready: Readiness {
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             input: Vec::new(),
             served: u32::from(existing.is_some()),
@@ -189,6 +189,6 @@ impl Context {
                 Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
             }
         };
-        Ok(transport.counted(Use::Server))
+        Ok(transport.with_descriptor_count(Use::Server))
     }
 }

@@ -21,9 +21,9 @@ use super::conn_io::ConnIo;
 use super::io_buffer::IoHandle;
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
-use super::transfer::{self, Received, context};
+use super::transfer::{self, ReceiveResult, context};
 use super::{Action, Actions};
-use crate::context::{Context, Ready, token};
+use crate::context::{Context, Readiness, token};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
@@ -65,7 +65,7 @@ struct Stream {
 }
 
 enum Phase {
-    /// The head is not complete, or the server accepts no more streams now.
+    /// The head is not complete, or the server currently accepts no more streams.
     Head,
     Exchange {
         send: Option<(SendStream<Bytes>, Content)>,
@@ -108,7 +108,7 @@ impl H2ClientConn {
     /// Creates a connection over a transport that is connecting. It is closed after `idle_ms` without streams.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
-            io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
+            io: ConnIo::new(transport, Readiness::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
             started: 0,
@@ -122,7 +122,7 @@ impl H2ClientConn {
         }
     }
 
-    pub(crate) const fn ready(&mut self) -> &mut Ready {
+    pub(crate) const fn ready(&mut self) -> &mut Readiness {
         &mut self.io.ready
     }
 
@@ -502,11 +502,11 @@ impl Stream {
         }
         if let Some((content, coding)) = body {
             match transfer::receive(content, *coding, pipe) {
-                Received::Nothing => {}
-                Received::Broken => failed = true,
+                ReceiveResult::Nothing => {}
+                ReceiveResult::Broken => failed = true,
                 received => {
                     moved = true;
-                    if received == Received::All {
+                    if received == ReceiveResult::All {
                         *body = None;
                     }
                     actions.push(Action::Resume(pipe.owner));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// Number of resets that a network may make at once, in seconds of its rate.
+/// Burst size: number of seconds whose resets a network may send at once.
 const BURST_S: u64 = 10;
 /// Time for which a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
@@ -40,7 +40,7 @@ pub(crate) struct ResetLimit {
     service_interval: u64,
     /// The time until which the resets of the whole service are used up.
     service: AtomicU64,
-    /// Until when a network or the service may be over its limit, in milliseconds.
+    /// Time until which a network or the service may be over its limit, in milliseconds.
     alert_until: AtomicU64,
 }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn service_over_its_limit_refuses_only_networks_that_reset() {
+    fn service_over_its_limit_refuses_only_networks_that_reset_streams() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
         for last in 0..200 {
             assert!(!resets.count(v4(last), false, 900, START_MS));

@@ -6,7 +6,7 @@ use weir_select::limit::{Admission, Slot};
 use weir_select::route::{Facts, HostCheck, Rejection};
 use weir_sys::{Clock, now_ns};
 
-use super::state::{Admitted, Gate, Phase, Verified};
+use super::state::{AdmittedSlots, Gate, Phase, PasswordResult};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::job::PASSWORDS;
@@ -26,9 +26,9 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+    ) -> Option<(Gate, Option<Box<AdmittedSlots>>)> {
         let (verified, admitted) = match self.verified.take() {
-            Some(Verified { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
+            Some(PasswordResult { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
             None => (None, None),
         };
         let head = &bytes[..request.len];
@@ -104,7 +104,7 @@ impl Session {
                 Phase::Verify(expected, admitted),
                 result @ (JobResult::Verified(_) | JobResult::Failed),
             ) if *expected == ticket => {
-                self.verified = Some(Verified {
+                self.verified = Some(PasswordResult {
                     is_valid: matches!(result, JobResult::Verified(true)),
                     admitted: std::mem::take(admitted),
                 });
@@ -193,7 +193,7 @@ pub(super) fn admit(
     facts: &Facts<'_>,
     service: &Service,
     route: Option<usize>,
-) -> Result<Admitted, Gate> {
+) -> Result<AdmittedSlots, Gate> {
     let rejected = |route| move |rejection| Gate::Rejected { rejection, route };
     let now_ns = match service.limits.needs_time() {
         true => now_ns(Clock::Monotonic),
@@ -207,7 +207,7 @@ pub(super) fn admit(
         Some(index) => limit(facts, service, index).map_err(rejected(Some(index)))?,
         None => [None, None],
     };
-    Ok(Admitted {
+    Ok(AdmittedSlots {
         slot,
         more_slots: more_slots.into_iter().flatten().collect(),
     })
@@ -243,7 +243,7 @@ fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // With several fields, a server could use another one than Weir.
+    // If there are several fields, the server could use a different one than Weir.
     values
         .next()
         .is_none()

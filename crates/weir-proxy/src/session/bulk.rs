@@ -12,12 +12,12 @@ const BULK_BYTES: usize = 64 << 10;
 
 /// The directions of a tunnel that use pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bulk {
+pub(super) struct BulkDirections {
     pub(super) up: bool,
     pub(super) down: bool,
 }
 
-impl Bulk {
+impl BulkDirections {
     /// Returns whether the next read should use a pipe, given the size of the last read.
     pub(super) const fn is_bulk(bytes: usize) -> bool {
         bytes >= BULK_BYTES
@@ -227,7 +227,7 @@ impl Session {
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_up(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {
-            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::is_bulk(bytes));
+            self.update_tunnel(|tunnel| tunnel.bulk.up = BulkDirections::is_bulk(bytes));
         }
         Some(read)
     }
@@ -236,7 +236,7 @@ impl Session {
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_down(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {
-            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::is_bulk(bytes));
+            self.update_tunnel(|tunnel| tunnel.bulk.down = BulkDirections::is_bulk(bytes));
         }
         Some(read)
     }

@@ -1,4 +1,4 @@
-//! Edits header fields and paths according to the service and the route, and gives variables their values.
+//! Edits header fields and paths according to the service and the route, and provides the values of variables.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }
 
-/// The texts to which the edit of a response refers.
+/// The texts that response edits refer to.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTexts<'a> {
     add: Vec<u8>,
@@ -276,17 +276,17 @@ pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields:
     }
 }
 
-/// The rules of `forward_auth` about fields of the client, and the lines in their place.
+/// The `forward_auth` rules for the client's fields, and the lines that replace those fields.
 type CopiedFields<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
 
-/// Returns whether the server gets none of the client's cookies.
+/// Returns whether the server receives none of the client's cookies.
 pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: CopiedFields<'_>) -> bool {
     let mut edits = edits.into_iter().flatten();
     edits.any(|edits| edits.replaces(b"cookie"))
         || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
 }
 
-/// Marks the fields of a request that `forward_auth` replaces, and appends the lines in their place.
+/// Marks the fields of a request that `forward_auth` replaces, and appends the lines that replace them.
 pub(super) fn replace_copied(
     copied: CopiedFields<'_>,
     head: &[u8],

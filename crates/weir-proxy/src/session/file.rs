@@ -8,7 +8,7 @@ use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
 use super::edit::AnswerFields;
-use super::file_transfer::{Line, Sent, Transfer, is_replaced};
+use super::file_transfer::{Line, FileProgress, Transfer, is_replaced};
 use super::state::Phase;
 use super::{Session, Step};
 use crate::context::Context;
@@ -191,7 +191,7 @@ impl Session {
             (true, false) => {}
         }
         out.extend_from_slice(b"\r\n");
-        transfer.sent = Some(Sent {
+        transfer.sent = Some(FileProgress {
             status: response.status,
             file: response.file,
             next_offset: response.next_offset,

@@ -1,4 +1,4 @@
-//! Implements `forward_auth`: another server decides whether a request is allowed.
+//! Implements `forward_auth`: a separate server decides whether a request is allowed.
 //!
 //! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and so
 //! uses the selection, connections, TLS and HTTP/2 of all requests. It is sent to a pool directly, not through the
@@ -22,7 +22,7 @@ use weir_select::limit::Admission;
 use weir_select::route::{Facts, HostCheck};
 
 use super::admission::admit;
-use super::state::{Admitted, AuthResult, Gate, Phase};
+use super::state::{AdmittedSlots, AuthResult, Gate, Phase};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
 use crate::job_result::Ticket;
@@ -73,8 +73,8 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-        user_check: (Gate, Option<Box<Admitted>>),
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+        user_check: (Gate, Option<Box<AdmittedSlots>>),
+    ) -> Option<(Gate, Option<Box<AdmittedSlots>>)> {
         let (gate, admitted) = user_check;
         if gate != Gate::Open {
             self.auth_result = None;
@@ -124,7 +124,7 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         (head, request, fields, target): (&[u8], &Request, &[Field], &RequestPath<'_>),
-        admitted: Option<Box<Admitted>>,
+        admitted: Option<Box<AdmittedSlots>>,
     ) -> Authorization {
         let tls = self.tls_details(service);
         let facts = Facts {
@@ -339,13 +339,13 @@ impl Session {
 
 /// The next step for a request whose route may have `forward_auth`.
 enum Authorization {
-    /// The request is handled further.
-    Known(Gate, Option<Box<Admitted>>),
+    /// The request is processed further.
+    Known(Gate, Option<Box<AdmittedSlots>>),
     /// The request waits for the verdict.
     Waits {
         ticket: Ticket,
         timeout_ms: u64,
-        admitted: Box<Admitted>,
+        admitted: Box<AdmittedSlots>,
     },
 }
 

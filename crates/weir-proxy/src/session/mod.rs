@@ -38,8 +38,8 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{AuthResult, Outgoing, Phase, Request, Times, Verified, Watch};
-use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, Local, Ready, token};
+use self::state::{AuthResult, OutgoingBytes, Phase, Request, Times, PasswordResult, Watch};
+use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, LocalService, Readiness, token};
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
@@ -87,7 +87,7 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Session {
     transport: Transport,
-    pub(crate) ready: Ready,
+    pub(crate) ready: Readiness,
     watch: Watch,
     phase: Phase,
     /// Whether a request was answered on this connection.
@@ -95,7 +95,7 @@ pub(crate) struct Session {
     peer: SocketAddr,
     /// The listener's port.
     port: u16,
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
     /// The current request.
     request: Request,
     /// The connection to the server of the current request.
@@ -117,9 +117,9 @@ pub(crate) struct Session {
     input: Vec<u8>,
     scanned: usize,
     /// The result of verifying the password of the request at the start of `input`, once it is known.
-    verified: Option<Verified>,
-    to_server: Outgoing,
-    to_client: Outgoing,
+    verified: Option<PasswordResult>,
+    to_server: OutgoingBytes,
+    to_client: OutgoingBytes,
     /// Kernel pipes for body bytes to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
@@ -130,7 +130,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
+    pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<LocalService>) -> Self {
         let read_size = if transport.is_stream() {
             HEAD_BUFFER_BYTES
         } else {
@@ -138,10 +138,10 @@ impl Session {
         };
         Self {
             transport,
-            ready: Ready {
+            ready: Readiness {
                 readable: true,
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             watch: Watch::No,
             phase: Phase::Head,
@@ -161,8 +161,8 @@ impl Session {
             input: Vec::new(),
             scanned: 0,
             verified: None,
-            to_server: Outgoing::default(),
-            to_client: Outgoing::default(),
+            to_server: OutgoingBytes::default(),
+            to_client: OutgoingBytes::default(),
             up: None,
             down: None,
             read_size,
@@ -341,7 +341,7 @@ impl Session {
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
     }
 
-    /// Returns under which conditions the current request is retried.
+    /// Returns the conditions on which the current request is retried.
     fn retry_policy(&self) -> &RetryPolicy {
         if let Some(mirror) = &self.mirror {
             return &mirror.retry;
@@ -371,7 +371,7 @@ impl Session {
 
     /// Applies a new configuration of the service. A request in progress keeps its server connection; only the indices
     /// of its pool and server change.
-    pub(crate) fn apply_service(&mut self, local: &Rc<Local>) {
+    pub(crate) fn apply_service(&mut self, local: &Rc<LocalService>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
@@ -435,7 +435,7 @@ impl Session {
         }
     }
 
-    /// Sends the end of the TLS session to a client that is closed while idle.
+    /// Notifies a client whose idle connection is closed that the TLS session ends.
     pub(crate) fn notify_close(&mut self) {
         self.transport.notify_close();
     }

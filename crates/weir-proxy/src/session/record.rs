@@ -14,7 +14,7 @@ use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
 use crate::plan::Detail;
-use crate::plan::Finished;
+use crate::plan::FinishedExchange;
 use crate::times::{ErrorKind, Stage};
 
 /// Termination flags of an exchange that ended normally.
@@ -326,16 +326,16 @@ impl Session {
     }
 
     /// Returns the data to count for an exchange that ends.
-    pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> Finished {
+    pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> FinishedExchange {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
-        let mut finished = Finished {
+        let mut finished = FinishedExchange {
             status,
             error: ErrorKind::of_termination(end),
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
+        // How long a tunnel of an HTTP service lasts depends only on its client, so its duration is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
@@ -345,7 +345,7 @@ impl Session {
     }
 
     /// Counts the end of an exchange for its pool and server.
-    pub(super) fn count_for_server(&self, cx: &Context, finished: &Finished) {
+    pub(super) fn count_for_server(&self, cx: &Context, finished: &FinishedExchange) {
         let service = &self.local.service;
         if !self.request.selection.is_started() {
             return;
@@ -363,7 +363,7 @@ impl Session {
         }
     }
 
-    /// Records an exchange that the end of the session interrupts.
+    /// Records an exchange that is interrupted by the end of the session.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
         let status = self.request.exchange.client_status();
         self.mark_unfinished();

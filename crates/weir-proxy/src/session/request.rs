@@ -18,7 +18,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields, replace_copied, replaces_cookie, trailer_filter};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::{Admitted, AuthResult, Gate};
+use super::state::{AdmittedSlots, AuthResult, Gate};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::{PREFACE, first_stream};
@@ -29,10 +29,10 @@ use crate::tls::TlsDetails;
 
 /// A request whose head was parsed.
 #[derive(Clone, Copy)]
-pub(super) struct Incoming<'a> {
+pub(super) struct IncomingRequest<'a> {
     pub(super) head: &'a [u8],
     pub(super) request: &'a Request,
-    /// The path in the form that routes are compared with.
+    /// The path as it is compared with routes.
     pub(super) target: &'a RequestPath<'a>,
     /// Data of the client's TLS connection, if routes or texts use it.
     tls: TlsFacts<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Incoming<'a> {
     secure: bool,
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> IncomingRequest<'a> {
     pub(super) fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
         RequestFacts {
             client,
@@ -218,7 +218,7 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+    ) -> Option<(Gate, Option<Box<AdmittedSlots>>)> {
         let user_check = match service.auth.is_some() {
             false => {
                 self.verified = None;
@@ -262,7 +262,7 @@ impl Session {
             Ok(target) => target,
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
         };
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             head,
             request,
             target: &target,
@@ -289,7 +289,8 @@ impl Session {
         None
     }
 
-    /// Returns the path by which a route is selected: normalized, and rewritten by routes with `restart`. `normal` and
+    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`. `normal`
+    /// and
     /// `rewritten` are buffers for these forms.
     ///
     /// # Errors
@@ -391,9 +392,9 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
     ) -> Option<Step> {
-        let Incoming {
+        let IncomingRequest {
             head,
             request,
             target,
@@ -469,10 +470,10 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
         route: usize,
     ) -> Option<Step> {
-        let Incoming { head, request, .. } = incoming;
+        let IncomingRequest { head, request, .. } = incoming;
         self.request.route = Some(route);
         let index = route;
         let route = service.routes.get(route)?;
@@ -534,8 +535,8 @@ impl Session {
 
     /// Writes the request for the server, and sets the inputs of the server selection.
     #[inline]
-    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: Incoming<'_>) {
-        let Incoming {
+    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
+        let IncomingRequest {
             head,
             request,
             target,
@@ -694,7 +695,7 @@ impl Session {
     }
 }
 
-/// Returns whether the decoded path matches another route. That route could require authentication or reject the
+/// Returns whether the decoded path matches a different route. That route could require authentication or reject the
 /// request, so the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
     let mut buffer = Vec::new();

@@ -9,7 +9,7 @@ use weir_select::Selection;
 use weir_select::limit::Slot;
 use weir_select::route::Rejection;
 
-use super::bulk::Bulk;
+use super::bulk::BulkDirections;
 use super::file_transfer::Transfer;
 use super::record::NORMAL_END;
 use super::trace::Trace;
@@ -37,7 +37,7 @@ pub(super) enum Phase {
     /// A slot at a server.
     Queue(QueueEntry),
     /// The result of a job that verifies a password, or the verdict of `forward_auth`.
-    Verify(crate::job_result::Ticket, Box<Admitted>),
+    Verify(crate::job_result::Ticket, Box<AdmittedSlots>),
     /// A part of a file.
     File(Box<Transfer>),
     /// The connection to a server.
@@ -64,7 +64,7 @@ pub(super) struct Tunnel {
     pub(super) up: Direction,
     /// From the server to the client.
     pub(super) down: Direction,
-    pub(super) bulk: Bulk,
+    pub(super) bulk: BulkDirections,
 }
 
 /// The state of one direction of a tunnel.
@@ -130,7 +130,7 @@ pub(super) enum Gate {
 
 /// The slots of a request that the limits have admitted before its password was verified.
 #[derive(Debug, Default)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedSlots {
     /// See [`Request::slot`].
     pub(super) slot: Option<Slot>,
     /// See [`Request::more_slots`].
@@ -139,23 +139,23 @@ pub(super) struct Admitted {
 
 /// The result of verifying a password.
 #[derive(Debug)]
-pub(super) struct Verified {
+pub(super) struct PasswordResult {
     pub(super) is_valid: bool,
-    pub(super) admitted: Box<Admitted>,
+    pub(super) admitted: Box<AdmittedSlots>,
 }
 
 /// A verdict of `forward_auth` on the request at the start of a session's input, or on its current request.
 #[derive(Debug)]
 pub(super) struct AuthResult {
-    /// The rules under which the authorization request was sent.
+    /// The rules that applied when the authorization request was sent.
     pub(super) rules: Arc<ForwardAuth>,
     pub(super) verdict: Verdict,
     /// The slots of the request, until the request takes them.
-    pub(super) admitted: Option<Box<Admitted>>,
+    pub(super) admitted: Option<Box<AdmittedSlots>>,
 }
 
 impl AuthResult {
-    /// Returns whether the verdict applies under these rules, which may have been reloaded.
+    /// Returns whether the verdict is valid for these rules, which may have been reloaded.
     pub(super) fn applies_to(&self, rules: &weir_model::ForwardAuth) -> bool {
         self.rules.rules == *rules
     }
@@ -206,7 +206,7 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Which trailers of the request the server gets; `None` = the request has none.
+    /// Which trailers of the request the server receives; `None` = the request has none.
     pub(super) trailer_filter: Option<Box<TrailerFilter>>,
     /// Copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
@@ -277,8 +277,8 @@ impl Request {
         }
     }
 
-    /// Takes the slots of a request that the limits have admitted already, if they have.
-    pub(super) fn admit(&mut self, admitted: Option<Box<Admitted>>) {
+    /// Takes the slots of the request, if the limits have already admitted it.
+    pub(super) fn admit(&mut self, admitted: Option<Box<AdmittedSlots>>) {
         if let Some(admitted) = admitted {
             self.admitted = true;
             self.slot = admitted.slot;
@@ -294,14 +294,14 @@ impl Request {
 
 /// Bytes that one side has not accepted yet.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingBytes {
     /// All bytes. Sent bytes are kept while they may have to be sent again.
     pub(super) bytes: Vec<u8>,
     /// Number of bytes that were sent.
     pub(super) sent: usize,
 }
 
-impl Outgoing {
+impl OutgoingBytes {
     /// Returns the bytes to send.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -325,7 +325,7 @@ impl Outgoing {
     }
 }
 
-impl From<Vec<u8>> for Outgoing {
+impl From<Vec<u8>> for OutgoingBytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }

@@ -24,7 +24,7 @@ const TEXT_MAX: usize = 2_048;
 pub(super) struct Trace {
     /// The context that is sent to the server. Its span is the request to the server.
     context: TraceContext,
-    /// Whether the client's `tracestate` belongs to another trace.
+    /// Whether the client's `tracestate` belongs to a different trace.
     drops_state: bool,
     /// The recorded data; `None` = the request is not recorded.
     recording: Option<Box<Recording>>,

@@ -52,8 +52,8 @@ pub enum CertificateError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The key does not belong to the certificate.
-    #[error("{path}: the key belongs to another certificate", path = path.display())]
+    /// The key does not match the certificate.
+    #[error("{path}: the key does not match the certificate", path = path.display())]
     Mismatch {
         /// Path of the key file.
         path: PathBuf,
@@ -73,12 +73,12 @@ impl CertificateError {
     pub(crate) fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => "create it, or name another file or directory",
+                io::ErrorKind::NotFound => "create it, or specify a different file or directory",
                 _ => {
-                    "make it readable by the user that runs Weir, or name another file or directory"
+                    "make it readable by the user that runs Weir, or specify a different file or directory"
                 }
             },
-            Self::Empty { .. } => "add a certificate with its key, or name another directory",
+            Self::Empty { .. } => "add a certificate with its key, or specify a different directory",
             Self::NoCertificate { .. } => {
                 "replace it with the certificate chain in PEM form, or remove it from the configuration"
             }

@@ -9,7 +9,7 @@ use weir_select::Balancer;
 
 use super::Worker;
 use super::listen::Listener;
-use crate::context::{Local, local, removed};
+use crate::context::{LocalService, local, removed};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ impl Worker {
     pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.reserve_targets(plan.targets);
-        let mut former: HashMap<String, Rc<Local>> = HashMap::new();
+        let mut former: HashMap<String, Rc<LocalService>> = HashMap::new();
         for key in self.sessions.keys() {
             if let Some(session) = self.sessions.get(key) {
                 let local = &session.local;
@@ -41,7 +41,7 @@ impl Worker {
                 former.insert(local.service.name.clone(), Rc::clone(local));
             }
         }
-        let locals: HashMap<String, Rc<Local>> = plan
+        let locals: HashMap<String, Rc<LocalService>> = plan
             .services
             .iter()
             .map(|service| {
@@ -61,7 +61,7 @@ impl Worker {
         self.cx.end_idle_of(|target| kept_ids.contains(&target.id));
     }
 
-    fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<Local>>) {
+    fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<LocalService>>) {
         let local = |service: &Service| locals.get(&service.name).map(Rc::clone);
         for key in self.listening.keys() {
             let Some(listening) = self.listening.get_mut(key) else {
@@ -109,11 +109,11 @@ impl Worker {
 
     fn adopt_sessions(
         &mut self,
-        former: &HashMap<String, Rc<Local>>,
-        locals: &HashMap<String, Rc<Local>>,
+        former: &HashMap<String, Rc<LocalService>>,
+        locals: &HashMap<String, Rc<LocalService>>,
     ) {
-        // All clients of a removed service share one `Local`.
-        let removed_locals: HashMap<&String, Rc<Local>> = former
+        // All clients of a removed service share one `LocalService`.
+        let removed_locals: HashMap<&String, Rc<LocalService>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {

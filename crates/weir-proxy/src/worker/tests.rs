@@ -124,7 +124,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
     (client, server, connection)
 }
 
-/// A process that started the handover before a reload, or is of another version, may hand over removed servers.
+/// A process that started the handover before a reload, or runs a different version, may hand over removed servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = answering_service();

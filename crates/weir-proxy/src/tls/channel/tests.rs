@@ -18,7 +18,7 @@ const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/certifi
 struct Peer {
     channel: Channel,
     socket: OwnedFd,
-    ready: Ready,
+    ready: Readiness,
     state: Handshake,
 }
 
@@ -28,7 +28,7 @@ impl Peer {
         Self {
             channel,
             socket: socket.into(),
-            ready: Ready::default(),
+            ready: Readiness::default(),
             state: Handshake::Waits,
         }
     }
@@ -231,7 +231,7 @@ fn close_is_detected_before_preceding_content_is_read() {
     assert!(
         !server
             .channel
-            .is_closed(&server.socket, &mut Ready::default())
+            .is_closed(&server.socket, &mut Readiness::default())
     );
     assert_eq!(client.write(b"last"), Written::Some(4));
     client.channel.send_close_notify(&client.socket);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Context, IdleLimits, Ready, Upstream, token};
+use super::{Context, IdleLimits, Readiness, Upstream, token};
 use crate::descriptor::{DescriptorGuard, TABLE, Use};
-use crate::idle_pool::{Parked, UNUSED_MS};
+use crate::idle_pool::{ParkedConnection, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
@@ -59,8 +59,8 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange. If `stays` is true, it can serve another exchange; `idle_max` idle
-    /// connections are kept for `idle_ms`, further ones for a shorter time.
+    /// Releases a connection after an exchange. If `is_reusable` is true, it can serve another exchange; `idle_max`
+    /// idle connections are kept for `idle_ms`, further ones for a shorter time.
     pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -146,7 +146,7 @@ impl Context {
         let Some((socket, channel)) = upstream.transport.into_parts() else {
             return false;
         };
-        let parked = Parked {
+        let parked = ParkedConnection {
             socket,
             channel,
             target: upstream.target,
@@ -167,13 +167,13 @@ impl Context {
         })?;
         count_idle_end(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::from_parts(parked.socket, parked.channel).counted(Use::Server),
+            transport: Transport::from_parts(parked.socket, parked.channel).with_descriptor_count(Use::Server),
             target: parked.target,
             port,
             session,
-            ready: Ready {
+            ready: Readiness {
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             input: Vec::new(),
             dedicated: false,
