@@ -1,4 +1,4 @@
-//! Formatting of access log lines.
+//! Formats access log lines.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub struct Record<'a> {
     pub client: SocketAddr,
     /// The service.
     pub service: &'a str,
-    /// The pool; empty if Weir answered itself.
+    /// The pool; empty if Weir generated the response.
     pub pool: &'a str,
     /// The server; empty if none was selected.
     pub server: &'a str,

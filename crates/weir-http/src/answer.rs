@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn error_has_a_length_and_closes() {
+    fn error_response_has_length_and_closes_connection() {
         assert_eq!(
             written(&Answer::closing(503)),
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\

@@ -126,8 +126,7 @@ impl Chunks {
     /// Like [`Chunks::scan`], but also returns the number of these bytes that may be forwarded now. The others are held
     /// back.
     ///
-    /// # Errors
-    /// As [`Chunks::scan`].
+    /// # Errors See [`Chunks::scan`].
     pub fn scan_request(
         &mut self,
         input: &[u8],
@@ -372,7 +371,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splitting_input_changes_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
+        fn splitting_input_does_not_change_the_result(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
             let (unsplit, split) = (read(&input, 64), read(&input, step));
             prop_assert_eq!(unsplit, split);
         }

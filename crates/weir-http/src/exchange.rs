@@ -234,7 +234,7 @@ impl Exchange {
         self.response_coding = None;
     }
 
-    /// Returns whether the connection has switched to another protocol.
+    /// Returns whether the connection has switched to a different protocol.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self.stage, Stage::Tunnel)
     }

@@ -1,4 +1,4 @@
-//! Normalization of paths before they are compared with routes: one spelling for all paths that servers treat alike.
+//! Normalizes paths before they are compared with routes: one spelling for all paths that servers treat alike.
 //!
 //! [`normalize`] implements syntax-based normalization (RFC 3986 section 6.2.2): escapes of unreserved characters are
 //! decoded, the digits of other escapes become upper case, characters that a URI must not contain are escaped, and dot

@@ -1,4 +1,4 @@
-//! Which trailers of a request are forwarded.
+//! Decides which trailers of a request are forwarded.
 //!
 //! A server may merge trailers into the header (RFC 9110 section 6.5.1). What a rule removes or replaces in the header
 //! is therefore removed from the trailers as well.
@@ -15,7 +15,7 @@ pub struct TrailerFilter {
     /// Whether fields about the client are removed, even from a trusted proxy, which forwards the trailers of its
     /// clients.
     pub about_client: bool,
-    /// Rules for single fields about the client, in place of `about_client`.
+    /// Rules for individual fields about the client, which override `about_client`.
     pub rules: ClientFields,
 }
 
@@ -30,7 +30,7 @@ impl TrailerFilter {
             Some(rule) => rule == FieldRule::Keep,
             None => {
                 let is_about_client =
-                    matches!(Name::of(name), Name::ForwardedFor | Name::Forwarded);
+                    matches!(Name::from_bytes(name), Name::ForwardedFor | Name::Forwarded);
                 !(self.about_client && is_about_client)
             }
         }

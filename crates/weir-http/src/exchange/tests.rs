@@ -351,7 +351,7 @@ fn another_response_can_follow_a_discarded_one() {
 }
 
 #[test]
-fn content_to_compress_is_appended_for_the_caller() {
+fn content_to_compress_is_passed_to_the_caller() {
     let rules = Compression::default();
     let edit = |negotiated| ResponseEdit {
         encoding: Some(Encoding {
@@ -382,7 +382,7 @@ fn content_to_compress_is_appended_for_the_caller() {
     assert_eq!(
         exchange.response_remaining(),
         None,
-        "it must pass the encoder"
+        "it must pass through the encoder"
     );
     // The encoded body is chunked, even if the server's body ends with its connection.
     let mut endless = get();

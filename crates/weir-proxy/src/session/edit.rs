@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
+use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, TemplateContext, Target};
 use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
 use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitMix64};
 
@@ -26,16 +26,16 @@ pub(super) struct ResponseTexts<'a> {
 
 impl Session {
     /// Returns the values of variables for a request.
-    pub(super) fn surroundings<'a>(
+    pub(super) fn template_context<'a>(
         &mut self,
         facts: RequestFacts<'a>,
         default_host: &'a [u8],
         pool: &'a str,
         route: Option<&'a Route>,
         random: &mut SplitMix64,
-    ) -> Surroundings<'a> {
+    ) -> TemplateContext<'a> {
         let id = self.request_id(&facts, random);
-        Surroundings {
+        TemplateContext {
             facts,
             client: self.peer,
             port: self.listen_port(),
@@ -62,9 +62,9 @@ impl Session {
         if let Some(literal) = text.as_literal() {
             return Some(Cow::Borrowed(literal.as_bytes()));
         }
-        let surroundings = self.surroundings(facts, default_host, &targets.pool, route, random);
+        let template_context = self.template_context(facts, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
-        route::fill(text, Target::Field, &surroundings, &mut host);
+        route::fill(text, Target::Field, &template_context, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
             && host.iter().all(|byte| {
                 let mut parts = text.parts().iter();
@@ -97,9 +97,9 @@ impl Session {
                 field_name.eq_ignore_ascii_case(name.as_bytes())
             };
             let field = facts.fields.iter().find(has_name)?;
-            RequestId::accepted(field.value_in(facts.head))
+            RequestId::from_client(field.value_in(facts.head))
         });
-        let id = sent.unwrap_or_else(|| RequestId::generated(random_id(random)));
+        let id = sent.unwrap_or_else(|| RequestId::from_random(random_id(random)));
         self.request.id = Some(id);
         id
     }
@@ -109,32 +109,32 @@ impl Session {
     pub(super) fn edit_request(
         &mut self,
         service: &Service,
-        surroundings: &Surroundings<'_>,
+        template_context: &TemplateContext<'_>,
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let edits = surroundings.route.map(|route| &route.edits);
+        let edits = template_context.route.map(|route| &route.edits);
         for field in service.request_header.fields() {
             // A field that the route sets replaces the service's.
             let is_replaced =
                 edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
             if !is_replaced {
-                write_field(field, surroundings, add);
+                write_field(field, template_context, add);
             }
         }
         if let Some(edits) = edits {
             edits
                 .request
                 .fields()
-                .for_each(|field| write_field(field, surroundings, add));
+                .for_each(|field| write_field(field, template_context, add));
         }
-        for field in response_fields(service, surroundings.route)
+        for field in response_fields(service, template_context.route)
             .filter(|field| field.value.as_literal().is_none())
         {
             let mut value = Vec::new();
-            route::fill(&field.value, Target::Field, surroundings, &mut value);
+            route::fill(&field.value, Target::Field, template_context, &mut value);
             self.request.response_values.push(value);
         }
-        route::rewritten(edits?.path.as_ref()?, surroundings)
+        route::rewrite_path(edits?.path.as_ref()?, template_context)
     }
 
     /// Generates the texts of a response.
@@ -238,7 +238,7 @@ pub(super) struct AnswerFields {
 pub(super) fn answer_fields(
     edits: &HeaderEdits,
     status: u16,
-    surroundings: &Surroundings<'_>,
+    template_context: &TemplateContext<'_>,
 ) -> AnswerFields {
     let mut added = AnswerFields::default();
     for (index, field) in edits.fields().enumerate() {
@@ -248,7 +248,7 @@ pub(super) fn answer_fields(
             continue;
         }
         let (mut filled, mut value) = (Vec::new(), Vec::new());
-        route::fill(&field.value, Target::Field, surroundings, &mut filled);
+        route::fill(&field.value, Target::Field, template_context, &mut filled);
         write_with_server(&filled, "", &mut value);
         let is_set = index < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
@@ -328,10 +328,10 @@ fn response_fields<'a>(
         .flat_map(HeaderEdits::fields)
 }
 
-fn write_field(field: &HeaderEdit, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
+fn write_field(field: &HeaderEdit, template_context: &TemplateContext<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(field.name.as_bytes());
     out.extend_from_slice(b": ");
-    route::fill(&field.value, Target::Field, surroundings, out);
+    route::fill(&field.value, Target::Field, template_context, out);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -201,12 +201,12 @@ impl Session {
         let host = self.default_host(facts.head, facts.request, facts.fields);
         let route = route.and_then(|index| service.routes.get(index));
         let mut add = Vec::new();
-        let surroundings =
-            self.surroundings(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
+        let template_context =
+            self.template_context(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
-            route::fill(&field.value, Target::Field, &surroundings, &mut add);
+            route::fill(&field.value, Target::Field, &template_context, &mut add);
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);

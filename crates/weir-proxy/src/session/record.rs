@@ -107,12 +107,12 @@ impl Session {
         if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
-        let surroundings = self.surroundings(facts, host, "", None, random);
+        let template_context = self.template_context(facts, host, "", None, random);
         let maps = &self.local.service.log_maps;
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
             let map = maps.iter().find(|map| map.name == name)?;
-            Some(map.value(&map_key(map, &surroundings)).as_bytes().to_vec())
+            Some(map.value(&map_key(map, &template_context)).as_bytes().to_vec())
         };
         let Some(record) = &mut self.log_record else {
             return;
@@ -122,7 +122,7 @@ impl Session {
             .iter()
             .map(|name| {
                 let variable =
-                    Variable::from_name(name).map(|variable| surroundings.text(&variable));
+                    Variable::from_name(name).map(|variable| template_context.text(&variable));
                 variable.or_else(|| map_value(name)).unwrap_or_default()
             })
             .collect();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, RequestFacts, Restarted, Target, TlsFacts};
+use weir_http::route::{self, RequestFacts, RestartedPath, Target, TlsFacts};
 use weir_http::{
     Client, ClientEdit, Exchange, Field, Framing, Refusal, Request, RequestEdit, RequestPath,
     Upload, encoding, path, write_request,
@@ -324,7 +324,7 @@ impl Session {
         fields: &[Field],
         (tls, secure): (TlsFacts<'_>, bool),
         path_buffer: &mut Vec<u8>,
-    ) -> Result<Option<Restarted>, Refusal> {
+    ) -> Result<Option<RestartedPath>, Refusal> {
         if !service.routes.restarts() {
             return Ok(None);
         }
@@ -340,7 +340,7 @@ impl Session {
         let rules = service.normalize_path.as_ref();
         service
             .routes
-            .restarted(&facts, rules, path_buffer)
+            .apply_restarts(&facts, rules, path_buffer)
             .map(Some)
     }
 
@@ -479,7 +479,7 @@ impl Session {
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
         let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let surroundings = self.surroundings(
+        let template_context = self.template_context(
             request_facts,
             host.as_bytes(),
             "",
@@ -488,14 +488,14 @@ impl Session {
         );
         match &route.action {
             RouteAction::Redirect { to, status } => {
-                let location = route::location(to, &surroundings);
-                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
+                let location = route::location(to, &template_context);
+                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
                 Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
-                route::fill(body, Target::Body, &surroundings, &mut text);
-                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
+                route::fill(body, Target::Body, &template_context, &mut text);
+                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
                 Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
@@ -503,15 +503,15 @@ impl Session {
                 Some(Step::Close)
             }
             RouteAction::Mapped(map) => {
-                let text = route::map_key(map, &surroundings);
+                let text = route::map_key(map, &template_context);
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
-            RouteAction::Files(_) if has_other_route(service, &surroundings.facts, index) => {
+            RouteAction::Files(_) if has_other_route(service, &template_context.facts, index) => {
                 Some(self.fail(key, cx, 404))
             }
             RouteAction::Files(files) => {
-                let lookup = file_request(service, files, &surroundings);
+                let lookup = file_request(service, files, &template_context);
                 match service.routes.pool_without_file(index) {
                     Some(pool) => {
                         self.request.pool = pool;
@@ -523,7 +523,7 @@ impl Session {
             }
             RouteAction::Split(split) => {
                 if let Some(key) = &split.by {
-                    let text = route::key_text(key, &surroundings);
+                    let text = route::key_text(key, &template_context);
                     self.request.pool = service.routes.pool_of_share(index, &text);
                 }
                 None
@@ -572,14 +572,14 @@ impl Session {
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-            let surroundings = self.surroundings(
+            let template_context = self.template_context(
                 request_facts,
                 host.as_bytes(),
                 &targets.pool,
                 route,
                 &mut cx.random,
             );
-            rewritten = self.edit_request(service, &surroundings, &mut add);
+            rewritten = self.edit_request(service, &template_context, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
         replace_copied(copied, head, &mut cx.fields, &mut add);

@@ -51,7 +51,7 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
     let table = RouteTable::new(routes.to_vec());
     let (mut buffer, mut count) = (Vec::new(), 0);
     let rules = NormalizePath::default();
-    let found = table.restarted(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
+    let found = table.apply_restarts(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
     let target = found.expect("new path is valid").target(target, &buffer);
     let facts = RequestFacts {
         target: &target,

@@ -12,11 +12,11 @@ fn parsed(text: &str) -> Template {
     Template::parse(text).unwrap()
 }
 
-/// Calls `function` with the surroundings of a request.
+/// Calls `function` with the template context of a request.
 fn within<T>(
     text: &str,
     route: Option<&Route>,
-    function: impl FnOnce(&Surroundings<'_>) -> T,
+    function: impl FnOnce(&TemplateContext<'_>) -> T,
 ) -> T {
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
@@ -38,12 +38,12 @@ fn within<T>(
         },
         secure: true,
     };
-    function(&Surroundings {
+    function(&TemplateContext {
         facts,
         client,
         port: 8443,
         default_host: b"192.0.2.9:80",
-        request_id: RequestId::generated(0xab),
+        request_id: RequestId::from_random(0xab),
         server: None,
         pool: "p",
         route,
@@ -56,9 +56,9 @@ fn get(host: &str, target: &str) -> String {
 }
 
 fn filled(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
-    within(request, route, |surroundings| {
+    within(request, route, |template_context| {
         let mut out = Vec::new();
-        fill(&parsed(text), target, surroundings, &mut out);
+        fill(&parsed(text), target, template_context, &mut out);
         String::from_utf8(out).unwrap()
     })
 }
@@ -70,8 +70,8 @@ fn redirected(to: &str, request: &str, route: Option<&Route>) -> String {
         true => to,
         false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
     };
-    within(request, route, |surroundings| {
-        String::from_utf8(location(&to, surroundings)).unwrap()
+    within(request, route, |template_context| {
+        String::from_utf8(location(&to, template_context)).unwrap()
     })
 }
 
@@ -92,8 +92,8 @@ fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) 
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
         to: parsed(to),
     };
-    let path = within(&get("h", target), Some(route), |surroundings| {
-        rewritten(&edit, surroundings)
+    let path = within(&get("h", target), Some(route), |template_context| {
+        rewrite_path(&edit, template_context)
     });
     path.map_or_else(String::new, |path| String::from_utf8(path).unwrap())
 }
@@ -266,11 +266,11 @@ proptest! {
 
 #[test]
 fn invalid_client_identifiers_are_rejected() {
-    let id = RequestId::accepted(b"a-1_:/+=.~Z").unwrap();
+    let id = RequestId::from_client(b"a-1_:/+=.~Z").unwrap();
     assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
-        assert_eq!(RequestId::accepted(wrong), None);
+        assert_eq!(RequestId::from_client(wrong), None);
     }
-    assert!(RequestId::accepted(&[b'a'; 64]).is_some());
-    assert_eq!(RequestId::generated(0xf).as_bytes().len(), 32);
+    assert!(RequestId::from_client(&[b'a'; 64]).is_some());
+    assert_eq!(RequestId::from_random(0xf).as_bytes().len(), 32);
 }
