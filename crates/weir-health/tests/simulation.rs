@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, Suspended};
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, SuspendedServers};
 use weir_model::{
     Check, Desired, Forward, Pool, Probe, Server, Service, SplitMix64, Start, Timing, finalize_64,
 };
@@ -126,7 +126,7 @@ impl Simulation {
         self.log.add(|| format!("{:?} reload", self.now));
         let no_saved_state = |_: &str, _: &str| None::<SavedState>;
         self.monitor
-            .configure(&self.desired, &Suspended::new(), &no_saved_state, self.now);
+            .configure(&self.desired, &SuspendedServers::new(), &no_saved_state, self.now);
         self.drain(None);
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use weir_health::{Monitor, Outcome, Output, ProbeId, ProbeRequest, Standing, State};
 use weir_model::Probe;
 
-use crate::context::{Context, locked};
+use crate::context::{Context, lock};
 use crate::watch::{Observer, Watch};
 use crate::{notify, probe};
 
@@ -128,13 +128,13 @@ impl Shared {
     }
 
     pub(crate) fn monitor(&self) -> MutexGuard<'_, Monitor> {
-        locked(&self.monitor)
+        lock(&self.monitor)
     }
 
     /// Runs the pool's notify program, if it has one, and queues the change for notifiers.
     pub(crate) fn notify(&self, change: notify::Change) {
-        locked(&self.notifiers).queue(&change);
-        if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
+        lock(&self.notifiers).queue(&change);
+        if let Some(command) = lock(&self.notify_commands).get(&change.pool) {
             drop(tokio::spawn(notify::run(command.clone(), change)));
         }
     }
@@ -177,7 +177,7 @@ impl Shared {
                             reason: in_service.reason.clone(),
                         });
                     }
-                    locked(&self.changes).insert((pool, server), standing);
+                    lock(&self.changes).insert((pool, server), standing);
                     changes_pending = true;
                 }
             }

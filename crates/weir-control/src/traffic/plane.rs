@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_health::{SavedState, Suspended};
+use weir_health::{SavedState, SuspendedServers};
 use weir_model::{Desired, Pool};
 use weir_netlink::Event;
 use weir_state::{Ejected, HealthEvent, Override, PoolChange, ServerOrder};
@@ -105,7 +105,7 @@ impl Plane for Traffic {
         self.apply_weights(&pools)
     }
 
-    fn suspended(&self) -> Suspended {
+    fn suspended(&self) -> SuspendedServers {
         self.states.suspended()
     }
 

@@ -110,7 +110,7 @@ impl From<SavedState> for Standing {
 }
 
 /// Servers that are not probed: pool, and address as in the configuration file.
-pub type Suspended = HashSet<(String, String)>;
+pub type SuspendedServers = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
 
