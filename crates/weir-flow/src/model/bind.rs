@@ -264,7 +264,7 @@ impl<S: Scheduler> Model<S> {
         self.flows.insert(tuple, flow);
     }
 
-    /// Binds to the scheduler's server, or to another server of the spread table if the reverse tuple is in use.
+    /// Binds to the scheduler's server, or to a different server of the spread table if the reverse tuple is in use.
     fn bind_nat(
         &mut self,
         job: &Job,
