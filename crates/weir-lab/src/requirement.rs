@@ -54,7 +54,7 @@ pub(crate) const BASE: [Program; 5] = [
     program("setpriv", "util-linux"),
 ];
 
-/// Returns the path of the program. In Debian, the name of php-fpm ends with PHP's version.
+/// Returns the path of the program. On Debian, the name of the php-fpm program ends with the PHP version.
 pub(crate) fn locate(program: Program) -> Option<PathBuf> {
     process::find(program.name).or_else(|| {
         if program == PHP_FPM {
@@ -88,7 +88,7 @@ pub(crate) fn root() -> Result<()> {
     })
 }
 
-/// Returns an error with all missing programs if one of `programs` is not installed.
+/// Returns an error with all missing programs if any of `programs` is not installed.
 pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()> {
     let mut missing: Vec<_> = programs
         .into_iter()
@@ -128,8 +128,8 @@ pub(crate) fn weir(specified: Option<&Path>) -> Result<PathBuf> {
         .ok_or_else(|| missing("weir (build it with `make build`, or specify --weir PATH)".into()))
 }
 
-/// Raises the limit of open files for this process and its children: `ab -c 1000` needs more than the default of 1024.
-pub(crate) fn raise_open_files() {
+/// Raises the open-file limit of this process and its children: `ab -c 1000` needs more than the default of 1024.
+pub(crate) fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // Raising the soft limit to the hard limit requires no privilege. If it fails, ab reports the error.

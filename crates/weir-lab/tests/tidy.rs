@@ -71,7 +71,7 @@ fn findings_stay_within_their_allowances() {
 fn findings(root: &Path) -> Findings {
     let mut findings = Findings::new();
     for path in tracked(root) {
-        let Some(language) = Language::of(&path) else {
+        let Some(language) = Language::from_path(&path) else {
             continue;
         };
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
@@ -98,7 +98,7 @@ fn findings(root: &Path) -> Findings {
         }
         for piece in scan::pieces(language, &text) {
             for word in rule::banned(&piece) {
-                add(Rule::of(piece.region), piece.line, &word);
+                add(Rule::for_region(piece.region), piece.line, &word);
             }
         }
     }

@@ -132,7 +132,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "made-you-reset-priority",
-        summary: "PRIORITY of a stream on itself",
+        summary: "PRIORITY frames that make a stream depend on itself",
         unit: |number, out| {
             request(number, out);
             let mut payload = id(number).to_be_bytes().to_vec();
@@ -222,7 +222,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "window-update",
-        summary: "WINDOW_UPDATE frames of 1 on the connection",
+        summary: "WINDOW_UPDATE frames that open the connection's window by 1",
         units_per_second: 100_000,
         batch: 100,
         unit: |_, out| window(out, 0, 1),

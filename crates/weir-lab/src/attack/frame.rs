@@ -154,7 +154,7 @@ impl FrameReader {
     }
 
     /// Returns the next complete frame.
-    pub(crate) fn next(&mut self) -> Option<Received> {
+    pub(crate) fn next(&mut self) -> Option<ReceivedFrame> {
         let head: [u8; 9] = self.bytes.get(..9)?.try_into().ok()?;
         let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
         if self.bytes.len() < 9 + length {

@@ -148,7 +148,7 @@ impl Candidate {
             }
         }
         let mut daemon = launcher.start(self.kind.name(), Path::new("env"), &arguments)?;
-        let what = format!("the start of {}", self.kind.name());
+        let what = format!("{} to start", self.kind.name());
         daemon.wait_ready(&what, START_LIMIT, || {
             let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];
             Ok(ports
@@ -311,7 +311,7 @@ fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32,
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // `http2 on` exists since 1.25; before, `http2` was an option of `listen`.
+    // `http2 on` exists since 1.25. Before that, `http2` was an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (listen_option, directive) = if is_new {
         ("", "http2 on; ")

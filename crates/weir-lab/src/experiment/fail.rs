@@ -2,8 +2,8 @@
 //! the check reports the server as down, which takes at most `interval × fall + timeout` if the machine is not
 //! overloaded, and not afterwards.
 //!
-//! `ab` runs in short consecutive slices, so that the time of a failure is known. Between slices the state of the
-//! server is read from Weir.
+//! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the state
+//! of the server is read from Weir.
 
 mod phase;
 mod runner;
@@ -28,18 +28,18 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// Duration of the phase before the stop, and of the phase after the server is down.
 const STEADY_TIME: Duration = Duration::from_secs(2);
-/// Requests per slice, and concurrent requests. The client must not reuse a port that it had when the server stopped:
-/// with `direct` the packets would be forwarded to the stopped server again.
-const SLICE: (u32, u32) = (40, 8);
-/// Time limit for a slice.
-const SLICE_LIMIT: Duration = Duration::from_secs(60);
+/// Number of requests and concurrency of a run of `ab`. The client must not reuse a port that it had when the server
+/// stopped: with `direct` the packets would be forwarded to the stopped server again.
+const LOAD_RUN: (u32, u32) = (40, 8);
+/// Time limit for a run of `ab`.
+const LOAD_RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The setup of an experiment with `--fail`.
 struct Setup {
     servers: u8,
     forward: Forward,
     scheduler: String,
-    slice: (u32, u32),
+    run_size: (u32, u32),
 }
 
 /// Returns the required programs.
@@ -88,9 +88,9 @@ fn setup(name: &str, options: &RunOptions) -> Result<Setup> {
         servers,
         forward,
         scheduler: scheduler(options, default_scheduler)?,
-        slice: (
-            options.requests.unwrap_or(SLICE.0),
-            options.concurrency.unwrap_or(SLICE.1),
+        run_size: (
+            options.requests.unwrap_or(LOAD_RUN.0),
+            options.concurrency.unwrap_or(LOAD_RUN.1),
         ),
     })
 }
@@ -128,7 +128,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
             phases.stopped.failed(),
             last.map_or_else(
                 || "never".to_owned(),
-                |last| format!("in a slice that started {} after the stop", seconds(last))
+                |last| format!("in a run of ab that started {} after the stop", seconds(last))
             ),
             seconds(phases.down_after)
         ),
@@ -146,7 +146,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
     report.events = vec![event("requests may fail after the stop for", window)];
     report
         .events
-        .extend(last.map(|last| event("the last slice with a failure began after the stop", last)));
+        .extend(last.map(|last| event("the last run with a failure began after the stop", last)));
     report.events.extend([
         event("down after the stop", phases.down_after),
         event("up after the start", phases.up_after),

@@ -135,7 +135,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         None
     };
     let busy = busy::note();
-    requirement::raise_open_files();
+    requirement::raise_open_file_limit();
     interrupt::install();
 
     let session = Session::open()?;
@@ -153,7 +153,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
         report
             .notes
-            .extend(note::of_run(options, &note_facts(&[]), weir.as_deref()));
+            .extend(note::for_run(options, &note_facts(&[]), weir.as_deref()));
         report.busy = busy;
         report.write_html(&options.report)?;
         return Ok(report);
@@ -166,7 +166,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     })?;
 
     let mut report = build_report(experiment, &trials, &rounds);
-    report.notes = note::of_run(options, &note_facts(&trials), weir.as_deref());
+    report.notes = note::for_run(options, &note_facts(&trials), weir.as_deref());
     report.busy = busy;
     report.write_html(&options.report)?;
     Ok(report)

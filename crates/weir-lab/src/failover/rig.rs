@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::fault::Fault;
-use super::probe::{Client, Measured, Server};
+use super::probe::{Client, Measurement, Server};
 use super::{Pair, Vrrp};
 use crate::cut::{self, ALL_FRAMES, drop_frames};
 use crate::error::{LabError, Result};
@@ -199,7 +199,7 @@ impl Rig {
         self.settle()
     }
 
-    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measured> {
+    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measurement> {
         let client = Client::open(&self.client)?;
         let (wire, active) = (&self.wire, &self.directors[0]);
         client.measure(|| active.inject(fault, wire))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Paths on the nodes, for the configuration.
+/// Paths on the nodes that the configuration contains.
 pub(super) struct Paths<'a> {
     pub(super) weir: &'a Path,
     pub(super) config: &'a Path,

@@ -195,7 +195,7 @@ impl Cluster {
         })
     }
 
-    /// Sets a node's link down and kills all its processes.
+    /// Brings a node's link down and kills all its processes.
     pub(super) fn kill(&mut self, node: usize) -> Result<()> {
         let node = &mut self.nodes[node];
         ip(&self.wire, &format!("link set {} down", node.port))?;
@@ -203,7 +203,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts a node on standby, so that another node takes over.
+    /// Puts a node in standby, so that another node takes over.
     pub(super) fn put_on_standby(&self, node: usize) -> Result<()> {
         let node = &self.nodes[node];
         let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];

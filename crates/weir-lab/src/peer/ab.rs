@@ -17,7 +17,7 @@ pub(crate) struct Load {
     pub(crate) url: String,
     pub(crate) requests: u32,
     pub(crate) concurrency: u32,
-    /// Responses may have different lengths (`-l`); otherwise another length is a failure.
+    /// Responses may have different lengths (`-l`); otherwise a different length is a failure.
     pub(crate) any_length: bool,
     /// Use keep-alive (`-k`).
     pub(crate) keep_alive: bool,
@@ -213,7 +213,7 @@ fn parse(output: &str) -> Result<Outcome> {
         .find(|line| line.starts_with("(Connect:"))
         .unwrap_or_default();
     let wrong_length = wrong_lengths(kinds);
-    // An error page usually also has another length; ab counts such a response twice.
+    // An error page usually also has a different length; ab counts such a response twice.
     let failed =
         (bad_responses - wrong_length + wrong_length.max(other_status) + write_errors) as u64;
     let breakdown = if failed == 0 {

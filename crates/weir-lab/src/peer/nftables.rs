@@ -44,7 +44,7 @@ pub(crate) fn drop_syns(host: &Namespace, port: u16) -> Result<()> {
     )
 }
 
-/// Ends [`drop_syns`].
+/// Reverts [`drop_syns`].
 pub(crate) fn pass_syns(host: &Namespace) -> Result<()> {
     load(host, &format!("delete table inet {SYN_TABLE}\n"))
 }

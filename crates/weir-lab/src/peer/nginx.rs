@@ -43,7 +43,7 @@ pub(crate) enum Role<'a> {
     },
 }
 
-/// Starts nginx by `launcher` and waits until it listens. `root` is the document root.
+/// Starts nginx through `launcher` and waits until it listens. `root` is the document root.
 pub(crate) fn start(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
     let file = write(launcher, root, role)?;
     let program = requirement::locate(NGINX).unwrap_or_else(|| PathBuf::from(NGINX.name));

@@ -1,5 +1,5 @@
-//! The field reports that the experiments reproduce: the figures of their authors, the rows of the lab that measure the
-//! same, and why they differ.
+//! The field reports that the experiments reproduce: the authors' figures, the lab's rows that measure the same, and
+//! why they differ.
 
 use super::Row;
 
@@ -24,7 +24,7 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The rows of the lab that measure the same: of the peer, then of Weir.
+    /// The lab's rows that measure the same: the peer's row, then Weir's.
     pub(crate) peer: Option<&'static str>,
     pub(crate) weir: Option<&'static str>,
 }

@@ -143,7 +143,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     svg
 }
 
-/// Returns the class of a line. Runs with kept connections have another colour.
+/// Returns the class of a line. Runs with kept connections have a different colour.
 pub(super) fn class(workload: &str) -> &'static str {
     match workload {
         "quiet" => "s1",

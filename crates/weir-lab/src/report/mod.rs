@@ -10,7 +10,7 @@ mod field;
 pub(crate) mod headline;
 pub(crate) mod html;
 mod json;
-pub(crate) mod kept;
+pub(crate) mod store;
 mod latency;
 pub(crate) mod note;
 mod share;
@@ -164,7 +164,7 @@ impl Report {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
         std::fs::write(&path, html::render(self)).map_err(LabError::file(&path))?;
-        kept::write(self, directory)?;
+        store::write(self, directory)?;
         self.html = Some(std::fs::canonicalize(&path).unwrap_or(path));
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(crate) struct Facts {
 }
 
 /// Returns the notes of a run.
-pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
+pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
     let mut notes = vec![link(facts)];
     notes.push(format!(
         "Accept queues: {BACKLOG} on every host, for Weir and its peers."

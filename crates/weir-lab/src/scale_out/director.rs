@@ -205,7 +205,7 @@ impl Director {
         }
     }
 
-    /// Ends [`Self::drain`].
+    /// Reverts [`Self::drain`].
     pub(super) fn ready(&self, method: Method) -> Result<()> {
         match method.balancer {
             Balancer::Rules => self.announce_rules(true),

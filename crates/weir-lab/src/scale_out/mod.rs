@@ -21,7 +21,7 @@ use crate::report::faults::{self, Description, FaultRow, milliseconds, select};
 use crate::requirement;
 use crate::session::Session;
 use event::Event;
-use probe::Measured;
+use probe::Measurement;
 use rig::Rig;
 
 /// The experiment's name.
@@ -154,7 +154,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
-/// Raises the limit of open files: client and servers are in this process, so each connection needs two sockets.
+/// Raises the open-file limit: client and servers are in this process, so each connection needs two sockets.
 fn allow_many_sockets() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -169,7 +169,7 @@ fn allow_many_sockets() {
 fn row(
     (event, method): (Event, Method),
     (directors, connections): (u8, u32),
-    runs: &[Measured],
+    runs: &[Measurement],
     error: Option<String>,
 ) -> Row {
     let mut broken: Vec<usize> = runs.iter().map(|run| run.broken).collect();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn row_contains_medians_and_maxima() {
-        let run = |outage, broken| Measured {
+        let run = |outage, broken| Measurement {
             outage: Duration::from_millis(outage),
             route: Some(Duration::from_millis(outage / 10)),
             broken,

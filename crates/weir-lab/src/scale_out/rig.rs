@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::director::{self, Director, PATH_REMOVAL_TIMEOUT};
 use super::event::Event;
-use super::probe::{Client, Measured, Server};
+use super::probe::{Client, Measurement, Server};
 use super::{Balancer, Method, VIP};
 use crate::cut::{ALL_FRAMES, drop_frames};
 use crate::error::Result;
@@ -151,7 +151,7 @@ impl<'a> Rig<'a> {
         }
         if let Balancer::Weir { .. } = method.balancer {
             rig.wait_for_members()?;
-            rig.directors[0].publish(&rig.published(SERVERS))?;
+            rig.directors[0].publish(&rig.published_config(SERVERS))?;
         }
         rig.wait_for_paths(usize::from(count), START_TIMEOUT)?;
         rig.wait_for_servers()?;
@@ -165,7 +165,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Opens connections, and triggers the event under load.
-    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measured> {
+    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measurement> {
         if event == Event::ServerDrainedDirectorAdded {
             // The director must join within a second of the other change, and its start can take longer.
             self.add_director(SERVERS)?;
@@ -248,7 +248,7 @@ impl<'a> Rig<'a> {
                 let words = ["server", &server, "drain"];
                 self.directors[0].run("server", &words).map(drop)
             }
-            Balancer::Weir { .. } => self.directors[0].publish(&self.published(count)),
+            Balancer::Weir { .. } => self.directors[0].publish(&self.published_config(count)),
         }
     }
 
@@ -257,7 +257,7 @@ impl<'a> Rig<'a> {
         servers.map(|it| it.address).collect()
     }
 
-    fn published(&self, count: u8) -> String {
+    fn published_config(&self, count: u8) -> String {
         let servers: Vec<String> = self
             .addresses(count)
             .iter()
@@ -294,7 +294,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Waits until all directors report all servers as up: before, directors select different servers.
+    /// Waits until all directors report all servers as up. Until then, directors select different servers.
     fn wait_for_servers(&self) -> Result<()> {
         if self.method.balancer == Balancer::Rules {
             return Ok(());

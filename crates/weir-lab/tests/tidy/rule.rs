@@ -47,7 +47,7 @@ impl Rule {
     }
 
     /// Returns the rule for banned words in a region.
-    pub(crate) const fn of(region: Region) -> Self {
+    pub(crate) const fn for_region(region: Region) -> Self {
         match region {
             Region::Name => Self::Names,
             Region::Text => Self::Texts,
