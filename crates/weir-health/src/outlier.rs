@@ -229,7 +229,7 @@ impl Watch {
         has_expired
     }
 
-    /// Ejects the server if it answered none of enough SYNs for long enough. Returns the ejection.
+    /// Ejects the server if it has not answered enough SYNs for long enough. Returns the ejection.
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
         let waited = now.saturating_sub(self.unanswered_since?);
         if self.ejected_until.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {

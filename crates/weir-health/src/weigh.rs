@@ -62,7 +62,7 @@ pub fn weigh(
         .any(|candidate| candidate.is_up() && candidate.weight() > 0);
     let mut weighed: Vec<ComputedWeight> = candidates
         .iter()
-        .map(|candidate| candidate.weighed(any_is_up))
+        .map(|candidate| candidate.computed_weight(any_is_up))
         .collect();
     zero_ejected(candidates, &mut weighed);
     let sum: u64 = weighed
@@ -135,7 +135,7 @@ impl Candidate<'_> {
         }
     }
 
-    fn weighed(&self, any_is_up: bool) -> ComputedWeight {
+    fn computed_weight(&self, any_is_up: bool) -> ComputedWeight {
         let effective = match self.state() {
             None | Some(State::Up) => self.weight(),
             Some(State::Starting) if !any_is_up => self.weight(),

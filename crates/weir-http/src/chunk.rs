@@ -1,4 +1,4 @@
-//! Incremental validation of the chunked coding (RFC 9112 section 7.1), which is forwarded unchanged.
+//! Validates the chunked coding (RFC 9112 section 7.1) incrementally. The bytes are forwarded unchanged.
 //!
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
 //! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 const EXTENSION_MAX: u16 = 256;
 /// Maximum length of a trailer section, in bytes.
 const TRAILER_MAX: u16 = 8192;
-/// Maximum number of digits of a chunk size, which is therefore below 2^60.
+/// Maximum number of digits of a chunk size. The size is therefore below 2^60.
 const DIGITS_MAX: u8 = 15;
 /// Trailer names that would change the framing or the host of a message.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];

@@ -59,7 +59,7 @@ mod tests {
     const TRAILERS: &[u8] =
         b"x-user: a:b\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n";
 
-    fn filtered(filter: &TrailerFilter) -> String {
+    fn filter_text(filter: &TrailerFilter) -> String {
         let mut trailers = TRAILERS.to_vec();
         filter.apply(&mut trailers);
         String::from_utf8(trailers).unwrap()
@@ -68,22 +68,22 @@ mod tests {
     #[test]
     fn fields_with_a_rule_are_removed() {
         let all = String::from_utf8(TRAILERS.to_vec()).unwrap();
-        assert_eq!(filtered(&TrailerFilter::default()), all);
+        assert_eq!(filter_text(&TrailerFilter::default()), all);
         let mut filter = TrailerFilter {
             names: vec!["X-User".to_owned()],
             about_client: true,
             ..TrailerFilter::default()
         };
-        assert_eq!(filtered(&filter), "Sum: X-User: 1\r\n\r\n");
+        assert_eq!(filter_text(&filter), "Sum: X-User: 1\r\n\r\n");
         filter.rules.set(ClientField::RealIp, Some(FieldRule::Keep));
         assert_eq!(
-            filtered(&filter),
+            filter_text(&filter),
             "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
         );
         filter.about_client = false;
         filter.rules.set(ClientField::For, Some(FieldRule::Append));
         assert_eq!(
-            filtered(&filter),
+            filter_text(&filter),
             "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
         );
     }

@@ -157,7 +157,7 @@ async fn measure(desired: &Desired, duration: Duration) -> (f64, ProbeStats) {
     let (before, started) = (cpu_time(), Instant::now());
     tokio::time::sleep(duration).await;
     let share = (cpu_time() - before).as_secs_f64() / started.elapsed().as_secs_f64();
-    (share, checks.probing())
+    (share, checks.probe_stats())
 }
 
 /// Returns the CPU time of this process.

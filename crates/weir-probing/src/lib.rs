@@ -34,7 +34,7 @@ pub use path_table::{
 pub use post::{PostError, Poster};
 
 use context::lock;
-use shared::Shared;
+use shared::SharedState;
 
 /// Number of targets, and counters of their probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub struct ProbeStats {
 /// The active checks. Dropping this aborts the task that starts their probes.
 #[derive(Debug)]
 pub struct Checks {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     driver: JoinHandle<()>,
 }
 
 impl Checks {
     /// Starts the driver, without any checks. Must be called in a tokio runtime.
     pub fn start() -> Self {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(SharedState::new());
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         Self { shared, driver }
     }
@@ -200,7 +200,7 @@ impl Checks {
     }
 
     /// Returns the number of targets and the counters of probes.
-    pub fn probing(&self) -> ProbeStats {
+    pub fn probe_stats(&self) -> ProbeStats {
         let monitor = self.shared.monitor();
         ProbeStats {
             targets: monitor.targets(),

@@ -34,7 +34,7 @@ impl ClientConfigs {
             .clear();
     }
 
-    /// Returns the configuration for these settings, or why it cannot be built.
+    /// Returns the configuration for these settings, or the reason why it cannot be built.
     fn get(&self, tls: &CheckTls, uses_http2: bool) -> Result<Arc<ClientConfig>, String> {
         let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let build = || client_config(tls, uses_http2).map(Arc::new);

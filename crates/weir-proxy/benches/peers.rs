@@ -34,7 +34,7 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(reason) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
+    if let Some(reason) = rig::missing_requirements(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
         println!("proxy compared with peers: skipped, {reason}");
         return;
     }
@@ -49,11 +49,11 @@ fn main() {
         });
     }
     let name = "small, keep-alive, latency at 70 % of the first proxy's maximum";
-    paced(name, &directory, &candidates, "/small");
+    compare_paced(name, &directory, &candidates, "/small");
     drop(candidates);
     two_workers(&directory);
     for candidate in [haproxy(&directory), weir(&directory)] {
-        idle(&candidate);
+        measure_idle_memory(&candidate);
     }
     let _ = fs::remove_dir_all(&directory);
 }
@@ -104,7 +104,7 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
 }
 
 /// Compares latencies at 70 % of the maximum request rate of the first candidate.
-fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
+fn compare_paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     if !is_wanted(name) {
         return;
@@ -136,7 +136,7 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
 }
 
 /// Measures the memory of clients that have sent one request and stay connected.
-fn idle(candidate: &Candidate) {
+fn measure_idle_memory(candidate: &Candidate) {
     let name = "memory of an idle keep-alive connection";
     if !is_wanted(name) {
         return;

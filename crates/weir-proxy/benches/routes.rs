@@ -59,7 +59,7 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(reason) = rig::missing(&["nginx", "haproxy", "wrk", "taskset"]) {
+    if let Some(reason) = rig::missing_requirements(&["nginx", "haproxy", "wrk", "taskset"]) {
         println!("routes compared with peers: skipped, {reason}");
         return;
     }

@@ -21,7 +21,7 @@ fn main() {
         return serve(&certificate);
     }
     let programs = ["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset"];
-    if let Some(reason) = rig::missing(&programs) {
+    if let Some(reason) = rig::missing_requirements(&programs) {
         println!("TLS and HTTP/2 compared with peers: skipped, {reason}");
         return;
     }

@@ -144,7 +144,7 @@ pub(crate) struct Context {
     pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
     /// Ticket of the last job.
     last_ticket: u64,
-    /// When the `unwatched` sessions will be registered, in milliseconds of the workers' clock.
+    /// When the `unwatched` sessions will be registered, in milliseconds on the worker clock.
     watch_at: u64,
     /// Spare log records.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
@@ -306,12 +306,12 @@ impl Context {
 }
 
 /// Creates a worker's view of a configured service.
-pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
+pub(crate) fn local_service(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
     new_local(service, balancers, false)
 }
 
 /// Creates a worker's view of a service that is no longer configured.
-pub(crate) fn removed(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
+pub(crate) fn removed_service(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
     new_local(service, balancers, true)
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::plan::Shared;
+use crate::plan::SharedState;
 use crate::status::{self, ServiceStatus};
 
 /// Maximum number of buffered bytes of a connection that is handed over. A connection with more waits until fewer
@@ -90,7 +90,7 @@ impl Inbox {
 pub struct Inlet {
     /// While it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
     pub(crate) next_worker: usize,
 }

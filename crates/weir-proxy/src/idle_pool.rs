@@ -29,7 +29,7 @@ pub(crate) struct ParkedConnection {
     pub(crate) port: u16,
     /// Number of exchanges so far.
     pub(crate) served: u32,
-    /// When it is closed, in milliseconds of the workers' clock.
+    /// When it is closed, in milliseconds on the worker clock.
     pub(crate) until: u64,
     /// Counts the descriptor.
     pub(crate) _counts: DescriptorGuard,
@@ -44,7 +44,7 @@ pub(crate) struct IdlePool {
     stacks: Mutex<Stacks>,
     /// Number of connections, so that an empty pool is not locked.
     count: AtomicUsize,
-    /// Time of the last sweep, in milliseconds of the workers' clock.
+    /// Time of the last sweep, in milliseconds on the worker clock.
     swept_at_ms: AtomicU64,
 }
 

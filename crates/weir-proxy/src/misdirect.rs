@@ -1,4 +1,5 @@
-//! Decides which TLS requests are rejected with 421 because another service guards their host.
+//! Decides which TLS requests are rejected with 421 because their host belongs to a service that requires client
+//! certificates.
 //!
 //! A client chooses the server name in its handshake (SNI), the address that it connects to and the host in its
 //! requests independently. If the servers distinguish hosts, a request for a guarded host through a service without
@@ -57,7 +58,7 @@ impl Names {
     }
 }
 
-/// The rules of one service; see the module's documentation.
+/// The rules of one service; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Misdirect {
     /// Whether every host except the SNI is rejected.

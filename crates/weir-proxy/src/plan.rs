@@ -40,7 +40,7 @@ pub use detail::Detail;
 pub(crate) use counters::{Count, ShardedCounters};
 pub(crate) use detail::Details;
 pub(crate) use exchanges::{Exchanges, FinishedExchange, PerWorker, RecentTimes};
-pub(crate) use shared::Shared;
+pub(crate) use shared::SharedState;
 
 /// A server as used by one service.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(crate) struct Target {
 impl Target {
     /// Creates a target outside any pool, for a tunnel that `worker` took over from another process. It has no idle
     /// connections and receives no new clients.
-    pub(crate) fn unlisted(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
+    pub(crate) fn outside_pool(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
             name: name.to_owned(),
@@ -195,7 +195,8 @@ pub(crate) struct Service {
     pub(crate) routes: Routes,
     /// For each route, the settings that override the service's; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Maximum body size of a request whose route has no limit of its own, in bytes. 0 = no limit, or no route has one.
+    /// Maximum body size of a request whose route has no limit of its own, in bytes. 0 = no limit, or no route has its
+    /// own limit.
     pub(crate) body_bytes: u64,
     /// The users of the service and of its routes; `None` = `basic_auth` is not used.
     pub(crate) auth: Option<Auths>,

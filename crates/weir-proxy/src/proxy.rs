@@ -26,7 +26,7 @@ use crate::h2::ResetLimit;
 use crate::handover::{HandedOverConnection, Inlet};
 use crate::log::{Log, Writer};
 use crate::plan::Details;
-use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, ShardedCounters, Shared, Target};
+use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, ShardedCounters, SharedState, Target};
 use crate::queue::Queue;
 use crate::status::ServiceStatus;
 use crate::trace::{TraceQueue, Tracer};
@@ -109,7 +109,7 @@ struct Thread {
 #[derive(Debug)]
 pub struct Proxy {
     cpus: Vec<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     threads: Vec<Thread>,
     known: KnownState,
     /// Listening sockets that another process handed over, by address.
@@ -202,7 +202,7 @@ impl Proxy {
     }
 
     /// Returns the listening addresses and their sockets.
-    pub fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
+    pub fn listening_sockets(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
         let all = self.known.listeners.iter();
         all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
@@ -468,8 +468,8 @@ impl Proxy {
     }
 
     /// Describes the services of the active configuration whose limits need more descriptors than are available.
-    pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
-        let problems = descriptor::exceeding_now(desired).into_iter();
+    pub fn excessive_limits(&self, desired: &Desired) -> Vec<String> {
+        let problems = descriptor::excessive_limits_now(desired).into_iter();
         problems
             .map(|problem| format!("{}: {}", problem.message, problem.cause))
             .collect()

@@ -133,7 +133,7 @@ pub struct Conduct {
 
 impl ServerStatus {
     /// Returns the status of a server with zero counters and without an address.
-    pub fn named(pool: &str, name: &str) -> Self {
+    pub fn with_name(pool: &str, name: &str) -> Self {
         Self {
             pool: pool.to_owned(),
             name: name.to_owned(),
@@ -164,7 +164,7 @@ pub(crate) fn service_statuses(plan: &Plan) -> Vec<ServiceStatus> {
         .collect()
 }
 
-/// Adds another process's counters to those of the services with the same names.
+/// Adds another process's counters to the counters of the services with the same names.
 pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
     for service in services {
         let Some(other) = other.iter().find(|other| other.name == service.name) else {
@@ -227,7 +227,7 @@ fn service_status(service: &Service) -> ServiceStatus {
             .iter()
             .map(|pool| u64::from(pool.queue.len()))
             .sum(),
-        log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
+        log_dropped: service.log.as_ref().map_or(0, |log| log.dropped_lines()),
         streams_reset: counters.sum(|c| &c.resets),
         streams_refused: counters.sum(|c| &c.refused),
         tls_handshakes: counters.sum(|c| &c.tls_done),

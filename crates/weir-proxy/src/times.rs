@@ -134,7 +134,7 @@ pub struct ExchangeCounters {
     pub redispatches: u64,
     /// Attempts on a new connection because the idle one was closed before the server received the request.
     pub repetitions: u64,
-    /// When the last exchange ended, in microseconds of the monotonic clock; 0 = none has ended.
+    /// When the last exchange ended, in microseconds on the monotonic clock; 0 = none has ended.
     pub last_us: u64,
 }
 

@@ -30,7 +30,7 @@ use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Detail;
-use crate::plan::Shared;
+use crate::plan::SharedState;
 use crate::queue::{Call, Inbox};
 use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
@@ -44,7 +44,7 @@ const PAUSE_MS: u64 = 100;
 /// A worker thread and its state.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     wake: Arc<OwnedFd>,
     generation: u64,
     listening: Slab<Listener>,
@@ -62,11 +62,11 @@ pub(crate) struct Worker {
     idle: IdleClients,
     /// When exhausted descriptors were last logged; 0 = never.
     warned_at: u64,
-    /// The last seen value of [`Shared::withdrawals`].
+    /// The last seen value of [`SharedState::withdrawals`].
     withdrawals: u64,
     /// The channel to the process that takes over the clients.
     outlet: Option<Sender<HandedOverConnection>>,
-    /// The last seen value of [`Shared::arrivals`].
+    /// The last seen value of [`SharedState::arrivals`].
     arrivals: u64,
     cx: Context,
 }
@@ -80,7 +80,7 @@ fn now_ms() -> u64 {
 pub(crate) struct WorkerConfig {
     /// Index of the worker.
     number: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
@@ -95,7 +95,7 @@ impl WorkerConfig {
     /// The epoll set cannot be created.
     pub(crate) fn new(
         number: usize,
-        shared: Arc<Shared>,
+        shared: Arc<SharedState>,
         wake: Arc<OwnedFd>,
         has_other_workers: bool,
     ) -> rustix::io::Result<Self> {

@@ -397,11 +397,11 @@ fn compared_path<'a>(
     steps: &mut Vec<String>,
 ) -> Result<RequestPath<'a>, Refusal> {
     let Some(rules) = &proxy.normalize_path else {
-        return Ok(RequestPath::received(received));
+        return Ok(RequestPath::as_received(received));
     };
     let target = path::normalize(received, rules, buffer)?;
     if target.is_changed() {
-        let without_query = RequestPath::received(received).path();
+        let without_query = RequestPath::as_received(received).path();
         steps.push(format!(
             "path received: {}",
             String::from_utf8_lossy(without_query)

@@ -319,7 +319,7 @@ impl Traffic {
         self.proxy.commit(prepared);
         self.traces
             .configure(desired.tracing.as_ref(), self.proxy.traces());
-        for warning in self.proxy.exceeding(desired) {
+        for warning in self.proxy.excessive_limits(desired) {
             tracing::warn!("{warning}");
         }
         self.pass_sockets();
@@ -356,7 +356,7 @@ impl Traffic {
     /// Passes listening sockets to the keeper, so that a crash does not close them.
     fn pass_sockets(&mut self) {
         let mut previous = std::mem::take(&mut self.kept);
-        for (address, sockets) in self.proxy.listening() {
+        for (address, sockets) in self.proxy.listening_sockets() {
             let held = previous.remove(&address).unwrap_or(0);
             for (number, socket) in sockets.iter().enumerate().skip(held) {
                 self.keeper.keep(SOCKETS, address, number, socket.as_fd());

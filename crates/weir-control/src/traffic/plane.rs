@@ -173,7 +173,7 @@ impl Plane for Traffic {
         snapshot.proxies = self.proxies();
         snapshot.open_files = (!snapshot.proxies.is_empty()).then(|| OpenFiles {
             numbers: self.proxy.descriptors(),
-            exceeding: self.proxy.exceeding(&self.desired),
+            exceeding: self.proxy.excessive_limits(&self.desired),
         });
         snapshot.traces = self.traces.status();
         Ok(snapshot)

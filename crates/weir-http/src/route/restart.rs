@@ -8,8 +8,8 @@ use super::{RequestFacts, RequestId, RouteTable, TemplateContext, rewrite_path};
 use crate::path::{RequestPath, normalize};
 use crate::refusal::Refusal;
 
-/// Maximum number of rewrites of one request, as in nginx (`NGX_HTTP_MAX_URI_CHANGES`). The response to a request that
-/// needs more has status 500.
+/// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). The response to a
+/// request that needs more has status 500.
 pub const RESTARTS_MAX: usize = 10;
 
 /// The path for which a route is chosen.
@@ -21,10 +21,10 @@ pub struct RestartedPath {
 }
 
 impl RestartedPath {
-    /// Returns the path. `buffer` is the one that was passed to [`RouteTable::apply_restarts`].
+    /// Returns the path. `buffer` must be the buffer that was passed to [`RouteTable::apply_restarts`].
     pub fn target<'a>(self, received: RequestPath<'a>, buffer: &'a [u8]) -> RequestPath<'a> {
         match self.is_rewritten {
-            true => RequestPath::rewritten(buffer, self.first_route),
+            true => RequestPath::from_rewrite(buffer, self.first_route),
             false => received.from_route(self.first_route),
         }
     }
@@ -50,7 +50,7 @@ impl RouteTable {
         while count < RESTARTS_MAX {
             let target = match count {
                 0 => facts.target.from_route(first_route),
-                _ => RequestPath::rewritten(buffer, first_route),
+                _ => RequestPath::from_rewrite(buffer, first_route),
             };
             let facts = RequestFacts {
                 target: &target,

@@ -61,7 +61,7 @@ const STREAMS: Attack = Attack {
     target: Target::Http2,
     connections: 20,
     opens_per_second: 500,
-    opening: |_| frame::opening(false),
+    opening: |_| frame::opening_bytes(false),
     units_per_second: 5_000,
     batch: 1,
     unit: |_, _| (),
@@ -233,7 +233,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         summary: "requests for 64 MiB each by clients that never open a window",
         connections: 4,
         units_per_second: 2_000,
-        opening: |_| frame::opening(true),
+        opening: |_| frame::opening_bytes(true),
         unit: |number, out| {
             let flags = END_STREAM | END_HEADERS;
             frame::frame(out, HEADERS, flags, id(number), &frame::get("/large"));

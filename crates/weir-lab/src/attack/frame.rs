@@ -36,7 +36,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
 }
 
 /// Returns the data that opens a connection. With `closed_windows` the proxy must not send body data.
-pub(crate) fn opening(closed_windows: bool) -> Vec<u8> {
+pub(crate) fn opening_bytes(closed_windows: bool) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     let mut settings = Vec::new();
     if closed_windows {
@@ -134,7 +134,7 @@ pub(crate) fn is_success(flags: u8, payload: &[u8]) -> bool {
 }
 
 /// A frame from the proxy.
-pub(crate) struct Received {
+pub(crate) struct ReceivedFrame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
@@ -162,7 +162,7 @@ impl FrameReader {
         }
         let payload = self.bytes[9..9 + length].to_vec();
         self.bytes.drain(..9 + length);
-        Some(Received {
+        Some(ReceivedFrame {
             kind: head[3],
             flags: head[4],
             stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff,

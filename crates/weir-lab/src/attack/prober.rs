@@ -1,6 +1,6 @@
 //! The other clients: requests at a low, fixed rate from an address that is not the attacker's. Every second request
-//! uses a new connection, the others use kept connections. The rate does not depend on the responses (open loop), and a
-//! failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
+//! uses a new connection; the other requests reuse connections. The rate does not depend on the responses (open loop),
+//! and a failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -143,7 +143,7 @@ impl<'a> Prober<'a> {
         let connection = Connection {
             socket,
             pending: if self.http2 {
-                frame::opening(false)
+                frame::opening_bytes(false)
             } else {
                 Vec::new()
             },

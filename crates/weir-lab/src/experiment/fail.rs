@@ -125,7 +125,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         ),
         format!(
             "Stopped: {} requests failed, the last ones {}; Weir reported the server as down after {}.",
-            phases.stopped.failed(),
+            phases.stopped.failed_requests(),
             last.map_or_else(
                 || "never".to_owned(),
                 |last| format!("in a run of ab that started {} after the stop", seconds(last))
@@ -135,7 +135,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         format!(
             "Restarted: up after {}, {} requests failed, and the server handled {} connections.",
             seconds(phases.up_after),
-            phases.restarted.failed(),
+            phases.restarted.failed_requests(),
             phases.connections_after_restart
         ),
     ];
@@ -165,7 +165,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
 /// Returns violations: after `detected_after` no request may fail.
 fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
     let violations = [
-        (phases.before.failed(), "failed before the server stopped"),
+        (phases.before.failed_requests(), "failed before the server stopped"),
         (
             phases
                 .stopped
@@ -173,7 +173,7 @@ fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
             "failed after the server was reported as down",
         ),
         (
-            phases.restarted.failed(),
+            phases.restarted.failed_requests(),
             "failed while the server recovered",
         ),
     ];

@@ -31,9 +31,9 @@ pub(super) enum Balancer {
     NftablesDirect,
     /// DNAT with conntrack.
     NftablesDnat,
-    /// nginx with FastCGI to the servers' workers, and a directive for the selection.
+    /// nginx as a FastCGI balancer, with the directive that selects a worker.
     NginxFastCgi(&'static str),
-    /// nginx as an HTTP proxy, with a directive for the selection.
+    /// nginx as an HTTP proxy, with the directive that selects a server.
     NginxProxy(&'static str),
     Weir(weir::Forward),
     /// Direct routing by Weir, managed by ldirectord.

@@ -1,6 +1,6 @@
 //! `weir lab run director-failover`: measures how long a VIP is unreachable, and how many flows break, when the active
 //! of two directors fails in different ways. VRRP is run by keepalived on both directors, by Weir on both, or by Weir
-//! on the active one and keepalived on the other. The data plane is always Weir's.
+//! on the active director and keepalived on the standby. The data plane is always Weir's.
 
 mod fault;
 mod probe;

@@ -211,8 +211,8 @@ impl Cluster {
     }
 }
 
-/// Returns Weir's configuration as in the report, with a shorter check interval, so that a moved application is
-/// detected.
+/// Returns Weir's configuration, which equals the report's except for a shorter check interval, so that a moved
+/// application is detected.
 fn configuration() -> String {
     let servers: Vec<String> = (1..=NODES)
         .map(|number| format!("\"10.78.0.{number}:{PORT}\""))

@@ -1,5 +1,5 @@
 //! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster with Corosync and Pacemaker. The VIP and Weir
-//! are on one node, the application is on the others; the active node fails while clients send requests.
+//! are on one node, the application is on the other nodes. The active node fails while clients send requests.
 //!
 //! There are three nodes, because the application must not run on the director, and because one node fails.
 
@@ -131,7 +131,7 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
         }
         let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
         wait_for("another active node", TAKEOVER_TIMEOUT, moved, String::new)?;
-        // One of the two remaining nodes is the director, the other one runs the application.
+        // One of the two remaining nodes is the director, the other node runs the application.
         cluster.wait_for_service(1)?;
         std::thread::sleep(LOAD_AFTER);
         Ok(())

@@ -144,7 +144,7 @@ mod tests {
         let mut report = example::report();
         report.rows.push(example::row("haproxy", 0.25, 400.0));
         let page = render(&[report, example::timed_report()], &["slow-server"]);
-        // KB/s of direct routing: of the report, none of nftables, and Weir's.
+        // KB/s of direct routing: the report's value, no value for nftables, and Weir's value.
         assert!(
             page.contains("<tr><td>direct routing</td><td>KB/s</td><td>4596</td><td>\u{2013}</td><td>4088</td></tr>"),
             "{page}"

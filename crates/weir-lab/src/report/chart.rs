@@ -1,4 +1,4 @@
-//! SVG charts of the hosts' traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
+//! SVG charts of host traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
 
 use std::fmt::Write as _;
 

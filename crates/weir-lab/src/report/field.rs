@@ -89,7 +89,7 @@ const fn figure(
 }
 
 /// Creates a figure that the report does not have.
-const fn unreported(
+const fn unreported_figure(
     what: &'static str,
     metric: Metric,
     peer: &'static str,
@@ -262,25 +262,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            unreported(
+            unreported_figure(
                 "small pages: against nginx hash",
                 Times("nginx-hash/small"),
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            unreported(
+            unreported_figure(
                 "sleeping pages: against nginx hash",
                 Times("nginx-hash/rand"),
                 "nftables/rand",
                 "l3dsr-wlc/rand",
             ),
-            unreported(
+            unreported_figure(
                 "64 KB: against nginx hash",
                 Times("nginx-hash/size-65535"),
                 "nftables/size-65535",
                 "l3dsr-sh/size-65535",
             ),
-            unreported(
+            unreported_figure(
                 "640 KB: against nginx hash",
                 Times("nginx-hash/size-655350"),
                 "nftables/size-655350",
@@ -409,25 +409,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The report's clients reach HAProxy over loopback on every host. It has no figures for a \
                 balancer without a proxy.",
         figures: &[
-            unreported(
+            unreported_figure(
                 "quiet: 99 %",
                 Latency(0.99),
                 "haproxy/quiet",
                 "socket/quiet",
             ),
-            unreported(
+            unreported_figure(
                 "members change: 99 %",
                 Latency(0.99),
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            unreported(
+            unreported_figure(
                 "members change: failed",
                 Failed,
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            unreported(
+            unreported_figure(
                 "requests against a direct connection",
                 Times("one-server/quiet"),
                 "haproxy/quiet",
@@ -444,19 +444,19 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The author announces a later article about least connections and least time for direct routing, where \
                 the balancer never receives replies.",
         figures: &[
-            unreported(
+            unreported_figure(
                 "5 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/5ms",
                 "direct-least-time/5ms",
             ),
-            unreported(
+            unreported_figure(
                 "20 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/20ms",
                 "direct-least-time/20ms",
             ),
-            unreported(
+            unreported_figure(
                 "lack of processor time: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/starved",

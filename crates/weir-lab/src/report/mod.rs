@@ -205,7 +205,7 @@ pub(crate) mod example {
         }
     }
 
-    pub(crate) fn timed(name: &str, disturbances: &[f64]) -> Row {
+    pub(crate) fn timed_row(name: &str, disturbances: &[f64]) -> Row {
         let points = vec![(0.5, 1.25), (0.99, 2.5), (0.9999, 7.0), (1.0, 31.0)];
         Row {
             timing: Some(Timing {
@@ -221,10 +221,10 @@ pub(crate) mod example {
     pub(crate) fn timed_report() -> Report {
         let mut report = Report::new("reload-under-load", "what a reload costs");
         report.rows = vec![
-            timed("proxy/quiet", &[]),
-            timed("proxy/disturbed", &[3.0, 5.0]),
-            timed("proxy/kept-quiet", &[]),
-            timed("proxy/kept-disturbed", &[4.0]),
+            timed_row("proxy/quiet", &[]),
+            timed_row("proxy/disturbed", &[3.0, 5.0]),
+            timed_row("proxy/kept-quiet", &[]),
+            timed_row("proxy/kept-disturbed", &[4.0]),
         ];
         report
     }

@@ -1,4 +1,4 @@
-//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those of the
+//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those in the
 //! charts.
 
 use std::path::Path;

@@ -275,7 +275,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Waits until each director of the group sees all of them.
+    /// Waits until each director reports all members of the group as present.
     fn wait_for_members(&self) -> Result<()> {
         let count = self.directors.len();
         let has_all = |director: &Director| -> bool {

@@ -35,7 +35,7 @@ impl Drop for Candidate {
 }
 
 /// Describes which programs are missing, or that there are too few CPUs. Returns `None` if the benchmark can run.
-pub(crate) fn missing(programs: &[&str]) -> Option<String> {
+pub(crate) fn missing_requirements(programs: &[&str]) -> Option<String> {
     let is_installed = |program: &&str| {
         let found = Command::new("sh")
             .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])

@@ -39,7 +39,7 @@ pub(crate) struct Upstream {
 /// How long a connection stays idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdleLimits {
-    /// When the connection is closed, in milliseconds of the workers' clock.
+    /// When the connection is closed, in milliseconds on the worker clock.
     pub(super) until: u64,
     /// Maximum number of idle connections to the server.
     pub(super) idle_max: usize,
@@ -137,7 +137,7 @@ impl Context {
         // A connection that has not received settings yet is expected to allow as many streams as the others.
         let max_allowed = keys
             .iter()
-            .filter_map(|key| connection(key)?.allowed())
+            .filter_map(|key| connection(key)?.allowed_streams())
             .max();
         let default_limit = H2ClientConn::default_limit(max_allowed);
         keys.into_iter().find(|key| {

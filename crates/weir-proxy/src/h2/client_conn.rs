@@ -1,7 +1,7 @@
 //! Implements an HTTP/2 connection to a server. It carries the requests of many sessions, each over a [`StreamPipe`].
 //!
-//! A session connects, writes and reads HTTP/1.1, as on a separate connection. If the connection fails or the server
-//! accepts no more streams, the pipes close like connections, and each session retries by its own rules.
+//! A session connects, writes and reads HTTP/1.1 as if it had a separate connection. If the connection fails or the
+//! server accepts no more streams, the pipes close like connections, and each session retries by its own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -87,7 +87,7 @@ pub(crate) struct H2ClientConn {
     port: u16,
     /// Whether the connection accepts no further streams.
     is_closing: bool,
-    /// Maximum number of concurrent streams; see [`H2ClientConn::allowed`].
+    /// Maximum number of concurrent streams; see [`H2ClientConn::allowed_streams`].
     allowed: Option<usize>,
     /// Whether requests were added before the limit was known.
     has_waiting: bool,
@@ -153,7 +153,7 @@ impl H2ClientConn {
 
     /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
     /// SETTINGS frame was received.
-    pub(crate) const fn allowed(&self) -> Option<usize> {
+    pub(crate) const fn allowed_streams(&self) -> Option<usize> {
         self.allowed
     }
 

@@ -40,7 +40,7 @@ pub(super) struct ConnIo {
     before_settings: Vec<u8>,
     /// Counts a client's frames; `None` for servers.
     counter: Option<FrameCounter>,
-    /// Reading is paused until this time, in milliseconds of the workers' clock.
+    /// Reading is paused until this time, in milliseconds on the worker clock.
     paused_until: u64,
     /// Turns malformed header fields from a client into stream errors instead of connection errors.
     fields: Option<Box<FieldFilter>>,

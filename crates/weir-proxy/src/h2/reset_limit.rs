@@ -150,7 +150,7 @@ impl ResetLimit {
     }
 
     /// Returns how much of its allowance a client's network has used, in time units.
-    fn used(&self, client: IpAddr, now_ms: u64) -> u64 {
+    fn used_allowance(&self, client: IpAddr, now_ms: u64) -> u64 {
         let Some(table) = self.networks.get() else {
             return 0;
         };
@@ -173,7 +173,7 @@ impl ResetLimit {
         if exempt || !self.is_alert(now_ms) {
             return Verdict::Served;
         }
-        let used = self.used(client, now_ms);
+        let used = self.used_allowance(client, now_ms);
         let service = self.service.load(Ordering::Relaxed);
         let is_over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * SERVICE_UNITS_PER_S;
         match used {

@@ -321,7 +321,7 @@ impl H2ServerConn {
         idle.then(|| self.deadline.at_ms.saturating_sub(ms))
     }
 
-    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened meanwhile were not
+    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened in the meantime were not
     /// processed.
     pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Open(connection) = &mut self.state {

@@ -55,7 +55,7 @@ pub(crate) struct Exchanges {
     /// Attempts at another server, and further attempts at the same server.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
-    /// When the last exchange ended, in microseconds of the workers' clock.
+    /// When the last exchange ended, in microseconds on the worker clock.
     last_us: Count,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct FinishedExchange {
     pub(crate) error: Option<ErrorKind>,
     /// Duration of each stage, in microseconds; `None` = the stage was not reached or was interrupted.
     pub(crate) stages: [Option<u32>; Stage::ALL.len()],
-    /// When the exchange ended, in microseconds of the workers' clock.
+    /// When the exchange ended, in microseconds on the worker clock.
     pub(crate) at_us: u64,
 }
 

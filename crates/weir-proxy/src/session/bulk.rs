@@ -67,7 +67,7 @@ impl Session {
         let read = self.fill_down(cx, remaining)?;
         Some(match read {
             Read::Some(bytes) => {
-                self.request.exchange.response_forwarded(bytes as u64);
+                self.request.exchange.record_forwarded_response(bytes as u64);
                 let is_empty = self.flush_pipe(cx);
                 match is_empty {
                     None => Step::Close,
@@ -167,7 +167,7 @@ impl Session {
         let read = self.fill_up(cx, remaining)?;
         Some(match read {
             Read::Some(bytes) => {
-                self.request.exchange.request_forwarded(bytes as u64);
+                self.request.exchange.record_forwarded_request(bytes as u64);
                 match self.flush_up(cx) {
                     Some(_) => Step::Continue,
                     None if self.has_response_bytes(cx) => Step::Continue,

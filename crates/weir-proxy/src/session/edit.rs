@@ -77,7 +77,7 @@ impl Session {
         is_valid.then_some(Cow::Owned(host))
     }
 
-    /// Returns the request's identifier: the one that a trusted client sent, or a random one.
+    /// Returns the request's identifier: the identifier that a trusted client sent, or a random one.
     fn request_id(&mut self, facts: &RequestFacts<'_>, random: &mut SplitMix64) -> RequestId {
         if let Some(id) = self.request.id {
             return id;
@@ -204,7 +204,7 @@ impl Session {
         texts
     }
 
-    /// Returns the changes to a response's head: those of the service and the route, and the sticky cookie. `head`
+    /// Returns the changes to a response's head: the edits of the service and the route, and the sticky cookie. `head`
     /// starts with the head as received.
     pub(super) fn response_edit<'a>(
         &self,
@@ -302,8 +302,8 @@ pub(super) fn replace_copied(
     add.extend_from_slice(lines);
 }
 
-/// Returns the filter for the request's trailers; `None` = the request has none. Unlike the route, the filter outlives
-/// a reload.
+/// Returns the filter for the request's trailers; `None` = the request has no trailers. Unlike the route, the filter
+/// outlives a reload.
 pub(super) fn trailer_filter(
     request: &Request,
     edit: &RequestEdit<'_>,

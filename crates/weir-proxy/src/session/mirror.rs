@@ -242,7 +242,7 @@ impl Session {
         if (status == 0 || end != NORMAL_END) && !is_auth_request {
             self.count_copy(cx, Detail::MirrorFailed);
         }
-        let finished = self.finished(cx, status, end);
+        let finished = self.finished_exchange(cx, status, end);
         self.count_for_server(cx, &finished);
     }
 }

@@ -153,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Stops the timer of the current phase, which is interrupted.
+    /// Stops the timer of the current phase, because the phase is interrupted.
     fn mark_unfinished(&mut self) {
         match self.phase {
             Phase::Collect => self.stop_timer(Timer::Request),
@@ -316,7 +316,7 @@ impl Session {
         if self.request.times.began_us > 0 && service.protocol == ProxyProtocol::Http {
             self.count_end(cx);
         }
-        let finished = self.finished(cx, status, end);
+        let finished = self.finished_exchange(cx, status, end);
         service.exchanges.of(cx.worker).record(&finished);
         let route = self.request.route;
         if let Some((_, route)) = route.and_then(|index| service.route_exchanges.get(index)) {
@@ -326,7 +326,7 @@ impl Session {
     }
 
     /// Returns the data to count for an exchange that ends.
-    pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> FinishedExchange {
+    pub(super) fn finished_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> FinishedExchange {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
         let mut finished = FinishedExchange {

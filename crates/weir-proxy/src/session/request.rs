@@ -306,7 +306,7 @@ impl Session {
     ) -> Result<RequestPath<'a>, Refusal> {
         let received = request.path_in(head);
         let target = match &service.normalize_path {
-            None => RequestPath::received(received),
+            None => RequestPath::as_received(received),
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
@@ -637,7 +637,7 @@ impl Session {
         })
     }
 
-    /// Returns the port to which the client connected: the listener's, or the one in its PROXY protocol header.
+    /// Returns the port to which the client connected: the listener's port, or the port in the PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
     }

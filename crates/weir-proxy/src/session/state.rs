@@ -191,11 +191,11 @@ pub(super) struct Request {
     pub(super) admitted: bool,
     /// The verdict of `forward_auth`.
     pub(super) auth_result: Option<Box<AuthResult>>,
-    /// When the request was sent to the server, in nanoseconds of the monotonic clock, if the scheduler uses latencies;
+    /// When the request was sent to the server, in nanoseconds on the monotonic clock, if the scheduler uses latencies;
     /// else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
-    /// When the request must be finished, in milliseconds of the worker's clock.
+    /// When the request must be finished, in milliseconds on the worker clock.
     pub(super) deadline_ms: u64,
     /// The coding in which the response may be compressed, and the encoder.
     pub(super) accepts: Option<Coding>,
@@ -206,7 +206,7 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Which trailers of the request the server receives; `None` = the request has none.
+    /// Which trailers of the request the server receives; `None` = the request has no trailers.
     pub(super) trailer_filter: Option<Box<TrailerFilter>>,
     /// Copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
@@ -216,7 +216,7 @@ pub(super) struct Request {
     pub(super) termination: [u8; 2],
 }
 
-/// Start and duration of the stages of a request, in microseconds of the worker's clock.
+/// Start and duration of the stages of a request, in microseconds on the worker clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     /// When the head was complete; 0 = it is not.
@@ -240,7 +240,7 @@ impl Times {
         self.stage_us = now_us;
     }
 
-    /// Ends a stage, and adds its duration to those of earlier attempts.
+    /// Ends a stage, and adds its duration to the duration in earlier attempts.
     pub(super) fn end(&mut self, stage: Stage, now_us: u64) {
         let us = u32::try_from(now_us - self.stage_us).unwrap_or(u32::MAX);
         let sum = &mut self.stages[stage as usize];

@@ -32,7 +32,7 @@ pub(super) struct Trace {
 
 #[derive(Debug)]
 struct Recording {
-    /// Start of the request, in nanoseconds of the monotonic clock.
+    /// Start of the request, in nanoseconds on the monotonic clock.
     began_ns: u64,
     request: TracedRequest,
 }

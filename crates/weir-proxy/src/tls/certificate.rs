@@ -111,7 +111,7 @@ struct Files {
 }
 
 impl Files {
-    fn combined(path: &Path) -> Self {
+    fn in_one_file(path: &Path) -> Self {
         let mut ocsp = path.as_os_str().to_owned();
         ocsp.push(".ocsp");
         Self {
@@ -140,12 +140,12 @@ impl Files {
             ),
             _ => None,
         };
-        found.unwrap_or_else(|| Self::combined(path))
+        found.unwrap_or_else(|| Self::in_one_file(path))
     }
 }
 
-/// Returns the files for an entry of `certificates`: those of one certificate, or of all certificates in a directory,
-/// in the order of their names.
+/// Returns the files for an entry of `certificates`: the files of one certificate, or of all certificates in a
+/// directory, in the order of their names.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),
@@ -158,7 +158,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
-            found.push(Files::combined(&path));
+            found.push(Files::in_one_file(&path));
         } else if extension == Some("crt") {
             found.push(Files {
                 key: path.with_extension("key"),
@@ -217,7 +217,7 @@ pub(crate) fn load_one(
     path: &Path,
     provider: &CryptoProvider,
 ) -> Result<Certificate, CertificateError> {
-    load(&Files::combined(path), provider)
+    load(&Files::in_one_file(path), provider)
 }
 
 fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {

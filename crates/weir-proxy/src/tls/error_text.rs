@@ -251,24 +251,24 @@ mod tests {
     use super::*;
 
     /// An error with the same Debug text as a webpki error.
-    struct Named(&'static str);
+    struct NamedError(&'static str);
 
-    impl fmt::Debug for Named {
+    impl fmt::Debug for NamedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl fmt::Display for Named {
+    impl fmt::Display for NamedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl std::error::Error for Named {}
+    impl std::error::Error for NamedError {}
 
     fn webpki(name: &'static str) -> Error {
-        let other = CertificateError::Other(OtherError(Arc::new(Named(name))));
+        let other = CertificateError::Other(OtherError(Arc::new(NamedError(name))));
         Error::InvalidCertificate(other)
     }
 

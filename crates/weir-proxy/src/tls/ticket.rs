@@ -180,7 +180,7 @@ impl Tickets {
             return Some(first);
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have rotated the keys meanwhile.
+        // Another thread may have rotated the keys in the meantime.
         if keys.first().is_some_and(|key| key.age(now) >= KEY_PERIOD) {
             keys.insert(0, TicketKey::new(now).ok()?);
             keys.truncate(2);

@@ -9,7 +9,7 @@ use weir_select::Balancer;
 
 use super::Worker;
 use super::listen::Listener;
-use crate::context::{LocalService, local, removed};
+use crate::context::{LocalService, local_service, removed_service};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
@@ -48,7 +48,7 @@ impl Worker {
                 let known = former.get(&service.name);
                 let balancers = known.map_or_else(Vec::new, |known| known.balancers.take());
                 let balancers = balancers.into_iter().map(Balancer::invalidated).collect();
-                (service.name.clone(), local(Arc::clone(service), balancers))
+                (service.name.clone(), local_service(Arc::clone(service), balancers))
             })
             .collect();
         self.adopt_listeners(&plan, &locals);
@@ -69,7 +69,7 @@ impl Worker {
             };
             let mut planned = plan.listen.iter();
             let entry = planned.find(|(listen, _)| Arc::ptr_eq(listen, &listening.listeners));
-            match entry.and_then(|(_, service)| local(service)) {
+            match entry.and_then(|(_, service)| local_service(service)) {
                 Some(local) => listening.local = local,
                 None => self.stop_listening(key),
             }
@@ -91,7 +91,7 @@ impl Worker {
             if active.iter().any(|known| Arc::ptr_eq(known, listen)) {
                 continue;
             }
-            let Some(local) = local(service) else {
+            let Some(local) = local_service(service) else {
                 continue;
             };
             let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
@@ -118,7 +118,7 @@ impl Worker {
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
                 let balancers = known.balancers.take();
-                (name, removed(Arc::clone(&known.service), balancers))
+                (name, removed_service(Arc::clone(&known.service), balancers))
             })
             .collect();
         for key in self.sessions.keys() {

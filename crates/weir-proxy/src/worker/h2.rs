@@ -85,7 +85,7 @@ impl Worker {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        // As for sessions, a panic closes only the connection that caused it.
+        // As with sessions, a panic closes only the connection that caused it.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             handle(server_conn, key, cx, &mut actions)
         }));

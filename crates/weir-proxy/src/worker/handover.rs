@@ -114,7 +114,7 @@ impl Worker {
         }
         let plan = self.shared.plan();
         let service = plan.former.iter().find(|service| service.name == name)?;
-        Some(context::removed(Arc::clone(service), Vec::new()))
+        Some(context::removed_service(Arc::clone(service), Vec::new()))
     }
 
     /// Registers the tunnel's server connection. Returns its key and the index of its pool. If a reload has removed the
@@ -156,6 +156,6 @@ impl Worker {
         let address = getpeername(&tunnel.server).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-        Target::unlisted(&tunnel.name, address, tunnel.port, self.cx.worker)
+        Target::outside_pool(&tunnel.name, address, tunnel.port, self.cx.worker)
     }
 }

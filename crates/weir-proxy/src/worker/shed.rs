@@ -23,9 +23,9 @@ enum Client {
 /// The idle clients that the last search found, longest idle first. They are kept because a search visits all clients.
 #[derive(Debug, Default)]
 pub(super) struct IdleClients {
-    /// Each client with the time at which it became idle, in milliseconds of the workers' clock.
+    /// Each client with the time at which it became idle, in milliseconds on the worker clock.
     clients: VecDeque<(u64, Client)>,
-    /// The earliest time of the next search, in milliseconds of the workers' clock.
+    /// The earliest time of the next search, in milliseconds on the worker clock.
     search_at_ms: u64,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct LoadRun {
 pub(super) struct Phase(pub(super) Vec<LoadRun>);
 
 impl Phase {
-    pub(super) fn failed(&self) -> u64 {
+    pub(super) fn failed_requests(&self) -> u64 {
         self.0.iter().map(|run| run.outcome.failed).sum()
     }
 
@@ -50,7 +50,7 @@ impl Phase {
             name,
             requests_per_second: requests / seconds.max(1e-9),
             kbytes_per_second: kbytes.sum::<f64>() / seconds.max(1e-9),
-            failed: self.failed(),
+            failed: self.failed_requests(),
             seconds,
             ratio: None,
             timing: None,
@@ -92,7 +92,7 @@ mod tests {
             requests: 50,
         };
         let phase = Phase(vec![run(0, 20), run(900, 3), run(3000, 0)]);
-        assert_eq!(phase.failed(), 23);
+        assert_eq!(phase.failed_requests(), 23);
         assert_eq!(phase.last_failure(start), Some(Duration::from_millis(900)));
         assert_eq!(phase.failed_after(start, Duration::from_secs(1)), 0);
         assert_eq!(phase.failed_after(start, Duration::from_millis(500)), 3);
