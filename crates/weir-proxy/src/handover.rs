@@ -51,13 +51,13 @@ pub struct Tunnel {
     pub to_server: Vec<u8>,
     /// Bytes to send to the client.
     pub to_client: Vec<u8>,
-    /// Whether the client has ended its direction.
+    /// Whether the client has finished sending.
     pub client_eof: bool,
-    /// Whether the client's end was forwarded to the server.
+    /// Whether the client's end of stream was forwarded to the server.
     pub eof_sent_to_server: bool,
-    /// Whether the server has ended its direction.
+    /// Whether the server has finished sending.
     pub server_eof: bool,
-    /// Whether the server's end was forwarded to the client.
+    /// Whether the server's end of stream was forwarded to the client.
     pub eof_sent_to_client: bool,
 }
 

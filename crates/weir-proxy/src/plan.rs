@@ -195,8 +195,8 @@ pub(crate) struct Service {
     pub(crate) routes: Routes,
     /// For each route, the settings that override the service's; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Maximum body size of a request whose route has no limit of its own, in bytes. 0 = no limit, or no route has its
-    /// own limit.
+    /// Maximum body size in bytes, for requests whose route does not set a limit. 0 = no limit, or no route sets one,
+    /// so that `limits` contains it.
     pub(crate) body_bytes: u64,
     /// The users of the service and of its routes; `None` = `basic_auth` is not used.
     pub(crate) auth: Option<Auths>,
@@ -232,7 +232,7 @@ pub(crate) struct Service {
     pub(crate) response_header: HeaderEdits,
     /// Whether routes or texts use data of the client's TLS connection.
     pub(crate) needs_tls: bool,
-    /// Whether a request is aborted when the client closes its direction.
+    /// Whether a request is aborted when the client half-closes its connection.
     pub(crate) abort_on_close: bool,
     /// Whether a body of known length is received before a server is selected; see [`crate::session`].
     pub(crate) request_buffering: bool,

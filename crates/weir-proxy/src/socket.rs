@@ -24,7 +24,7 @@ pub(crate) enum Read {
     Some(usize),
     /// No bytes are available now; an event follows.
     Blocked,
-    /// The peer has ended its direction.
+    /// The peer has finished sending.
     End,
     /// The connection is broken.
     Broken,

@@ -322,13 +322,13 @@ impl Worker {
         let cx = &mut self.cx;
         let outcome = catch_unwind(AssertUnwindSafe(|| handle(session, key, cx)));
         match outcome {
-            Ok(Outcome::Waits) => {
+            Ok(Outcome::Wait) => {
                 if self.cx.handing_over {
                     self.hand_over(key);
                 }
             }
-            Ok(Outcome::Again) => self.runnable.push(key),
-            Ok(Outcome::Ends) => self.close(key),
+            Ok(Outcome::Yield) => self.runnable.push(key),
+            Ok(Outcome::End) => self.close(key),
             Ok(Outcome::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
                 tracing::error!(

@@ -119,7 +119,7 @@ impl ConnIo {
         counter.map_or_else(FrameCounts::default, FrameCounter::take_counts)
     }
 
-    /// Returns whether the peer has ended its direction.
+    /// Returns whether the peer has finished sending.
     pub(super) fn is_ended(&self) -> bool {
         self.buffer.borrow().ended
     }

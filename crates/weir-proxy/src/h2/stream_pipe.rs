@@ -32,13 +32,13 @@ pub(crate) struct StreamPipe {
     /// Bytes from the stream. The session has read the first `read` bytes.
     inbound: Vec<u8>,
     read: usize,
-    /// Whether the stream has ended its direction.
+    /// Whether the stream has finished sending.
     pub(crate) inbound_ended: bool,
     /// Bytes for the stream.
     pub(crate) outbound: Vec<u8>,
     /// Maximum length of `outbound`. More than [`PIPE_MAX`] only while a longer head is incomplete.
     outbound_max: usize,
-    /// Whether the session has ended its direction.
+    /// Whether the session has finished sending.
     pub(crate) outbound_ended: bool,
     /// Whether the session could not write everything and waits for room.
     pub(crate) waits_for_room: bool,

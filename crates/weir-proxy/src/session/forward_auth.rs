@@ -103,7 +103,7 @@ impl Session {
         cx.path = path_buffer;
         let (ticket, timeout_ms, admitted) = match authorization {
             Authorization::Known(gate, admitted) => return Some((gate, admitted)),
-            Authorization::Waits {
+            Authorization::Pending {
                 ticket,
                 timeout_ms,
                 admitted,
@@ -178,7 +178,7 @@ impl Session {
             rules,
         });
         cx.copies.push(copy);
-        Authorization::Waits {
+        Authorization::Pending {
             ticket,
             timeout_ms,
             admitted,
@@ -342,7 +342,7 @@ enum Authorization {
     /// The request is processed further.
     Known(Gate, Option<Box<AdmittedSlots>>),
     /// The request waits for the verdict.
-    Waits {
+    Pending {
         ticket: Ticket,
         timeout_ms: u64,
         admitted: Box<AdmittedSlots>,

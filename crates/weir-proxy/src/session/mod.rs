@@ -61,11 +61,11 @@ const LINGER_MS: u64 = 2_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The session waits for an event or its deadline.
-    Waits,
+    Wait,
     /// The session can continue, after other sessions had their turn.
-    Again,
+    Yield,
     /// The session is finished.
-    Ends,
+    End,
     /// The client uses HTTP/2.
     Http2,
 }
@@ -209,15 +209,15 @@ impl Session {
         let mut step = first;
         for _ in 0..STEPS_MAX {
             if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
-                return Outcome::Ends;
+                return Outcome::End;
             }
             match step {
                 Step::Continue => {}
                 Step::Pending => {
                     self.watch_client(key, cx);
-                    return Outcome::Waits;
+                    return Outcome::Wait;
                 }
-                Step::Close => return Outcome::Ends,
+                Step::Close => return Outcome::End,
                 Step::Http2 => return Outcome::Http2,
             }
             step = match &self.phase {
@@ -235,12 +235,12 @@ impl Session {
             };
         }
         match step {
-            Step::Close => Outcome::Ends,
+            Step::Close => Outcome::End,
             Step::Http2 => Outcome::Http2,
-            Step::Continue => Outcome::Again,
+            Step::Continue => Outcome::Yield,
             Step::Pending => {
                 self.watch_client(key, cx);
-                Outcome::Waits
+                Outcome::Wait
             }
         }
     }

@@ -73,15 +73,15 @@ pub(super) enum Direction {
     /// The sender may send more.
     #[default]
     Open,
-    /// The sender has ended the direction.
+    /// The sender has finished sending.
     Ended,
-    /// The end was forwarded to the receiver.
+    /// The end of stream was forwarded to the receiver.
     Closed,
 }
 
 impl Direction {
-    /// Returns the state from the two flags that another process sends: whether the sender has ended the direction, and
-    /// whether the end was forwarded to the receiver.
+    /// Returns the state from the two flags that another process sends: whether the sender has finished sending, and
+    /// whether the end of stream was forwarded to the receiver.
     pub(super) const fn new(ended: bool, forwarded: bool) -> Self {
         match (ended, forwarded) {
             (_, true) => Self::Closed,

@@ -216,7 +216,7 @@ pub(crate) struct Channel {
     sent: usize,
     /// Content that was received during the handshake or by [`is_closed`](Self::is_closed), and not read yet.
     unread: Vec<u8>,
-    /// Whether the peer has ended its direction.
+    /// Whether the peer has finished sending.
     ended: bool,
     /// Whether close_notify was sent.
     close_notify_sent: bool,
