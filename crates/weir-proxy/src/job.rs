@@ -29,7 +29,7 @@ struct Job {
 /// A thread pool with a bounded queue of jobs.
 pub(crate) struct JobPool {
     name: &'static str,
-    threads: usize,
+    threads_max: usize,
     queue_max: usize,
     state: Mutex<State>,
     ready: Condvar,
@@ -42,10 +42,10 @@ struct State {
 }
 
 impl JobPool {
-    const fn new(name: &'static str, threads: usize, queue_max: usize) -> Self {
+    const fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
         Self {
             name,
-            threads,
+            threads_max,
             queue_max,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
@@ -68,7 +68,7 @@ impl JobPool {
         if state.queue.len() >= self.queue_max {
             return false;
         }
-        if state.idle <= state.queue.len() && state.threads < self.threads {
+        if state.idle <= state.queue.len() && state.threads < self.threads_max {
             let started = thread::Builder::new()
                 .name(self.name.to_owned())
                 .spawn(move || self.run());

@@ -116,7 +116,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         };
         let cause = match directory.metadata() {
             Ok(found) if found.is_dir() && !path.is_dir() => return None,
-            Ok(_) => "not a file in a directory".to_owned(),
+            Ok(_) => "the path is a directory, or its parent is not a directory".to_owned(),
             Err(error) => format!("{}: {error}", directory.display()),
         };
         Some(Problem {

@@ -204,7 +204,7 @@ fn routes(service: &Service) -> Vec<(String, ExchangeCounters)> {
     let routes = service.route_exchanges.iter();
     let routes = routes.filter(|(label, _)| seen.insert(label.as_str()));
     routes
-        .map(|(label, exchanges)| (label.clone(), exchanges.results()))
+        .map(|(label, exchanges)| (label.clone(), exchanges.totals()))
         .collect()
 }
 
@@ -256,11 +256,11 @@ fn service_status(service: &Service) -> ServiceStatus {
         rate_limit_per_minute: service.rate_per_minute.into(),
         details: Detail::ALL.map(|detail| service.details.sum(|details| details.of(detail))),
         h2_upstream: h2_upstream(service),
-        results: service.exchanges.results(),
+        results: service.exchanges.totals(),
         pools: service
             .pools
             .iter()
-            .map(|pool| (pool.pool.clone(), pool.exchanges.results()))
+            .map(|pool| (pool.pool.clone(), pool.exchanges.totals()))
             .collect(),
         routes: routes(service),
     }
@@ -300,7 +300,7 @@ pub(crate) fn sample_rates(plan: &Plan) {
 
 fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
     let counters = &target.counters;
-    let results = target.exchanges.results();
+    let results = target.exchanges.totals();
     ServerStatus {
         pool: pool.to_owned(),
         name: target.name.clone(),

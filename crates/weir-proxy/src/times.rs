@@ -203,7 +203,7 @@ impl RecentDurations {
             return None;
         }
         let sum: f64 = (0..Self::BUCKETS)
-            .map(|index| self.counts[index] as f64 * Self::middle_us(index))
+            .map(|index| self.counts[index] as f64 * Self::midpoint_us(index))
             .sum();
         let quantile = |share: f64| self.quantile((share * samples as f64).max(1.0)) as u64;
         Some(Quantiles {
@@ -215,7 +215,7 @@ impl RecentDurations {
         })
     }
 
-    fn middle_us(bucket: usize) -> f64 {
+    fn midpoint_us(bucket: usize) -> f64 {
         let upper = Self::lower_bound_us((bucket + 1).min(Self::BUCKETS - 1));
         (Self::lower_bound_us(bucket) + upper) as f64 / 2.0
     }
@@ -291,8 +291,8 @@ mod tests {
             (*b"sH", Some(ErrorKind::ServerTimeout)),
             (*b"sD", Some(ErrorKind::ServerTimeout)),
         ] {
-            assert_eq!(ErrorKind::of_termination(flags), kind);
+            assert_eq!(ErrorKind::from_termination_flags(flags), kind);
         }
-        assert_eq!(ErrorKind::of_termination(*b"sC").unwrap().fault(), "server");
+        assert_eq!(ErrorKind::from_termination_flags(*b"sC").unwrap().fault(), "server");
     }
 }

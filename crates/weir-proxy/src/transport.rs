@@ -162,7 +162,7 @@ impl Transport {
             Kind::Plain(_) | Kind::Null => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
             Kind::Stream(end) => match end.state() {
-                PipeState::Connecting => Handshake::Waits,
+                PipeState::Connecting => Handshake::Pending,
                 PipeState::Open => Handshake::Done,
                 PipeState::Closed | PipeState::Refused => Handshake::Failed,
             },
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn stream_handshake_result_depends_on_pipe_state() {
         for (state, handshake, refused) in [
-            (PipeState::Connecting, Handshake::Waits, false),
+            (PipeState::Connecting, Handshake::Pending, false),
             (PipeState::Open, Handshake::Done, false),
             (PipeState::Closed, Handshake::Failed, false),
             (PipeState::Refused, Handshake::Failed, true),

@@ -263,7 +263,7 @@ impl H2ClientConn {
             return false;
         }
         match transport.handshake(ready) {
-            Handshake::Waits => return true,
+            Handshake::Pending => return true,
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;

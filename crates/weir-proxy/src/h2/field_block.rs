@@ -197,7 +197,7 @@ impl BlockChecker {
         let kind = match index {
             0 => {
                 reader.read_string(&mut self.name)?;
-                Kind::of_name(&self.name)
+                Kind::from_name(&self.name)
             }
             _ => self.kind(index)?,
         };
@@ -222,7 +222,7 @@ impl BlockChecker {
     fn kind(&self, index: usize) -> Option<Kind> {
         match index {
             0 => None,
-            1..DYNAMIC_START => Some(Kind::of_static(index)),
+            1..DYNAMIC_START => Some(Kind::from_static_index(index)),
             _ => {
                 let age = index - DYNAMIC_START;
                 let known = age < ENTRIES_MAX.min(self.inserted);
@@ -370,7 +370,7 @@ mod tests {
     fn accepted_bytes_match_http_crate() {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
-            let is_field = Kind::of_name(&text) == Kind::Field;
+            let is_field = Kind::from_name(&text) == Kind::Field;
             // The http crate also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
             let is_accepted = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
             assert_eq!(is_field, is_accepted, "{byte:x}");

@@ -200,7 +200,7 @@ impl PerWorker<Details> {
 }
 
 impl PerWorker<Exchanges> {
-    pub(crate) fn results(&self) -> ExchangeCounters {
+    pub(crate) fn totals(&self) -> ExchangeCounters {
         let mut sum = ExchangeCounters::default();
         for exchanges in &self.values {
             exchanges.add_to(&mut sum);
@@ -240,7 +240,7 @@ mod tests {
             at_us: 9,
         });
         all.of(1).record(&finished);
-        let results = all.results();
+        let results = all.totals();
         assert_eq!(results.ended, 3);
         assert_eq!(results.responses, [0, 2, 0, 0, 0]);
         assert_eq!(results.errors[ErrorKind::ClientAbort as usize], 1);

@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Returns whether the client of a request that is queued or being processed has disconnected: by a reset, or, with
-    /// `abort_on_close`, by closing its direction.
+    /// `abort_on_close`, by a half-close.
     fn is_abandoned(&mut self) -> bool {
         match &self.phase {
             // No response can be sent.

@@ -331,7 +331,7 @@ impl Session {
         let times = std::mem::take(&mut self.request.times);
         let mut finished = FinishedExchange {
             status,
-            error: ErrorKind::of_termination(end),
+            error: ErrorKind::from_termination_flags(end),
             stages: times.stages,
             at_us: cx.now_us,
         };

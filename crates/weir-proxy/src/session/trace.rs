@@ -211,7 +211,7 @@ impl Session {
         recording.request.ended = recording.now();
         let traced = &mut recording.request;
         traced.status = status;
-        traced.error = ErrorKind::of_termination(end).map(ErrorKind::as_str);
+        traced.error = ErrorKind::from_termination_flags(end).map(ErrorKind::as_str);
         traced.retries = self.request.selection.retries();
         traced.queue_us = self.request.times.stages[Stage::Queue as usize];
         if let Some(route) = self

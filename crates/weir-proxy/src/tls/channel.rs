@@ -202,7 +202,7 @@ fn grow(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Done,
-    Waits,
+    Pending,
     Failed,
 }
 
@@ -469,7 +469,7 @@ impl Channel {
                 return Handshake::Failed;
             }
             if !ready.readable {
-                return Handshake::Waits;
+                return Handshake::Pending;
             }
             let mut unread = std::mem::take(&mut self.unread);
             let read = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |on_plaintext| {

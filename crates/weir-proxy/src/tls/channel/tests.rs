@@ -29,7 +29,7 @@ impl Peer {
             channel,
             socket: socket.into(),
             ready: Readiness::default(),
-            state: Handshake::Waits,
+            state: Handshake::Pending,
         }
     }
 
@@ -76,7 +76,7 @@ impl Peer {
 
     fn handshake(&mut self) {
         self.wake();
-        if self.state == Handshake::Waits {
+        if self.state == Handshake::Pending {
             self.state = self.channel.handshake(&self.socket, &mut self.ready);
         }
     }
@@ -287,7 +287,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
         client.channel.error,
         Some(rustls::Error::InvalidCertificate(unknown))
     );
-    assert_ne!(server.state, Handshake::Waits);
+    assert_ne!(server.state, Handshake::Pending);
     if server.state == Handshake::Done {
         // TLS 1.3: the server completes the handshake before the client verifies the certificate.
         assert_eq!(server.read(), (Vec::new(), Read::Broken));
