@@ -14,7 +14,7 @@
 mod attack;
 mod cgroup;
 mod command;
-mod cut;
+mod frame_drop;
 mod error;
 mod experiment;
 mod failover;

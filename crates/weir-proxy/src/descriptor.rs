@@ -47,7 +47,7 @@ struct PaddedCounter(AtomicUsize);
 
 /// The use of a counted descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum DescriptorUse {
     Client,
     Server,
     /// Both ends of a pipe.
@@ -56,10 +56,10 @@ pub(crate) enum Use {
 
 /// Counts a descriptor until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DescriptorGuard(Use);
+pub(crate) struct DescriptorGuard(DescriptorUse);
 
 impl DescriptorGuard {
-    pub(crate) fn new(kind: Use) -> Self {
+    pub(crate) fn new(kind: DescriptorUse) -> Self {
         let (count, descriptors) = TABLE.count(kind);
         count.fetch_add(descriptors, Relaxed);
         Self(kind)
@@ -103,11 +103,11 @@ impl DescriptorTable {
         }
     }
 
-    const fn count(&self, kind: Use) -> (&AtomicUsize, usize) {
+    const fn count(&self, kind: DescriptorUse) -> (&AtomicUsize, usize) {
         match kind {
-            Use::Client => (&self.clients.0, 1),
-            Use::Server => (&self.servers.0, 1),
-            Use::Pipe => (&self.pipes.0, 2),
+            DescriptorUse::Client => (&self.clients.0, 1),
+            DescriptorUse::Server => (&self.servers.0, 1),
+            DescriptorUse::Pipe => (&self.pipes.0, 2),
         }
     }
 

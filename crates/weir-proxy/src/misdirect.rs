@@ -18,7 +18,7 @@ const NAME_MAX: usize = 253;
 
 /// How well a service's certificates cover a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cover {
+pub(crate) enum Coverage {
     None,
     Wildcard,
     Exact,
@@ -46,14 +46,14 @@ impl Names {
     }
 
     /// Returns how well the names cover `host`, which must be in lower case.
-    fn cover(&self, host: &[u8]) -> Cover {
+    fn cover(&self, host: &[u8]) -> Coverage {
         if self.exact.contains(host) {
-            return Cover::Exact;
+            return Coverage::Exact;
         }
         let dot = host.iter().position(|byte| *byte == b'.');
         match dot {
-            Some(dot) if self.wildcard_suffixes.contains(&host[dot..]) => Cover::Wildcard,
-            _ => Cover::None,
+            Some(dot) if self.wildcard_suffixes.contains(&host[dot..]) => Coverage::Wildcard,
+            _ => Coverage::None,
         }
     }
 }
@@ -119,7 +119,7 @@ impl Misdirect {
         let own_cover = self.own_names.cover(lower);
         // The client has verified this service's certificate for the name, even if a name of another service matches
         // better.
-        if own_cover == Cover::Exact || (is_sni && own_cover != Cover::None) {
+        if own_cover == Coverage::Exact || (is_sni && own_cover != Coverage::None) {
             return false;
         }
         self.guarded

@@ -199,7 +199,7 @@ pub(crate) struct Service {
     /// so that `limits` contains it.
     pub(crate) body_bytes: u64,
     /// The users of the service and of its routes; `None` = `basic_auth` is not used.
-    pub(crate) auth: Option<Auths>,
+    pub(crate) auth: Option<ServiceUsers>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
     /// How paths are normalized before they are compared; `None` = not at all.
@@ -264,7 +264,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
-    pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
+    pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
         let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
         match route_users {
@@ -279,14 +279,14 @@ impl Service {
     }
 
     /// Returns the `forward_auth` settings of a route.
-    pub(crate) fn forward_auth_of(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
+    pub(crate) fn forward_auth_for(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
         let options = self.options.get(route?)?.as_ref()?;
         options.forward_auth.as_ref()
     }
 
     /// Moves a client of a worker from this service's count to that of `other`: the same service with a different
     /// configuration, or a service that was removed and added again.
-    pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
+    pub(crate) fn move_client_count(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;
         }
@@ -327,7 +327,7 @@ impl Service {
 
 /// The users that may send requests.
 #[derive(Debug)]
-pub(crate) struct Auths {
+pub(crate) struct ServiceUsers {
     /// The service's users.
     pub(crate) service: Option<BasicAuth>,
     /// For each route, the users that replace the service's; the inner `None` = all clients.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::io;
 
 use crate::context::Readiness;
-use crate::descriptor::{DescriptorGuard, Use};
+use crate::descriptor::{DescriptorGuard, DescriptorUse};
 use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake, TlsDetails};
@@ -50,7 +50,7 @@ impl Transport {
     }
 
     /// Counts the descriptor as a client's or a server's until the transport is dropped.
-    pub(crate) fn with_descriptor_count(mut self, kind: Use) -> Self {
+    pub(crate) fn with_descriptor_count(mut self, kind: DescriptorUse) -> Self {
         self.descriptor_guard = Some(DescriptorGuard::new(kind));
         self
     }

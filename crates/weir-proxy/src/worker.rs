@@ -252,7 +252,7 @@ impl Worker {
         let withdrawals = self.shared.withdrawals.load(Acquire);
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
-            self.cx.end_idle_of(|target| !target.load.is_withdrawn());
+            self.cx.end_idle_unless(|target| !target.load.is_withdrawn());
             self.cx.end_removed_connections();
             self.drive_h2_clients();
         }
@@ -263,7 +263,7 @@ impl Worker {
             all.into_iter().for_each(|key| self.stop_listening(key));
             self.wake_h2_servers();
             self.end_idle_sessions();
-            self.cx.end_idle_of(|_| false);
+            self.cx.end_idle_unless(|_| false);
         }
     }
 

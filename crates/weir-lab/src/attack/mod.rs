@@ -86,8 +86,8 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
-    requirement::root()?;
-    requirement::programs(BASE.into_iter().chain(ATTACK))?;
+    requirement::require_root()?;
+    requirement::require_programs(BASE.into_iter().chain(ATTACK))?;
     requirement::raise_open_file_limit();
     interrupt::install();
     let (proxy_cpu, tool_cpu) = cpus()?;

@@ -234,12 +234,12 @@ impl Connection {
         if http2 {
             self.stream = if self.stream == 0 { 1 } else { self.stream + 2 };
             let flags = END_STREAM | END_HEADERS;
-            frame::frame(
+            frame::append_frame(
                 &mut self.pending,
                 HEADERS,
                 flags,
                 self.stream,
-                &frame::get("/probe"),
+                &frame::get_block("/probe"),
             );
         } else {
             self.pending
@@ -284,7 +284,7 @@ impl Connection {
             match received.kind {
                 SETTINGS if received.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;
-                    frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
+                    frame::append_frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
                 }
                 GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Ended,
                 HEADERS if is_own_stream => {

@@ -121,16 +121,16 @@ pub fn list() -> &'static [Experiment] {
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = select_trials((experiment.trials)(options)?, &options.methods)?;
-    requirement::root()?;
+    requirement::require_root()?;
     if options.fail {
-        requirement::programs(fail::programs())?;
+        requirement::require_programs(fail::programs())?;
     } else {
-        requirement::programs(trials.iter().flat_map(Trial::programs))?;
+        requirement::require_programs(trials.iter().flat_map(Trial::programs))?;
     }
     let uses_weir = |trial: &Trial| trial.method.balancer.needs_weir();
     let needs_weir = options.fail || trials.iter().any(uses_weir);
     let weir = if needs_weir {
-        Some(requirement::weir(options.weir.as_deref())?)
+        Some(requirement::find_weir(options.weir.as_deref())?)
     } else {
         None
     };

@@ -114,13 +114,13 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         |it| it.name(),
         &options.faults,
     )?;
-    requirement::root()?;
-    requirement::programs(
+    requirement::require_root()?;
+    requirement::require_programs(
         requirement::BASE
             .into_iter()
             .chain([requirement::KEEPALIVED]),
     )?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     let session = Session::open()?;
     let progress = Progress::new();

@@ -71,9 +71,9 @@ struct Row {
 /// Missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let faults = select_faults(&options.faults)?;
-    requirement::root()?;
-    requirement::programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    requirement::require_root()?;
+    requirement::require_programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     let session = Session::open()?;
     let progress = Progress::new();

@@ -119,9 +119,9 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         |it| it.name(),
         &options.faults,
     )?;
-    requirement::root()?;
-    requirement::programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    requirement::require_root()?;
+    requirement::require_programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     allow_many_sockets();
     let session = Session::open()?;

@@ -166,7 +166,7 @@ pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
 }
 
 /// Starts nginx with files of three sizes.
-pub(crate) fn origin(directory: &Path) -> Candidate {
+pub(crate) fn start_origin(directory: &Path) -> Candidate {
     let root: PathBuf = directory.join("root");
     fs::create_dir_all(&root).expect("create directory");
     for (name, size) in [("small", 4), ("16k", 16 << 10), ("1m", 1 << 20)] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Context, IdleLimits, Readiness, Upstream, token};
-use crate::descriptor::{DescriptorGuard, TABLE, Use};
+use crate::descriptor::{DescriptorGuard, TABLE, DescriptorUse};
 use crate::idle_pool::{ParkedConnection, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
@@ -153,7 +153,7 @@ impl Context {
             port: upstream.port,
             served: upstream.served,
             until,
-            _counts: DescriptorGuard::new(Use::Server),
+            _counts: DescriptorGuard::new(DescriptorUse::Server),
         };
         idle_pool.put(parked, idle_max).is_none()
     }
@@ -167,7 +167,7 @@ impl Context {
         })?;
         count_idle_end(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::from_parts(parked.socket, parked.channel).with_descriptor_count(Use::Server),
+            transport: Transport::from_parts(parked.socket, parked.channel).with_descriptor_count(DescriptorUse::Server),
             target: parked.target,
             port,
             session,
@@ -250,7 +250,7 @@ impl Context {
     }
 
     /// Closes every idle connection to a target for which `stays` returns false.
-    pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
+    pub(crate) fn end_idle_unless(&mut self, stays: impl Fn(&Target) -> bool) {
         let is_idle_target = |key: &Key| {
             let upstream = self.upstreams.get(*key);
             upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))

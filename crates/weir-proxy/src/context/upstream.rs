@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Context, Readiness, token};
-use crate::descriptor::{TABLE, Use};
+use crate::descriptor::{TABLE, DescriptorUse};
 use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
 use crate::plan::{Millis, Service, Target};
 use crate::slab::Key;
@@ -130,7 +130,7 @@ impl Context {
     fn find_h2_client(&self, target: &Target, port: u16) -> Option<Key> {
         let connection = |key: &Key| {
             let connection = self.h2_clients.get(*key).and_then(Option::as_deref);
-            connection.filter(|connection| connection.leads_to(target, port))
+            connection.filter(|connection| connection.is_connected_to(target, port))
         };
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
@@ -189,6 +189,6 @@ impl Context {
                 Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
             }
         };
-        Ok(transport.with_descriptor_count(Use::Server))
+        Ok(transport.with_descriptor_count(DescriptorUse::Server))
     }
 }

@@ -141,7 +141,7 @@ impl H2ClientConn {
     }
 
     /// Returns whether the connection leads to this server and port.
-    pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
+    pub(crate) fn is_connected_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
 

@@ -123,13 +123,13 @@ impl ResetLimit {
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
                 (owner, _) if owner == tag => (0, 0),
                 (0, _) => (1, 0),
-                (_, due) => (2, ahead(due, now)),
+                (_, due) => (2, time_until(due, now)),
             });
             let Some((slot, entry)) = chosen else {
                 return false;
             };
             let before = match split(entry) {
-                (owner, due) if owner == tag => ahead(due, now),
+                (owner, due) if owner == tag => time_until(due, now),
                 _ => 0,
             };
             let after = before.saturating_add(resets.saturating_mul(self.interval));
@@ -157,7 +157,7 @@ impl ResetLimit {
         let now = units(now_ms);
         let (row, tag) = table.row(self.key(client));
         let used_units = |slot: &AtomicU64| match split(slot.load(Ordering::Relaxed)) {
-            (owner, due) if owner == tag => Some(ahead(due, now)),
+            (owner, due) if owner == tag => Some(time_until(due, now)),
             _ => None,
         };
         row.iter().find_map(used_units).unwrap_or(0)
@@ -189,7 +189,7 @@ const fn units(now_ms: u64) -> u32 {
 }
 
 /// Returns the time from `now` until `due`. The clock wraps: a time further ahead than any allowance is in the past.
-fn ahead(due: u32, now: u32) -> u64 {
+fn time_until(due: u32, now: u32) -> u64 {
     let ahead = u64::from(due.wrapping_sub(now));
     if ahead > (BURST_S + PENALTY_S) * UNITS_PER_S {
         0

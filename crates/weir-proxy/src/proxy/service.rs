@@ -20,7 +20,7 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ShardedCounters,
+    ServiceUsers, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ShardedCounters,
     Stickiness, Target, Targets,
 };
 use crate::trace::Tracer;
@@ -311,11 +311,11 @@ fn all_clients(
 }
 
 /// Returns the users of a service and of its routes; `None` = `basic_auth` is not used.
-fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
+fn auths(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
     let is_used = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
-    is_used.then(|| Auths {
+    is_used.then(|| ServiceUsers {
         service: proxy.basic_auth.clone(),
         routes,
     })

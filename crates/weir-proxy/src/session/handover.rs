@@ -8,7 +8,7 @@ use weir_model::ProxyProtocol;
 use super::state::{self, Direction, Phase, Watch};
 use super::{Outcome, Session, bulk};
 use crate::context::{Context, LocalService};
-use crate::descriptor::Use;
+use crate::descriptor::DescriptorUse;
 use crate::handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
@@ -112,7 +112,7 @@ impl Session {
         server: Key,
         pool: usize,
     ) -> Self {
-        let transport = Transport::plain(connection.client).with_descriptor_count(Use::Client);
+        let transport = Transport::plain(connection.client).with_descriptor_count(DescriptorUse::Client);
         let mut session = Self::new(transport, connection.peer, connection.port, local);
         session.destination = connection.destination;
         session.served = connection.served;

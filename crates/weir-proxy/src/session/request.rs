@@ -18,7 +18,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields, replace_copied, replaces_cookie, trailer_filter};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::{AdmittedSlots, AuthResult, Gate};
+use super::state::{AdmittedSlots, AuthResult, UserCheck};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::{PREFACE, first_stream};
@@ -133,7 +133,7 @@ impl Session {
         if request.underscores > 0 {
             self.log_underscores(&request);
         }
-        let Some((gate, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
+        let Some((check, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
             return Step::Pending;
         };
         let mut exchange = Exchange::new(&request, service.head.underscores);
@@ -152,7 +152,7 @@ impl Session {
         self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
-        self.request.gate = gate;
+        self.request.user_check = check;
         self.request.auth_result = self.auth_result.take();
         self.request.admit(admitted);
         self.request.times = state::Times::new(cx.now_us);
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Returns the gate for a request, and the slots that it holds already. Returns `None` if the session waits for a
+    /// Returns the result of the user check, and the slots that the request holds already. Returns `None` if the session waits for a
     /// password to be verified or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
@@ -218,11 +218,11 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Box<AdmittedSlots>>)> {
+    ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
         let user_check = match service.auth.is_some() {
             false => {
                 self.verified = None;
-                (Gate::Open, None)
+                (UserCheck::Passed, None)
             }
             true => self.verify_user(key, cx, service, request, bytes)?,
         };
@@ -413,7 +413,7 @@ impl Session {
             secure,
             admitted: self.request.admitted,
         };
-        if let Gate::Rejected { rejection, route } = self.request.gate {
+        if let UserCheck::Rejected { rejection, route } = self.request.user_check {
             self.request.route = route;
             return Some(self.fail_with_rejection(key, cx, rejection));
         }

@@ -111,12 +111,12 @@ pub(super) enum Watch {
 
 /// Whether a request may pass: the result of checking its user and the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum UserCheck {
     /// The user is valid, or no user is required.
     #[default]
-    Open,
+    Passed,
     /// The user name or password is missing or wrong.
-    Closed,
+    InvalidCredentials,
     /// Too many passwords are being verified.
     Busy,
     /// A limit rejects the request, so its password was not verified.
@@ -186,7 +186,7 @@ pub(super) struct Request {
     /// Slots among the requests of the route.
     pub(super) more_slots: Vec<Slot>,
     /// Whether the request may pass.
-    pub(super) gate: Gate,
+    pub(super) user_check: UserCheck,
     /// Whether the limits have admitted it already.
     pub(super) admitted: bool,
     /// The verdict of `forward_auth`.
@@ -259,7 +259,7 @@ impl Request {
             selection: Selection::default(),
             slot: None,
             more_slots: Vec::new(),
-            gate: Gate::Open,
+            user_check: UserCheck::Passed,
             admitted: false,
             auth_result: None,
             sent_ns: 0,

@@ -141,7 +141,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
         CertificateError::ApplicationVerificationFailure => "was rejected".to_owned(),
-        CertificateError::Other(other) => other_certificate(&format!("{:?}", other.0)),
+        CertificateError::Other(other) => describe_webpki_error(&format!("{:?}", other.0)),
         // Deprecated variants, and variants that later versions of rustls add.
         other => format!("cannot be used: {}", variant_in_words(other)),
     };
@@ -149,7 +149,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
 }
 
 /// Describes a webpki error, given the name of its variant.
-fn other_certificate(name: &str) -> String {
+fn describe_webpki_error(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
             "is X.509 version 1, which is not supported: issue one of version 3, as \

@@ -58,7 +58,7 @@ impl Worker {
             .iter()
             .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
-        self.cx.end_idle_of(|target| kept_ids.contains(&target.id));
+        self.cx.end_idle_unless(|target| kept_ids.contains(&target.id));
     }
 
     fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<LocalService>>) {
@@ -130,7 +130,7 @@ impl Worker {
                 // A stream is not counted as a client; its connection is.
                 if !session.is_stream() {
                     let former = &session.local.service;
-                    former.pass_client(&local.service, self.cx.worker);
+                    former.move_client_count(&local.service, self.cx.worker);
                 }
                 session.apply_service(local);
             }
@@ -142,7 +142,7 @@ impl Worker {
             let name = &server_conn.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
                 let former = &server_conn.local.service;
-                former.pass_client(&local.service, self.cx.worker);
+                former.move_client_count(&local.service, self.cx.worker);
                 server_conn.local = Rc::clone(local);
             }
         }

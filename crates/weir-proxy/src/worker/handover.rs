@@ -9,7 +9,7 @@ use rustix::net::getpeername;
 
 use super::Worker;
 use crate::context::{self, IdleLimits, LocalService, Readiness, Upstream, token};
-use crate::descriptor::Use;
+use crate::descriptor::DescriptorUse;
 use crate::handover::{HandedOverConnection, Tunnel};
 use crate::plan::Target;
 use crate::session::Session;
@@ -29,7 +29,7 @@ impl Worker {
                 self.pause(key);
                 self.listening.remove(key);
             }
-            self.cx.end_idle_of(|_| false);
+            self.cx.end_idle_unless(|_| false);
             // HTTP/2 connections stay in this process and send GOAWAY.
             self.wake_h2_servers();
             for key in self.sessions.keys() {
@@ -127,7 +127,7 @@ impl Worker {
         let target = list.find(|target| target.name == tunnel.name);
         let target = &target.map_or_else(|| Arc::new(self.unlisted_target(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
-            transport: Transport::plain(tunnel.server.try_clone().ok()?).with_descriptor_count(Use::Server),
+            transport: Transport::plain(tunnel.server.try_clone().ok()?).with_descriptor_count(DescriptorUse::Server),
             target: Arc::clone(target),
             port: tunnel.port,
             session: Key::NONE,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{PAUSE_MS, Worker};
 use crate::context::{LocalService, token};
-use crate::descriptor::{TABLE, Use};
+use crate::descriptor::{TABLE, DescriptorUse};
 use crate::plan::{Listeners, Service};
 use crate::session::Session;
 use crate::slab::Key;
@@ -150,10 +150,10 @@ impl Worker {
 /// Creates the transport of a new client; `None` = TLS failed.
 fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     let Some(tls) = &service.tls else {
-        return Some(Transport::plain(client).with_descriptor_count(Use::Client));
+        return Some(Transport::plain(client).with_descriptor_count(DescriptorUse::Client));
     };
     match Channel::accept(tls) {
-        Ok(channel) => Some(Transport::secure(client, channel).with_descriptor_count(Use::Client)),
+        Ok(channel) => Some(Transport::secure(client, channel).with_descriptor_count(DescriptorUse::Client)),
         Err(error) => {
             tracing::error!(%error, service = service.name, "failed to create a TLS connection");
             None

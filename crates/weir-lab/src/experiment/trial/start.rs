@@ -58,11 +58,11 @@ impl Trial {
                 }
             }
             Balancer::NftablesDirect => {
-                nftables::direct(topology)?;
+                nftables::load_direct_rules(topology)?;
                 RunningBalancer::Nothing
             }
             Balancer::NftablesDnat => {
-                nftables::dnat(topology)?;
+                nftables::load_dnat_rules(topology)?;
                 RunningBalancer::Nothing
             }
             Balancer::NginxFastCgi(method) => {
