@@ -124,12 +124,12 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
             seconds(window)
         ),
         format!(
-            "Stopped: {} requests failed, the last ones {}; Weir reported the server as down after {}.",
+            "Stopped: {} requests failed{}; Weir reported the server as down after {}.",
             phases.stopped.failed_requests(),
-            last.map_or_else(
-                || "never".to_owned(),
-                |last| format!("in a run of ab that started {} after the stop", seconds(last))
-            ),
+            last.map_or_else(String::new, |last| {
+                let started = seconds(last);
+                format!(", the last of them in a run of ab that started {started} after the stop")
+            }),
             seconds(phases.down_after)
         ),
         format!(
@@ -143,7 +143,7 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         event: event.to_owned(),
         seconds: after.as_secs_f64(),
     };
-    report.events = vec![event("requests may fail after the stop for", window)];
+    report.events = vec![event("time after the stop in which requests may fail", window)];
     report
         .events
         .extend(last.map(|last| event("the last run with a failure began after the stop", last)));

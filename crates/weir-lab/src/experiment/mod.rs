@@ -56,7 +56,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "small-box-nat",
-        summary: "short requests of many clients through NAT, compared with one server alone and the kernel's \
+        summary: "short requests from many clients through NAT, compared with one server alone and the kernel's \
          conntrack",
         trials: small_box_nat::trials,
     },
@@ -74,7 +74,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "slow-server",
-        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks processor time, then recovers",
+        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks CPU time, then recovers",
         trials: slow_server::trials,
     },
 ];

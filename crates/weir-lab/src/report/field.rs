@@ -114,7 +114,7 @@ use Metric::{Failed, KbytesPerSecond, Latency, RequestsPerSecond, Seconds, Times
 pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "saturated-uplink",
-        title: "Proxy against direct routing: HAProxy and LVS-DR",
+        title: "Proxy compared with direct routing: HAProxy and LVS-DR",
         setup: "Four servers with a 4 MB file, every host's uplink limited to 10 Mbit/s; ab -n 100 -c 12.",
         figures: &[
             figure(
@@ -250,7 +250,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     },
     FieldReport {
         experiment: "stateless-direct",
-        title: "Direct routing without state: nftables against nginx",
+        title: "Direct routing without state: nftables compared with nginx",
         setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author ranks the \
                 methods, with few numbers: nftables is the fastest with large pages, slightly faster with small pages \
                 (400 to 500 requests/s), and slower with pages that sleep.",
@@ -352,7 +352,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "small-box-nat",
         title: "NAT on a small box: ipvsadm by hand, then keepalived",
-        setup: "Three servers behind NAT of a small machine; ab -n 1000.",
+        setup: "Three servers behind the NAT of a small machine; ab -n 1000.",
         figures: &[
             figure(
                 "one server, 1000 clients",
@@ -457,7 +457,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "direct-least-time/20ms",
             ),
             unreported_figure(
-                "lack of processor time: 99 %",
+                "lack of CPU time: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/starved",
                 "direct-least-time/starved",

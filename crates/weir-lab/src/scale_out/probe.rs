@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::namespace::Namespace;
 
 const PORT: u16 = 80;
-/// Number of flows of datagrams: enough that each of eight directors receives some.
+/// Number of UDP flows: enough that each of eight directors receives some.
 const DATAGRAM_FLOWS: usize = 32;
 /// Interval between two datagrams of a flow.
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ const LAST_BYTE: u8 = b'z';
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
-    /// The longest time without a response on one of the flows of datagrams.
+    /// The longest time without a response on one of the UDP flows.
     pub(crate) outage: Duration,
     /// Number of connections that no longer return a byte.
     pub(crate) broken: usize,
