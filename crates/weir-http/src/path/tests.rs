@@ -129,7 +129,7 @@ fn query_parameters_and_reserved_escapes_are_kept() {
 }
 
 #[test]
-fn encoded_slashes_follow_their_setting() {
+fn encoded_slashes_are_handled_as_configured() {
     let normal_with = |text: &str, encoded_slash| {
         let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
         found.map(|text| String::from_utf8(text).expect("ASCII"))

@@ -98,7 +98,7 @@ fn server_receives_exactly_one_host() {
 }
 
 #[test]
-fn connection_field_of_a_request_follows_upgrade_and_close() {
+fn connection_field_of_a_request_depends_on_upgrade_and_close() {
     let close = RequestEdit {
         close: true,
         version: "2",
@@ -277,7 +277,7 @@ fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
 }
 
 #[test]
-fn connection_field_of_a_response_follows_the_hop() {
+fn connection_field_of_a_response_depends_on_the_hop() {
     let hop = HopEdit::default();
     let close = HopEdit { close: true, ..hop };
     let keep = HopEdit {
@@ -308,7 +308,7 @@ fn connection_field_of_a_response_follows_the_hop() {
 }
 
 #[test]
-fn response_framing_fields_follow_the_hop() {
+fn response_framing_fields_depend_on_the_hop() {
     let hop = HopEdit::default();
     let decode = HopEdit {
         decode: true,

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_is_of_the_responses_between_two_counts() {
+    fn share_covers_the_responses_between_two_counts() {
         assert_eq!(share(&[1, 1, 1, 1], &[2, 2, 3, 1]), Some(0.25));
         assert_eq!(share(&[1, 1], &[1, 1]), None);
     }

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn limiting_link_is_named() {
+    fn limit_sentence_names_the_bottleneck_link() {
         let report = example::report();
         assert!(
             limit_sentence(&report.panels[0])

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_server_there_is_no_ratio() {
+    fn ratio_requires_a_row_of_one_server() {
         let mut report = Report::new("saturated-uplink", "");
         report.rows = vec![example::row("direct", 1.0, 1.0)];
         report.set_ratios();

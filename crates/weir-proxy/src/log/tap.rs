@@ -72,7 +72,7 @@ pub enum TapError {
         existing: Vec<String>,
     },
     /// The service has the maximum number of taps.
-    #[error("this service has {TAPS_MAX} taps already")]
+    #[error("this service already has {TAPS_MAX} taps")]
     TooMany,
 }
 

@@ -47,7 +47,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// The file contains no private key, or one of an unsupported type.
-    #[error("{path}: no private key that can be used", path = path.display())]
+    #[error("{path}: no usable private key", path = path.display())]
     NoKey {
         /// Path of the file.
         path: PathBuf,

@@ -99,7 +99,7 @@ fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) 
 }
 
 #[test]
-fn groups_are_those_of_the_rewrite_expression() {
+fn groups_come_from_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
     let path =
         |target: &str| resulting_target(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
