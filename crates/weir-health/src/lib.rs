@@ -36,4 +36,4 @@ pub use outlier::{Ejection, EjectionChange, Outliers, Sample};
 pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
 pub use standing::Standing;
 pub use target::Target;
-pub use weigh::{Candidate, Regime, ComputedWeight, weigh};
+pub use weigh::{Candidate, ComputedWeight, Regime, weigh};

@@ -72,8 +72,12 @@ impl Fixture {
 
     fn configure(&mut self, desired: &Desired, saved: Option<SavedState>) {
         let saved_state = |_: &str, _: &str| saved.clone();
-        self.monitor
-            .configure(desired, &SuspendedServers::default(), &saved_state, self.now);
+        self.monitor.configure(
+            desired,
+            &SuspendedServers::default(),
+            &saved_state,
+            self.now,
+        );
         self.drain();
     }
 

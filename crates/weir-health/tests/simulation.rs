@@ -125,8 +125,12 @@ impl Simulation {
         self.states_before_reload.clone_from(&self.reported);
         self.log.add(|| format!("{:?} reload", self.now));
         let no_saved_state = |_: &str, _: &str| None::<SavedState>;
-        self.monitor
-            .configure(&self.desired, &SuspendedServers::new(), &no_saved_state, self.now);
+        self.monitor.configure(
+            &self.desired,
+            &SuspendedServers::new(),
+            &no_saved_state,
+            self.now,
+        );
         self.drain(None);
     }
 

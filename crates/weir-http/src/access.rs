@@ -359,7 +359,8 @@ mod tests {
 
     #[test]
     fn json_lines_are_valid_json() {
-        let value: serde_json::Value = serde_json::from_str(&format_record(&LogFormat::Json)).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&format_record(&LogFormat::Json)).unwrap();
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
         assert_eq!(value["target"], "/a\"b");
         assert_eq!(value["agent"], "x\\\u{ff}\n");

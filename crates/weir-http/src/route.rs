@@ -13,7 +13,8 @@ use weir_model::{
 pub use restart::{RESTARTS_MAX, RestartedPath};
 pub use table::RouteTable;
 pub use text::{
-    RequestId, SERVER_MARK, TemplateContext, Target, fill, key_text, location, map_key, rewrite_path,
+    RequestId, SERVER_MARK, Target, TemplateContext, fill, key_text, location, map_key,
+    rewrite_path,
 };
 
 use crate::cookie;
@@ -89,7 +90,11 @@ pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
 
 /// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
 /// if the route matches. `host` is the request's host, without port.
-pub fn first_unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
+pub fn first_unmet(
+    route: &Route,
+    facts: &RequestFacts<'_>,
+    host: &[u8],
+) -> Option<(ConditionKey, bool)> {
     first_unmet_with(route, facts, host, |regexes| {
         regexes
             .path_regexes

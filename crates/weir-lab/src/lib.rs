@@ -14,10 +14,10 @@
 mod attack;
 mod cgroup;
 mod command;
-mod frame_drop;
 mod error;
 mod experiment;
 mod failover;
+mod frame_drop;
 mod interrupt;
 mod latency;
 mod namespace;

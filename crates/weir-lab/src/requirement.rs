@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn missing_programs_are_listed_once_with_their_packages() {
         let absent = program("no-such-balancer", "balancer");
-        let error = require_programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
+        let error =
+            require_programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
         assert_eq!(
             error.to_string(),
             "missing programs: no-such-balancer (package balancer). `make deps` installs them without starting services"

@@ -149,10 +149,7 @@ fn table(router: Router, rows: &[Row]) -> String {
 fn need_table(arguments: &ScalingArguments, need: &Need) -> String {
     let gib = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
     let rows = [
-        (
-            "client packets",
-            format!("{:.2} M/s", need.packets / 1e6),
-        ),
+        ("client packets", format!("{:.2} M/s", need.packets / 1e6)),
         ("CPUs for packets", format!("{:.2}", need.cpus_packets)),
         (
             "CPUs for new connections",

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rig::{
     Candidate, ORIGIN, command_on, compare, haproxy_command, is_wanted, median, nginx_command,
-    nginx_log, start_origin, setting, spawn, weir_command, wrk,
+    nginx_log, setting, spawn, start_origin, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol};
 
@@ -34,13 +34,19 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(reason) = rig::missing_requirements(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
+    if let Some(reason) =
+        rig::missing_requirements(&["nginx", "haproxy", "wrk", "h2load", "taskset"])
+    {
         println!("proxy compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
     let _origin = start_origin(&directory);
-    let candidates = [start_haproxy(&directory), start_nginx(&directory), start_weir(&directory)];
+    let candidates = [
+        start_haproxy(&directory),
+        start_nginx(&directory),
+        start_weir(&directory),
+    ];
     for (name, path, connections, keep_alive) in CASES {
         let name = format!("{name}, {connections} connections");
         compare(&name, &candidates, |candidate| {
@@ -173,7 +179,12 @@ fn start_weir(directory: &Path) -> Candidate {
 }
 
 /// Starts Weir with a worker for each CPU in the list.
-fn start_weir_on(directory: &Path, name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
+fn start_weir_on(
+    directory: &Path,
+    name: &'static str,
+    listen: &'static str,
+    cpus: &str,
+) -> Candidate {
     let mut command = weir_command(directory, cpus);
     command.env(SERVE, listen);
     spawn(name, listen, command)

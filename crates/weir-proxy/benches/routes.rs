@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rig::{
-    Candidate, ORIGIN, compare, haproxy_command, nginx_command, nginx_log, start_origin, spawn,
+    Candidate, ORIGIN, compare, haproxy_command, nginx_command, nginx_log, spawn, start_origin,
     weir_command, wrk,
 };
 use weir_model::{

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rig::{
-    Candidate, ORIGIN, command_on, compare, haproxy_command, nginx_command, nginx_log, start_origin,
-    setting, spawn, weir_command, wrk,
+    Candidate, ORIGIN, command_on, compare, haproxy_command, nginx_command, nginx_log, setting,
+    spawn, start_origin, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol, ServiceTls, Source, TlsVersion};
 

@@ -1,7 +1,7 @@
 //! Holds what a worker's sessions share: buffers, connections to servers, clocks, timer wheels.
 
-mod upstream;
 mod idle;
+mod upstream;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -315,7 +315,11 @@ pub(crate) fn removed_service(service: Arc<Service>, balancers: Vec<Balancer>) -
     new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, is_removed: bool) -> Rc<LocalService> {
+fn new_local(
+    service: Arc<Service>,
+    mut balancers: Vec<Balancer>,
+    is_removed: bool,
+) -> Rc<LocalService> {
     balancers.resize_with(service.pools.len(), Balancer::default);
     Rc::new(LocalService {
         service,

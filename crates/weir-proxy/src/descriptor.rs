@@ -353,7 +353,9 @@ mod tests {
         );
         assert_eq!(
             messages(&[300, 300]),
-            ["the sum of limits.connections of 2 services is 600, more than the open-file limit allows"]
+            [
+                "the sum of limits.connections of 2 services is 600, more than the open-file limit allows"
+            ]
         );
     }
 }

@@ -104,7 +104,11 @@ impl IdlePool {
     }
 
     /// Removes the connections for which `is_kept` returns false, and passes them to `on_removed`.
-    pub(crate) fn retain(&self, is_kept: impl Fn(&ParkedConnection) -> bool, on_removed: impl FnMut(ParkedConnection)) {
+    pub(crate) fn retain(
+        &self,
+        is_kept: impl Fn(&ParkedConnection) -> bool,
+        on_removed: impl FnMut(ParkedConnection),
+    ) {
         if self.is_empty() {
             return;
         }
@@ -128,7 +132,8 @@ impl IdlePool {
                 .compare_exchange(swept_at_ms, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if is_due {
-            let is_kept = |parked: &ParkedConnection| parked.until > now && socket::is_silent(&parked.socket);
+            let is_kept =
+                |parked: &ParkedConnection| parked.until > now && socket::is_silent(&parked.socket);
             self.retain(is_kept, on_removed);
         }
     }

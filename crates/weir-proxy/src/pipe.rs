@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::descriptor::{DescriptorGuard, TABLE, DescriptorUse};
+use crate::descriptor::{DescriptorGuard, DescriptorUse, TABLE};
 use crate::socket::{self, Read, Written};
 
 /// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two calls and a pipe.

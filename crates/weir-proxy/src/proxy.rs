@@ -26,7 +26,9 @@ use crate::h2::ResetLimit;
 use crate::handover::{HandedOverConnection, Inlet};
 use crate::log::{Log, Writer};
 use crate::plan::Details;
-use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, ShardedCounters, SharedState, Target};
+use crate::plan::{
+    Exchanges, Listeners, PerWorker, Plan, Service, ShardedCounters, SharedState, Target,
+};
 use crate::queue::Queue;
 use crate::status::ServiceStatus;
 use crate::trace::{TraceQueue, Tracer};

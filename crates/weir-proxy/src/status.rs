@@ -10,7 +10,7 @@ use weir_sys::{Clock, now_ns};
 
 use crate::plan::Detail;
 use crate::plan::{Plan, Service, Target};
-use crate::times::{Quantiles, ExchangeCounters};
+use crate::times::{ExchangeCounters, Quantiles};
 use crate::tls::CertificateExpiry;
 
 /// Status of one service.

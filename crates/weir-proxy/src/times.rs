@@ -243,7 +243,10 @@ mod tests {
     #[test]
     fn buckets_are_contiguous() {
         for bucket in 0..RecentDurations::BUCKETS {
-            assert_eq!(RecentDurations::bucket(RecentDurations::lower_bound_us(bucket)), bucket);
+            assert_eq!(
+                RecentDurations::bucket(RecentDurations::lower_bound_us(bucket)),
+                bucket
+            );
             if bucket > 0 {
                 assert_eq!(
                     RecentDurations::bucket(RecentDurations::lower_bound_us(bucket) - 1),
@@ -251,7 +254,10 @@ mod tests {
                 );
             }
         }
-        assert_eq!(RecentDurations::bucket(u64::MAX), RecentDurations::BUCKETS - 1);
+        assert_eq!(
+            RecentDurations::bucket(u64::MAX),
+            RecentDurations::BUCKETS - 1
+        );
     }
 
     #[test]
@@ -293,6 +299,9 @@ mod tests {
         ] {
             assert_eq!(ErrorKind::from_termination_flags(flags), kind);
         }
-        assert_eq!(ErrorKind::from_termination_flags(*b"sC").unwrap().fault(), "server");
+        assert_eq!(
+            ErrorKind::from_termination_flags(*b"sC").unwrap().fault(),
+            "server"
+        );
     }
 }

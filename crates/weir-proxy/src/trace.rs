@@ -233,13 +233,19 @@ mod tests {
     #[test]
     fn decision_of_the_client_is_respected_unless_ignored() {
         let continuing = tracer(1_000_000, ParentTrace::Continue);
-        assert_eq!(continuing.decide(received_context(false), 0), Decision::Forward);
+        assert_eq!(
+            continuing.decide(received_context(false), 0),
+            Decision::Forward
+        );
         let continued = Decision::Trace {
             trace_id: 7,
             parent_id: Some(8),
             is_sampled: true,
         };
-        assert_eq!(continuing.decide(received_context(true), u128::MAX), continued);
+        assert_eq!(
+            continuing.decide(received_context(true), u128::MAX),
+            continued
+        );
         let ignoring = tracer(1_000_000, ParentTrace::Ignore);
         for sampled in [false, true] {
             let Decision::Trace {

@@ -395,7 +395,10 @@ mod tests {
             );
             assert_eq!(transport.is_declined(), refused, "{state:?}");
         }
-        assert_eq!(plain().0.handshake(&mut Readiness::default()), Handshake::Done);
+        assert_eq!(
+            plain().0.handshake(&mut Readiness::default()),
+            Handshake::Done
+        );
         assert!(!plain().0.is_declined());
     }
 }

@@ -252,7 +252,8 @@ impl Worker {
         let withdrawals = self.shared.withdrawals.load(Acquire);
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
-            self.cx.end_idle_unless(|target| !target.load.is_withdrawn());
+            self.cx
+                .end_idle_unless(|target| !target.load.is_withdrawn());
             self.cx.end_removed_connections();
             self.drive_h2_clients();
         }

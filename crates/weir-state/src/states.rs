@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use weir_health::{
-    Candidate, Ejection, Regime, SavedState, Standing, State, SuspendedServers, ComputedWeight, weigh,
+    Candidate, ComputedWeight, Ejection, Regime, SavedState, Standing, State, SuspendedServers,
+    weigh,
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
 use weir_http::route::{
-    self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext, TlsFacts,
+    self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
+    TlsFacts,
 };
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
@@ -184,7 +185,14 @@ impl Request {
         if let Some(index) = chosen {
             show_rewritten_path(&proxy.routes[index], &template_context, &mut answer.steps);
         }
-        decide(proxy, chosen, &template_context, desired, report, &mut answer);
+        decide(
+            proxy,
+            chosen,
+            &template_context,
+            desired,
+            report,
+            &mut answer,
+        );
         answer
     }
 
@@ -499,7 +507,11 @@ fn show_preferred_server(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<S
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.
-fn show_rewritten_path(route: &Route, template_context: &TemplateContext<'_>, steps: &mut Vec<String>) {
+fn show_rewritten_path(
+    route: &Route,
+    template_context: &TemplateContext<'_>,
+    steps: &mut Vec<String>,
+) {
     if let Some(edit) = &route.edits.path {
         steps.push(match route::rewrite_path(edit, template_context) {
             Some(path) => format!(

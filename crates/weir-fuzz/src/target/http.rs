@@ -128,7 +128,10 @@ pub(super) fn chunked(input: &[u8]) {
         match chunks.scan(byte, &mut |data| data_by_byte.extend_from_slice(data)) {
             Ok(count) => consumed += count,
             Err(_) => {
-                assert!(at_once.is_err(), "parsing byte by byte fails, parsing at once does not");
+                assert!(
+                    at_once.is_err(),
+                    "parsing byte by byte fails, parsing at once does not"
+                );
                 return;
             }
         }

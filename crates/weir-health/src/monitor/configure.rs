@@ -7,7 +7,9 @@ use std::time::Duration;
 use weir_model::{Check, Desired, Pool, Server, Service, Start, Via};
 
 use super::timer::Event;
-use super::{Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, SuspendedServers, Use};
+use super::{
+    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, SuspendedServers, Use,
+};
 use crate::machine::{Machine, State};
 use crate::standing::Standing;
 use crate::target::Target;

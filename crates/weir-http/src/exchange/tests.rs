@@ -72,7 +72,10 @@ fn response_is_forwarded_up_to_its_end() {
         (200, Some(2))
     );
     assert!(!exchange.client_persists() && !exchange.server_persists());
-    assert_eq!(client_output(&mut exchange, "bcHTTP/1.1"), ("bc".to_owned(), 2));
+    assert_eq!(
+        client_output(&mut exchange, "bcHTTP/1.1"),
+        ("bc".to_owned(), 2)
+    );
     assert!(exchange.response_done() && exchange.client_persists() && exchange.server_persists());
     assert!(!exchange.client_could_persist(), "it was answered");
     assert_eq!(client_output(&mut exchange, "more"), (String::new(), 0));
@@ -96,7 +99,10 @@ fn response_without_a_body_ends_after_its_head() {
     }
     let mut exchange = exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(exchange.to_head() && !get().to_head());
-    assert_eq!(client_output(&mut exchange, &format!("{OK}rest")).1, OK.len());
+    assert_eq!(
+        client_output(&mut exchange, &format!("{OK}rest")).1,
+        OK.len()
+    );
     assert!(exchange.client_persists());
 }
 
@@ -301,7 +307,10 @@ fn tunnels_forward_all_bytes_unchanged() {
         let mut exchange = exchange(request);
         assert!(!exchange.is_tunnel() && exchange.request_done());
         let input = format!("{response}\r\nxyz");
-        assert_eq!(client_output(&mut exchange, &input), (connection, input.len()));
+        assert_eq!(
+            client_output(&mut exchange, &input),
+            (connection, input.len())
+        );
         assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
         assert!(!exchange.response_done() && !exchange.client_persists());
         assert_eq!(exchange.client_data(b"up").unwrap().forward, 2);

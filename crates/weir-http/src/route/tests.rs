@@ -103,13 +103,19 @@ fn first_matching_route_is_chosen() {
 fn methods_and_fields_are_matched() {
     let mut route = route(None, None);
     route.when.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
-    route.when.headers = vec![named_condition("accept", Some("text/html")), named_condition("host", None)];
+    route.when.headers = vec![
+        named_condition("accept", Some("text/html")),
+        named_condition("host", None),
+    ];
     assert_eq!(
         chosen_route(std::slice::from_ref(&route), &get("a", "/")),
         Some(0)
     );
     route.when.headers[0] = named_condition("accept", Some("text"));
-    assert_eq!(chosen_route(std::slice::from_ref(&route), &get("a", "/")), None);
+    assert_eq!(
+        chosen_route(std::slice::from_ref(&route), &get("a", "/")),
+        None
+    );
     route.when.headers.clear();
     route.when.methods = vec!["POST".to_owned()];
     assert_eq!(chosen_route(&[route], &get("a", "/")), None);

@@ -98,7 +98,12 @@ pub struct TemplateContext<'a> {
 pub const SERVER_MARK: u8 = 0;
 
 /// Appends a template with the values of its variables. `?{query}` and `&{query}` are omitted if there is no query.
-pub fn fill(text: &Template, target: Target, template_context: &TemplateContext<'_>, out: &mut Vec<u8>) {
+pub fn fill(
+    text: &Template,
+    target: Target,
+    template_context: &TemplateContext<'_>,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     for part in text.parts() {
         match part {

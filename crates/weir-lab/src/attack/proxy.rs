@@ -305,7 +305,12 @@ fn haproxy_configuration(limit: u64, certificate: &Path) -> String {
     )
 }
 
-fn nginx_configuration(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32, u32)>) -> String {
+fn nginx_configuration(
+    limit: u64,
+    directory: &Path,
+    certificate: &Path,
+    version: Option<(u32, u32)>,
+) -> String {
     let directory = directory.display();
     let certificate = certificate.display();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -143,7 +143,10 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         event: event.to_owned(),
         seconds: after.as_secs_f64(),
     };
-    report.events = vec![event("time after the stop in which requests may fail", window)];
+    report.events = vec![event(
+        "time after the stop in which requests may fail",
+        window,
+    )];
     report
         .events
         .extend(last.map(|last| event("the last run with a failure began after the stop", last)));
@@ -165,7 +168,10 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
 /// Returns violations: after `detected_after` no request may fail.
 fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
     let violations = [
-        (phases.before.failed_requests(), "failed before the server stopped"),
+        (
+            phases.before.failed_requests(),
+            "failed before the server stopped",
+        ),
         (
             phases
                 .stopped

@@ -178,7 +178,12 @@ impl PairRuns {
         Ok(())
     }
 
-    fn measure(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<probe::Measurement> {
+    fn measure(
+        &mut self,
+        session: &Session,
+        weir: &Path,
+        fault: Fault,
+    ) -> Result<probe::Measurement> {
         let mut rig = match self.rig.take() {
             Some(rig) => rig,
             None => Rig::build(session, weir, self.pair)?,

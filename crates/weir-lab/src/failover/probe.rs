@@ -144,7 +144,10 @@ impl Client {
     }
 
     /// Monitors the VIP while `fault` injects a fault.
-    pub(super) fn measure(mut self, fault: impl FnOnce() -> Result<()> + Send) -> Result<Measurement> {
+    pub(super) fn measure(
+        mut self,
+        fault: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<Measurement> {
         self.udp.set_nonblocking(true).map_err(socket_error)?;
         let outage = std::thread::scope(|scope| {
             let (ready, is_ready) = std::sync::mpsc::channel();

@@ -51,7 +51,10 @@ pub(super) fn request_from(client: &Namespace) -> Result<Option<String>> {
 }
 
 /// Sends requests while `fault` runs.
-pub(super) fn measure(client: &Namespace, fault: impl FnOnce() -> Result<()>) -> Result<Measurement> {
+pub(super) fn measure(
+    client: &Namespace,
+    fault: impl FnOnce() -> Result<()>,
+) -> Result<Measurement> {
     let stop = AtomicBool::new(false);
     let requests: Mutex<Vec<FinishedRequest>> = Mutex::new(Vec::new());
     let started = Instant::now();

@@ -10,11 +10,11 @@ mod field;
 pub(crate) mod headline;
 pub(crate) mod html;
 mod json;
-pub(crate) mod store;
 mod latency;
 pub(crate) mod note;
 mod share;
 mod sizes;
+pub(crate) mod store;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};

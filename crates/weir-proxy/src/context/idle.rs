@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Context, IdleLimits, Readiness, Upstream, token};
-use crate::descriptor::{DescriptorGuard, TABLE, DescriptorUse};
+use crate::descriptor::{DescriptorGuard, DescriptorUse, TABLE};
 use crate::idle_pool::{ParkedConnection, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
@@ -167,7 +167,8 @@ impl Context {
         })?;
         count_idle_end(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::from_parts(parked.socket, parked.channel).with_descriptor_count(DescriptorUse::Server),
+            transport: Transport::from_parts(parked.socket, parked.channel)
+                .with_descriptor_count(DescriptorUse::Server),
             target: parked.target,
             port,
             session,

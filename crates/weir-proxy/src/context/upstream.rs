@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{Context, Readiness, token};
-use crate::descriptor::{TABLE, DescriptorUse};
+use crate::descriptor::{DescriptorUse, TABLE};
 use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
 use crate::plan::{Millis, Service, Target};
 use crate::slab::Key;

@@ -171,7 +171,9 @@ impl BlockChecker {
             let out = reader.out.get_or_insert_with(|| block.to_vec());
             out.extend_from_slice(INVALID_FIELD);
         }
-        reader.out.map_or(BlockCheck::Unchanged, BlockCheck::Replaced)
+        reader
+            .out
+            .map_or(BlockCheck::Unchanged, BlockCheck::Replaced)
     }
 
     /// Reads a field. Returns whether it is allowed, or `None` if the block is malformed.
@@ -393,7 +395,10 @@ mod tests {
         block.extend(coded);
         assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
         // Entries of the table, and input that is not a block.
-        assert_eq!(blocks.check(&[0xbe, 0xbf, 0xc0], false), BlockCheck::Unchanged);
+        assert_eq!(
+            blocks.check(&[0xbe, 0xbf, 0xc0], false),
+            BlockCheck::Unchanged
+        );
         for invalid in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
             &[0x40, 9, b'a'],
@@ -428,7 +433,10 @@ mod tests {
             let size = block.len() - 2;
             assert_eq!(out.len() - 2 - INVALID_FIELD.len(), size, "{name:?}");
             // Later blocks that refer to the malformed entry, or to its name, are malformed too.
-            assert!(matches!(blocks.check(&[0xbe], false), BlockCheck::Replaced(_)));
+            assert!(matches!(
+                blocks.check(&[0xbe], false),
+                BlockCheck::Replaced(_)
+            ));
             assert!(matches!(
                 blocks.check(&[0x7e, 1, b'a'], false),
                 BlockCheck::Replaced(_)

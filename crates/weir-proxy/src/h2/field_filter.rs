@@ -4,7 +4,7 @@
 //! framer would queue each of them. A block is held back until it is complete; the framer does not process partial
 //! blocks either.
 
-use super::field_block::{BlockChecker, BlockCheck};
+use super::field_block::{BlockCheck, BlockChecker};
 
 const HEADER_LEN: usize = 9;
 const PREFACE_LEN: usize = 24;

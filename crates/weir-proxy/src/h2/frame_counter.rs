@@ -344,7 +344,13 @@ mod tests {
             reset.chunks(5).for_each(|part| counter.count_sent(part));
             counter.count_sent(&frame(DATA, 0, 100));
         }
-        assert_eq!((counter.take_provoked_resets(), counter.take_provoked_resets()), (4, 0));
+        assert_eq!(
+            (
+                counter.take_provoked_resets(),
+                counter.take_provoked_resets()
+            ),
+            (4, 0)
+        );
     }
 
     proptest! {

@@ -284,7 +284,10 @@ mod tests {
         pipe.borrow_mut().inbound().push(0);
         assert!(!pipe.borrow().has_room());
         let mut buffer = [0];
-        assert_eq!(end.read(&mut Readiness::default(), &mut buffer), Read::Some(1));
+        assert_eq!(
+            end.read(&mut Readiness::default(), &mut buffer),
+            Read::Some(1)
+        );
         assert!(pipe.borrow().has_room());
     }
 
@@ -329,7 +332,11 @@ mod tests {
         ] {
             let (_pipe, end, _) = pipe(state);
             assert_eq!(end.write(&[b"x"]), written, "{state:?}");
-            assert_eq!(end.read(&mut Readiness::default(), &mut [0]), read, "{state:?}");
+            assert_eq!(
+                end.read(&mut Readiness::default(), &mut [0]),
+                read,
+                "{state:?}"
+            );
         }
     }
 

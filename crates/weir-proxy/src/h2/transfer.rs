@@ -27,7 +27,11 @@ pub(super) enum ReceiveResult {
 }
 
 /// Receives content from the stream into its pipe.
-pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPipe) -> ReceiveResult {
+pub(super) fn receive(
+    body: &mut RecvStream,
+    coding: Coding,
+    pipe: &mut StreamPipe,
+) -> ReceiveResult {
     let mut received = ReceiveResult::Nothing;
     while pipe.has_room() {
         match body.poll_data(&mut context()) {

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::counters::Count;
 use super::detail::Details;
 use super::rate_peaks::RatePeaks;
-use crate::times::{BOUNDS_US, DurationHistogram, ErrorKind, Quantiles, RecentDurations, ExchangeCounters, Stage};
+use crate::times::{
+    BOUNDS_US, DurationHistogram, ErrorKind, ExchangeCounters, Quantiles, RecentDurations, Stage,
+};
 
 /// Half-life of recent durations, in microseconds: their counts are halved this often.
 const HALF_LIFE_US: u64 = 60_000_000;

@@ -20,8 +20,8 @@ use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    ServiceUsers, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ShardedCounters,
-    Stickiness, Target, Targets,
+    Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ServiceUsers,
+    ShardedCounters, Stickiness, Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -358,7 +358,9 @@ fn build_tls(
     };
     let is_unchanged = |tickets: &&Tickets| {
         let (ca, auth) = (&tickets.client_ca, tickets.client_auth);
-        ca == &settings.client_ca && auth == settings.client_auth && !tickets.keys.has_configured_keys()
+        ca == &settings.client_ca
+            && auth == settings.client_auth
+            && !tickets.keys.has_configured_keys()
     };
     let keys = match known.tickets.get(&proxy.name).filter(is_unchanged) {
         Some(tickets) if settings.ticket_keys.is_empty() => Arc::clone(&tickets.keys),

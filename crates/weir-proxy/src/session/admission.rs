@@ -6,7 +6,7 @@ use weir_select::limit::{Admission, Slot};
 use weir_select::route::{Facts, HostCheck, Rejection};
 use weir_sys::{Clock, now_ns};
 
-use super::state::{AdmittedSlots, UserCheck, Phase, PasswordResult};
+use super::state::{AdmittedSlots, PasswordResult, Phase, UserCheck};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::job::PASSWORDS;
@@ -134,7 +134,9 @@ impl Session {
             }
             UserCheck::Passed => None,
             UserCheck::Busy => Some(self.fail(key, cx, 503)),
-            UserCheck::Rejected { rejection, .. } => Some(self.fail_with_rejection(key, cx, rejection)),
+            UserCheck::Rejected { rejection, .. } => {
+                Some(self.fail_with_rejection(key, cx, rejection))
+            }
             UserCheck::InvalidCredentials => {
                 self.request.route = route;
                 let realm = service.auth_for(route).map_or("", |auth| &auth.realm);

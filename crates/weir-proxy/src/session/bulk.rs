@@ -67,7 +67,9 @@ impl Session {
         let read = self.fill_down(cx, remaining)?;
         Some(match read {
             Read::Some(bytes) => {
-                self.request.exchange.record_forwarded_response(bytes as u64);
+                self.request
+                    .exchange
+                    .record_forwarded_response(bytes as u64);
                 let is_empty = self.flush_pipe(cx);
                 match is_empty {
                     None => Step::Close,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, TemplateContext, Target};
+use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Target, TemplateContext};
 use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
 use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitMix64};
 
@@ -62,7 +62,8 @@ impl Session {
         if let Some(literal) = text.as_literal() {
             return Some(Cow::Borrowed(literal.as_bytes()));
         }
-        let template_context = self.template_context(facts, default_host, &targets.pool, route, random);
+        let template_context =
+            self.template_context(facts, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
         route::fill(text, Target::Field, &template_context, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())

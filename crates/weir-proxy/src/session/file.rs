@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::route::{self, TemplateContext, Target};
+use weir_http::route::{self, Target, TemplateContext};
 use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
 use super::edit::AnswerFields;
-use super::file_transfer::{Line, FileProgress, Transfer, is_replaced};
+use super::file_transfer::{FileProgress, Line, Transfer, is_replaced};
 use super::state::Phase;
 use super::{Session, Step};
 use crate::context::Context;

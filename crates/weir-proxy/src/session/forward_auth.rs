@@ -22,7 +22,7 @@ use weir_select::limit::Admission;
 use weir_select::route::{Facts, HostCheck};
 
 use super::admission::admit;
-use super::state::{AdmittedSlots, AuthResult, UserCheck, Phase};
+use super::state::{AdmittedSlots, AuthResult, Phase, UserCheck};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
 use crate::job_result::Ticket;

@@ -112,7 +112,8 @@ impl Session {
         server: Key,
         pool: usize,
     ) -> Self {
-        let transport = Transport::plain(connection.client).with_descriptor_count(DescriptorUse::Client);
+        let transport =
+            Transport::plain(connection.client).with_descriptor_count(DescriptorUse::Client);
         let mut session = Self::new(transport, connection.peer, connection.port, local);
         session.destination = connection.destination;
         session.served = connection.served;

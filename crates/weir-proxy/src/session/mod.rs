@@ -38,8 +38,10 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{AuthResult, OutgoingBytes, Phase, Request, Times, PasswordResult, Watch};
-use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, LocalService, Readiness, token};
+use self::state::{AuthResult, OutgoingBytes, PasswordResult, Phase, Request, Times, Watch};
+use crate::context::{
+    BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, LocalService, Readiness, token,
+};
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
@@ -130,7 +132,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<LocalService>) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        peer: SocketAddr,
+        port: u16,
+        local: Rc<LocalService>,
+    ) -> Self {
         let read_size = if transport.is_stream() {
             HEAD_BUFFER_BYTES
         } else {

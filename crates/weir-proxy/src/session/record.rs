@@ -112,7 +112,11 @@ impl Session {
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
             let map = maps.iter().find(|map| map.name == name)?;
-            Some(map.value(&map_key(map, &template_context)).as_bytes().to_vec())
+            Some(
+                map.value(&map_key(map, &template_context))
+                    .as_bytes()
+                    .to_vec(),
+            )
         };
         let Some(record) = &mut self.log_record else {
             return;
@@ -326,7 +330,12 @@ impl Session {
     }
 
     /// Returns the data to count for an exchange that ends.
-    pub(super) fn finished_exchange(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> FinishedExchange {
+    pub(super) fn finished_exchange(
+        &mut self,
+        cx: &Context,
+        status: u16,
+        end: [u8; 2],
+    ) -> FinishedExchange {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
         let mut finished = FinishedExchange {

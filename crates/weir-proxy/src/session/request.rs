@@ -535,7 +535,12 @@ impl Session {
 
     /// Writes the request for the server, and sets the inputs of the server selection.
     #[inline]
-    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: IncomingRequest<'_>) {
+    fn write_request(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        incoming: IncomingRequest<'_>,
+    ) {
         let IncomingRequest {
             head,
             request,

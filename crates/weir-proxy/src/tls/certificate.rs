@@ -78,7 +78,9 @@ impl CertificateError {
                     "make it readable by the user that runs Weir, or specify a different file or directory"
                 }
             },
-            Self::Empty { .. } => "add a certificate with its key, or specify a different directory",
+            Self::Empty { .. } => {
+                "add a certificate with its key, or specify a different directory"
+            }
             Self::NoCertificate { .. } => {
                 "replace it with the certificate chain in PEM form, or remove it from the configuration"
             }

@@ -502,7 +502,12 @@ impl Channel {
     }
 
     /// See [`Transport::read`](crate::transport::Transport::read).
-    pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Readiness, buffer: &mut [u8]) -> Read {
+    pub(crate) fn read(
+        &mut self,
+        socket: &OwnedFd,
+        ready: &mut Readiness,
+        buffer: &mut [u8],
+    ) -> Read {
         if !self.unread.is_empty() {
             let bytes = self.unread.len().min(buffer.len());
             buffer[..bytes].copy_from_slice(&self.unread[..bytes]);

@@ -210,7 +210,9 @@ fn describe_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure => {
             "no version, cipher or certificate in common (alert 40)".to_owned()
         }
-        AlertDescription::UnknownCA => "it does not know the CA of the certificate (alert 48)".to_owned(),
+        AlertDescription::UnknownCA => {
+            "it does not know the CA of the certificate (alert 48)".to_owned()
+        }
         AlertDescription::CertificateRequired => "it requires a certificate (alert 116)".to_owned(),
         AlertDescription::UnrecognisedName => "unknown server name (alert 112)".to_owned(),
         AlertDescription::ProtocolVersion => {

@@ -48,7 +48,10 @@ impl Worker {
                 let known = former.get(&service.name);
                 let balancers = known.map_or_else(Vec::new, |known| known.balancers.take());
                 let balancers = balancers.into_iter().map(Balancer::invalidated).collect();
-                (service.name.clone(), local_service(Arc::clone(service), balancers))
+                (
+                    service.name.clone(),
+                    local_service(Arc::clone(service), balancers),
+                )
             })
             .collect();
         self.adopt_listeners(&plan, &locals);
@@ -58,7 +61,8 @@ impl Worker {
             .iter()
             .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
-        self.cx.end_idle_unless(|target| kept_ids.contains(&target.id));
+        self.cx
+            .end_idle_unless(|target| kept_ids.contains(&target.id));
     }
 
     fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<LocalService>>) {

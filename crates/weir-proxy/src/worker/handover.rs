@@ -127,7 +127,8 @@ impl Worker {
         let target = list.find(|target| target.name == tunnel.name);
         let target = &target.map_or_else(|| Arc::new(self.unlisted_target(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
-            transport: Transport::plain(tunnel.server.try_clone().ok()?).with_descriptor_count(DescriptorUse::Server),
+            transport: Transport::plain(tunnel.server.try_clone().ok()?)
+                .with_descriptor_count(DescriptorUse::Server),
             target: Arc::clone(target),
             port: tunnel.port,
             session: Key::NONE,

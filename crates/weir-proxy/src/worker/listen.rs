@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{PAUSE_MS, Worker};
 use crate::context::{LocalService, token};
-use crate::descriptor::{TABLE, DescriptorUse};
+use crate::descriptor::{DescriptorUse, TABLE};
 use crate::plan::{Listeners, Service};
 use crate::session::Session;
 use crate::slab::Key;
@@ -153,7 +153,9 @@ fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
         return Some(Transport::plain(client).with_descriptor_count(DescriptorUse::Client));
     };
     match Channel::accept(tls) {
-        Ok(channel) => Some(Transport::secure(client, channel).with_descriptor_count(DescriptorUse::Client)),
+        Ok(channel) => {
+            Some(Transport::secure(client, channel).with_descriptor_count(DescriptorUse::Client))
+        }
         Err(error) => {
             tracing::error!(%error, service = service.name, "failed to create a TLS connection");
             None

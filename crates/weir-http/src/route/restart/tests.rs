@@ -83,8 +83,14 @@ fn path_without_a_match_is_compared_with_the_next_route() {
         pool("/a/*"),
         pool("/c/*"),
     ];
-    assert_eq!(chosen_route(&routes, "/a/b"), ("/c/b".to_owned(), Some(2), 1));
-    assert_eq!(chosen_route(&routes, "/a/x"), ("/a/x".to_owned(), Some(1), 0));
+    assert_eq!(
+        chosen_route(&routes, "/a/b"),
+        ("/c/b".to_owned(), Some(2), 1)
+    );
+    assert_eq!(
+        chosen_route(&routes, "/a/x"),
+        ("/a/x".to_owned(), Some(1), 0)
+    );
 }
 
 #[test]
@@ -115,7 +121,10 @@ fn new_path_is_normalized() {
         restart("/o/*", None, "/a/../b/{rest}", RestartAt::First),
         pool("/b/*"),
     ];
-    assert_eq!(chosen_route(&routes, "/o/x"), ("/b/x".to_owned(), Some(1), 1));
+    assert_eq!(
+        chosen_route(&routes, "/o/x"),
+        ("/b/x".to_owned(), Some(1), 1)
+    );
 }
 
 #[test]

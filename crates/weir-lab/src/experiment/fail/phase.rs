@@ -32,10 +32,7 @@ impl Phase {
 
     /// Returns the number of failed requests in runs that started more than `limit` after `start`.
     pub(super) fn failed_after(&self, start: Instant, limit: Duration) -> u64 {
-        let late = self
-            .0
-            .iter()
-            .filter(|run| run.started_at > start + limit);
+        let late = self.0.iter().filter(|run| run.started_at > start + limit);
         late.map(|run| run.outcome.failed).sum()
     }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::phase::{Phase, Phases, LoadRun};
-use super::{FALL, INTERVAL, RISE, LOAD_RUN_LIMIT, STEADY_TIME, Setup, TIMEOUT, failure_window};
+use super::phase::{LoadRun, Phase, Phases};
+use super::{FALL, INTERVAL, LOAD_RUN_LIMIT, RISE, STEADY_TIME, Setup, TIMEOUT, failure_window};
 use crate::error::{LabError, Result};
 use crate::experiment::trial::Setting;
 use crate::interrupt::wait_for;
