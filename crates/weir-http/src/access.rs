@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn tcp_line_has_server_durations_and_end() {
-        let formatted = |record: Record<'_>| {
+        let format_tcp_line = |record: Record<'_>| {
             let mut out = Vec::new();
             record.write_tcp(&mut out);
             String::from_utf8(out).unwrap()
@@ -342,7 +342,7 @@ mod tests {
             ..record()
         };
         assert_eq!(
-            format_record(record.clone()),
+            format_tcp_line(record.clone()),
             "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
              \"the server aborted the transfer\"\n"
         );
@@ -352,7 +352,7 @@ mod tests {
             ..record
         };
         assert!(
-            format_record(record).contains(" web p/- "),
+            format_tcp_line(record).contains(" web p/- "),
             "a field is never empty"
         );
     }

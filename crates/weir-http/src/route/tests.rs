@@ -124,7 +124,7 @@ fn methods_and_fields_are_matched() {
 #[test]
 fn query_cookies_and_source_are_matched() {
     let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
-    let pair = named;
+    let pair = named_condition;
     let matches = |change: &dyn Fn(&mut Route)| {
         let mut changed = route(None, None);
         change(&mut changed);
@@ -191,7 +191,7 @@ fn alternatives_and_negations_are_matched() {
         &|when, _| when.paths = vec!["/b/*".to_owned(), "*x".to_owned()]
     ));
     // Values of one name are alternatives; names are not.
-    let pair = named;
+    let pair = named_condition;
     assert!(matches(
         &|when, _| when.headers = vec![pair("x-a", Some("3")), pair("x-a", Some("2"))]
     ));
