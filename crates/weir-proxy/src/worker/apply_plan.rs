@@ -73,7 +73,7 @@ impl Worker {
             };
             let mut planned = plan.listen.iter();
             let entry = planned.find(|(listen, _)| Arc::ptr_eq(listen, &listening.listeners));
-            match entry.and_then(|(_, service)| local_service(service)) {
+            match entry.and_then(|(_, service)| local(service)) {
                 Some(local) => listening.local = local,
                 None => self.stop_listening(key),
             }
@@ -95,7 +95,7 @@ impl Worker {
             if active.iter().any(|known| Arc::ptr_eq(known, listen)) {
                 continue;
             }
-            let Some(local) = local_service(service) else {
+            let Some(local) = local(service) else {
                 continue;
             };
             let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
