@@ -353,7 +353,7 @@ mod tests {
         let mut report = example::report();
         report.busy = Some("busy <much>".into());
         let mut head = String::new();
-        super::head(&mut head, &report);
+        super::write_head(&mut head, &report);
         insta::assert_snapshot!(head);
         let page = render(&report);
         assert_well_formed(&page);
