@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use weir_health::{SavedState, Suspended};
+use weir_health::{SavedState, SuspendedServers};
 use weir_model::{Check, Desired, Pool};
 use weir_netlink::Event;
 use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
@@ -136,7 +136,7 @@ pub trait Plane {
     }
 
     /// Returns the servers in maintenance, which are not checked.
-    fn suspended(&self) -> Suspended;
+    fn suspended(&self) -> SuspendedServers;
 
     /// Returns whether a pool can serve clients.
     fn serves(&self, pool: &str) -> bool {

@@ -13,7 +13,7 @@ pub use weir_engine::snapshot::{
 };
 use weir_health::Ejection;
 use weir_model::ProxyProtocol;
-use weir_probing::Probing;
+use weir_probing::ProbeStats;
 use weir_state::PoolState;
 
 pub use crate::trace_export::TraceStatus;
@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The state of the flow table.
     pub flows: FlowTableStatus,
     /// Counters of the checks.
-    pub probing: Probing,
+    pub probing: ProbeStats,
     /// Number of repaired kernel objects, by kind.
     pub drift: Drift,
     /// File descriptors of the proxy; `None` without proxy services.

@@ -217,7 +217,7 @@ mod tests {
         assert_ne!(key.hash(&base), FlowKey::new([1, 3]).hash(&base));
     }
 
-    /// The values were computed by another implementation. bpf/lib/hash.h computes the same values.
+    /// The values were computed by an independent implementation. bpf/lib/hash.h computes the same values.
     #[test]
     fn hashes_have_known_values() {
         let key = FlowKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);

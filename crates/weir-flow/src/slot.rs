@@ -57,7 +57,7 @@ pub struct Placement {
     geometry: Geometry,
 }
 
-/// The counter of a home bucket for an entry in another bucket.
+/// The counter of a home bucket for an entry in a different bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The entry is in its home bucket.

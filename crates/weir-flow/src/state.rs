@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_a_connection_seen_in_both_directions() {
+    fn connection_seen_in_both_directions_has_ipvs_states() {
         let steps = [
             (View::Input, TcpFlags::SYN, SR),
             (View::Output, TcpFlags(0x12), SR),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_a_connection_seen_in_one_direction() {
+    fn connection_seen_in_one_direction_has_ipvs_states() {
         let mut state = initial(TcpFlags::SYN);
         assert_eq!(state, SR);
         for (flags, expected) in [
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_closes_states_as_in_ipvs() {
+    fn reset_closes_the_same_states_as_in_ipvs() {
         for state in State::ALL
             .iter()
             .copied()

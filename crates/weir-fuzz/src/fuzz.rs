@@ -1,4 +1,4 @@
-//! The program with libFuzzer: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or
+//! The libFuzzer program: `WEIR_FUZZ_TARGET=NAME weir-fuzz [LIBFUZZER_OPTIONS] [CORPUS…]`, or
 //! `WEIR_FUZZ_COMMAND='list' weir-fuzz` for the commands of [`weir_fuzz::command`].
 //!
 //! The target and the command are environment variables because libFuzzer parses all arguments.

@@ -2,7 +2,7 @@
 //!
 //! A [`Target`] is a named function that passes bytes to a parser. For every input it must return without a panic, in
 //! bounded time and with bounded memory. Where possible, a target also compares two results: of the same input in
-//! portions of different sizes, or of an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
+//! pieces of different sizes, or of an accepted text before and after it is written and parsed again. `tools/fuzz.sh`
 //! runs the targets with libFuzzer and stores the inputs that reach new code in `corpus/`, in one file per target with
 //! one input per line (see [`corpus`]). The tests of this crate run all stored inputs and all seeds again, so that an
 //! input that has failed once is tested without a fuzzer as well.

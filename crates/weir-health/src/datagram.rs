@@ -18,7 +18,7 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// Evaluates a response. Returns `None` if the response belongs to another request: more responses may follow.
+/// Evaluates a response. Returns `None` if the response belongs to a different request: more responses may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(compare_bytes(bytes, datagram)),
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(
             note_of(&dns_probe(None), &response(8, 0, [0; 4])),
             None,
-            "id of another query"
+            "id of a different query"
         );
         assert_eq!(
             note_of(

@@ -29,11 +29,11 @@ pub use history::History;
 pub use machine::{Machine, State};
 pub use monitor::{
     CheckView, Checkpoint, Lateness, Monitor, Output, ProbeCounts, ProbeId, ProbeRequest,
-    SavedState, ServerView, Suspended,
+    SavedState, ServerView, SuspendedServers,
 };
 pub use outcome::{Outcome, ReportedWeight, Verdict};
 pub use outlier::{Ejection, EjectionChange, Outliers, Sample};
 pub use reply_watch::{Client, Finding, Key, NoReplyWarning, ReplyCounters, ReplyWatch, Silence};
 pub use standing::Standing;
 pub use target::Target;
-pub use weigh::{Candidate, Regime, Weighed, weigh};
+pub use weigh::{Candidate, ComputedWeight, Regime, weigh};

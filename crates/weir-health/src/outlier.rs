@@ -17,7 +17,7 @@ const SYNS_MIN: u64 = 3;
 /// retransmitted after the initial RTO of 1 s (RFC 6298).
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
-/// Time for which an answer from another server proves that clients complete handshakes.
+/// Time for which an answer from another server shows that clients complete handshakes.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
 /// Duration of the first ejection.
@@ -229,7 +229,7 @@ impl Watch {
         has_expired
     }
 
-    /// Ejects the server if it answered none of enough SYNs for long enough. Returns the ejection.
+    /// Ejects the server if it has not answered enough SYNs for long enough. Returns the ejection.
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
         let waited = now.saturating_sub(self.unanswered_since?);
         if self.ejected_until.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {

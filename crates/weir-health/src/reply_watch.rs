@@ -33,11 +33,11 @@ pub enum Silence {
 
 impl Silence {
     /// Returns whether the server is alive although it sends no replies: it never sent a reply but its check passes, or
-    /// a probe passed after the first unanswered SYN. `passed` is the time at which a probe last passed.
-    pub fn is_alive(self, passed: Option<Duration>) -> bool {
+    /// a probe passed after the first unanswered SYN. `last_pass` is the time at which a probe last passed.
+    pub fn is_alive(self, last_pass: Option<Duration>) -> bool {
         match self {
             Self::Always => true,
-            Self::Since(since) => passed.is_some_and(|passed| passed > since),
+            Self::Since(since) => last_pass.is_some_and(|last_pass| last_pass > since),
         }
     }
 }
@@ -321,9 +321,9 @@ mod tests {
 
     #[test]
     fn silent_server_is_alive_if_it_never_replied_or_a_later_probe_passed() {
-        let is_alive = |watch: &ReplyWatch, passed: Option<Duration>| {
+        let is_alive = |watch: &ReplyWatch, last_pass: Option<Duration>| {
             let silence = watch.silence(KEY);
-            silence.is_some_and(|silence| silence.is_alive(passed))
+            silence.is_some_and(|silence| silence.is_alive(last_pass))
         };
         let mut never_replied = watch(0);
         assert!(

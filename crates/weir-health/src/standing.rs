@@ -24,7 +24,7 @@ pub struct Standing {
     /// Share of the weight that slow start allows, in thousandths. It starts to grow at `since`.
     pub ramp: u32,
     /// The server's state in each service, by name, if probes use the paths of several services. The server's own state
-    /// is the best of these. Nested standings have no paths.
+    /// is the best of these states. Nested standings have no paths.
     pub paths: BTreeMap<String, Standing>,
 }
 

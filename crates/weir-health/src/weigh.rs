@@ -24,7 +24,7 @@ pub struct Candidate<'a> {
 
 /// Result of [`weigh()`] for one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weighed {
+pub struct ComputedWeight {
     /// The weight that the scheduler uses.
     pub effective: u32,
     /// Whether `on_remove` applies to the server's flows.
@@ -49,9 +49,9 @@ pub fn weigh(
     has_sorry: bool,
     candidates: &[Candidate<'_>],
     previous: Regime,
-) -> (Vec<Weighed>, Regime) {
+) -> (Vec<ComputedWeight>, Regime) {
     if is_panic(health, candidates) {
-        let all = candidates.iter().map(|candidate| Weighed {
+        let all = candidates.iter().map(|candidate| ComputedWeight {
             effective: candidate.base,
             remove: false,
         });
@@ -60,9 +60,9 @@ pub fn weigh(
     let any_is_up = candidates
         .iter()
         .any(|candidate| candidate.is_up() && candidate.weight() > 0);
-    let mut weighed: Vec<Weighed> = candidates
+    let mut weighed: Vec<ComputedWeight> = candidates
         .iter()
-        .map(|candidate| candidate.weighed(any_is_up))
+        .map(|candidate| candidate.computed_weight(any_is_up))
         .collect();
     zero_ejected(candidates, &mut weighed);
     let sum: u64 = weighed
@@ -81,7 +81,7 @@ pub fn weigh(
 }
 
 /// Sets the weight of ejected servers to 0, unless no other server has weight.
-fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
+fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [ComputedWeight]) {
     let mut pairs = candidates.iter().zip(weighed.iter());
     let has_usable_server =
         pairs.any(|(candidate, server)| !candidate.ejected && server.effective > 0);
@@ -135,13 +135,13 @@ impl Candidate<'_> {
         }
     }
 
-    fn weighed(&self, any_is_up: bool) -> Weighed {
+    fn computed_weight(&self, any_is_up: bool) -> ComputedWeight {
         let effective = match self.state() {
             None | Some(State::Up) => self.weight(),
             Some(State::Starting) if !any_is_up => self.weight(),
             Some(State::Starting | State::Down) => 0,
         };
-        Weighed {
+        ComputedWeight {
             effective,
             remove: self.state() == Some(State::Down)
                 && self.standing.is_some_and(|standing| standing.remove),

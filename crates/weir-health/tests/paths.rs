@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, SavedState, Standing, State, Suspended};
+use weir_health::{Monitor, Outcome, Output, SavedState, Standing, State, SuspendedServers};
 use weir_model::{
     Check, Desired, Forward, Listener, Pool, Ports, Probe, Protocol, Server, Service, Timing, Via,
 };
@@ -72,8 +72,12 @@ impl Fixture {
 
     fn configure(&mut self, desired: &Desired, saved: Option<SavedState>) {
         let saved_state = |_: &str, _: &str| saved.clone();
-        self.monitor
-            .configure(desired, &Suspended::default(), &saved_state, self.now);
+        self.monitor.configure(
+            desired,
+            &SuspendedServers::default(),
+            &saved_state,
+            self.now,
+        );
         self.drain();
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, ProbeRequest, Suspended};
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, SuspendedServers};
 use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ fn monitor(probe: Probe) -> Monitor {
     };
     let mut monitor = Monitor::new(1);
     let start = Duration::from_secs(1000);
-    monitor.configure(&desired, &Suspended::default(), &|_, _| None, start);
+    monitor.configure(&desired, &SuspendedServers::default(), &|_, _| None, start);
     monitor
 }
 

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, Suspended};
+use weir_health::{Monitor, Outcome, Output, ProbeRequest, SavedState, State, SuspendedServers};
 use weir_model::{
     Check, Desired, Forward, Pool, Probe, Server, Service, SplitMix64, Start, Timing, finalize_64,
 };
@@ -125,8 +125,12 @@ impl Simulation {
         self.states_before_reload.clone_from(&self.reported);
         self.log.add(|| format!("{:?} reload", self.now));
         let no_saved_state = |_: &str, _: &str| None::<SavedState>;
-        self.monitor
-            .configure(&self.desired, &Suspended::new(), &no_saved_state, self.now);
+        self.monitor.configure(
+            &self.desired,
+            &SuspendedServers::new(),
+            &no_saved_state,
+            self.now,
+        );
         self.drain(None);
     }
 

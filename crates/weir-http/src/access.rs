@@ -1,4 +1,4 @@
-//! Formatting of access log lines.
+//! Formats access log lines.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub struct Record<'a> {
     pub client: SocketAddr,
     /// The service.
     pub service: &'a str,
-    /// The pool; empty if Weir answered itself.
+    /// The pool; empty if Weir generated the response.
     pub pool: &'a str,
     /// The server; empty if none was selected.
     pub server: &'a str,
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    fn formatted(format: &LogFormat) -> String {
+    fn format_record(format: &LogFormat) -> String {
         let mut out = Vec::new();
         record().write(format, &mut out);
         String::from_utf8(out).unwrap()
@@ -325,14 +325,14 @@ mod tests {
     #[test]
     fn combined_format_matches_apache() {
         assert_eq!(
-            formatted(&LogFormat::Combined),
+            format_record(&LogFormat::Combined),
             "192.0.2.1 - - [21/Nov/2026:13:23:04 +0000] \"GET /a\\x22b HTTP/1.1\" 200 2000 \"-\" \"x\\x5C\\xFF\\x0A\"\n"
         );
     }
 
     #[test]
     fn tcp_line_has_server_durations_and_end() {
-        let formatted = |record: Record<'_>| {
+        let format_tcp_line = |record: Record<'_>| {
             let mut out = Vec::new();
             record.write_tcp(&mut out);
             String::from_utf8(out).unwrap()
@@ -342,7 +342,7 @@ mod tests {
             ..record()
         };
         assert_eq!(
-            formatted(record.clone()),
+            format_tcp_line(record.clone()),
             "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
              \"the server aborted the transfer\"\n"
         );
@@ -352,14 +352,15 @@ mod tests {
             ..record
         };
         assert!(
-            formatted(record).contains(" web p/- "),
+            format_tcp_line(record).contains(" web p/- "),
             "a field is never empty"
         );
     }
 
     #[test]
     fn json_lines_are_valid_json() {
-        let value: serde_json::Value = serde_json::from_str(&formatted(&LogFormat::Json)).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&format_record(&LogFormat::Json)).unwrap();
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
         assert_eq!(value["target"], "/a\"b");
         assert_eq!(value["agent"], "x\\\u{ff}\n");
@@ -409,7 +410,7 @@ mod tests {
     #[test]
     fn template_fields_are_replaced() {
         let format = LogFormat::Template("{client}:{port} {status} {end} {connect_ms}".to_owned());
-        assert_eq!(formatted(&format), "192.0.2.1:4711 200 -- 0.120\n");
+        assert_eq!(format_record(&format), "192.0.2.1:4711 200 -- 0.120\n");
     }
 
     /// Computes year, month and day with Howard Hinnant's `civil_from_days`.

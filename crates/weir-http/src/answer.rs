@@ -93,7 +93,7 @@ impl<'a> Answer<'a> {
     pub const PLAIN: &'static str = "text/plain; charset=utf-8";
 
     /// Returns a response with the status as its body, after which the connection is closed.
-    pub const fn closing(status: u16) -> Self {
+    pub const fn with_close(status: u16) -> Self {
         Answer {
             status,
             location: None,
@@ -154,16 +154,16 @@ impl<'a> Answer<'a> {
 mod tests {
     use super::*;
 
-    fn written(answer: &Answer<'_>) -> String {
+    fn write_to_string(answer: &Answer<'_>) -> String {
         let mut out = Vec::new();
         answer.write(&mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn error_has_a_length_and_closes() {
+    fn error_response_has_length_and_closes_connection() {
         assert_eq!(
-            written(&Answer::closing(503)),
+            write_to_string(&Answer::with_close(503)),
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\
              Connection: close\r\n\r\n503 Service Unavailable\n"
         );
@@ -174,9 +174,9 @@ mod tests {
         let answer = Answer {
             to_head: true,
             close: false,
-            ..Answer::closing(404)
+            ..Answer::with_close(404)
         };
-        assert!(written(&answer).ends_with("Content-Length: 14\r\n\r\n"));
+        assert!(write_to_string(&answer).ends_with("Content-Length: 14\r\n\r\n"));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             (505, "HTTP Version Not Supported"),
             (599, "Unnamed"),
         ] {
-            let text = written(&Answer::closing(status));
+            let text = write_to_string(&Answer::with_close(status));
             let line = format!("HTTP/1.1 {status} {phrase}\r\n");
             assert!(text.starts_with(&line), "{text}");
         }
@@ -242,10 +242,10 @@ mod tests {
             retry_after: Some(30),
             kind: "text/html",
             body: Some(b"moved"),
-            ..Answer::closing(301)
+            ..Answer::with_close(301)
         };
         assert_eq!(
-            written(&answer),
+            write_to_string(&answer),
             "HTTP/1.1 301 Moved Permanently\r\nLocation: https://a.example/\r\nRetry-After: 30\r\nContent-Type: \
              text/html\r\nContent-Length: 5\r\nConnection: close\r\n\r\nmoved"
         );
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn only_405_has_allow() {
         for status in [200, 400, 403, 404, 405, 406, 500] {
-            let text = written(&Answer::closing(status));
+            let text = write_to_string(&Answer::with_close(status));
             assert_eq!(text.contains("\r\nAllow: "), status == 405, "{text}");
         }
     }
@@ -265,9 +265,9 @@ mod tests {
             let answer = Answer {
                 close,
                 http10,
-                ..Answer::closing(200)
+                ..Answer::with_close(200)
             };
-            let text = written(&answer);
+            let text = write_to_string(&answer);
             let line = text.lines().find(|line| line.starts_with("Connection:"));
             line.map(str::to_owned)
         };
@@ -282,8 +282,8 @@ mod tests {
     fn no_content_has_no_length_and_no_body() {
         let answer = Answer {
             close: false,
-            ..Answer::closing(204)
+            ..Answer::with_close(204)
         };
-        assert_eq!(written(&answer), "HTTP/1.1 204 No Content\r\n\r\n");
+        assert_eq!(write_to_string(&answer), "HTTP/1.1 204 No Content\r\n\r\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Incremental validation of the chunked coding (RFC 9112 section 7.1), which is forwarded unchanged.
+//! Validates the chunked coding (RFC 9112 section 7.1) incrementally. The bytes are forwarded unchanged.
 //!
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
 //! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 const EXTENSION_MAX: u16 = 256;
 /// Maximum length of a trailer section, in bytes.
 const TRAILER_MAX: u16 = 8192;
-/// Maximum number of digits of a chunk size, which is therefore below 2^60.
+/// Maximum number of digits of a chunk size. The size is therefore below 2^60.
 const DIGITS_MAX: u8 = 15;
 /// Trailer names that would change the framing or the host of a message.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
@@ -126,8 +126,7 @@ impl Chunks {
     /// Like [`Chunks::scan`], but also returns the number of these bytes that may be forwarded now. The others are held
     /// back.
     ///
-    /// # Errors
-    /// As [`Chunks::scan`].
+    /// # Errors See [`Chunks::scan`].
     pub fn scan_request(
         &mut self,
         input: &[u8],
@@ -372,7 +371,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splitting_input_changes_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
+        fn splitting_input_does_not_change_the_result(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
             let (unsplit, split) = (read(&input, 64), read(&input, step));
             prop_assert_eq!(unsplit, split);
         }

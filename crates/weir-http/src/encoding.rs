@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::head::{self, HeadLimits};
 
-    fn negotiated(lines: &str) -> Option<&'static str> {
+    fn negotiated_name(lines: &str) -> Option<&'static str> {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut fields = Vec::new();
         head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
@@ -254,7 +254,7 @@ mod tests {
                 Some("br"),
             ),
         ] {
-            assert_eq!(negotiated(accepted), wanted, "{accepted:?}");
+            assert_eq!(negotiated_name(accepted), wanted, "{accepted:?}");
         }
     }
 

@@ -234,7 +234,7 @@ impl Exchange {
         self.response_coding = None;
     }
 
-    /// Returns whether the connection has switched to another protocol.
+    /// Returns whether the connection has switched to a different protocol.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self.stage, Stage::Tunnel)
     }
@@ -262,7 +262,7 @@ impl Exchange {
     }
 
     /// Records that this many bytes of the response's body were forwarded.
-    pub fn response_forwarded(&mut self, bytes: u64) {
+    pub fn record_forwarded_response(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.response {
             *remaining = remaining.saturating_sub(bytes);
             if *remaining == 0 {
@@ -282,7 +282,7 @@ impl Exchange {
     }
 
     /// Records that this many bytes of the request's body were forwarded.
-    pub fn request_forwarded(&mut self, bytes: u64) {
+    pub fn record_forwarded_request(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.request {
             *remaining = remaining.saturating_sub(bytes);
             if *remaining == 0 {

@@ -33,7 +33,7 @@ pub enum Name {
 }
 
 impl Name {
-    pub(crate) fn of(name: &[u8]) -> Self {
+    pub(crate) fn from_bytes(name: &[u8]) -> Self {
         let is_name = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let known = match name.len() {
             2 if is_name(b"te") => Self::HopByHop,
@@ -124,7 +124,7 @@ impl Field {
         let value_start = range.start + colon + 1 + blanks.min(rest.len());
         let narrow = |offset: usize| u32::try_from(offset).map_err(|_| Refusal::HeadTooLarge);
         Ok(Self {
-            name: Name::of(name),
+            name: Name::from_bytes(name),
             start: narrow(range.start)?,
             name_end: narrow(range.start + colon)?,
             value: (narrow(value_start)?, narrow(value_start + value.len())?),

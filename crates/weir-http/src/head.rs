@@ -95,7 +95,7 @@ pub enum Method {
 }
 
 impl Method {
-    fn of(text: &[u8]) -> Self {
+    fn from_bytes(text: &[u8]) -> Self {
         match text {
             b"GET" => Self::Get,
             b"HEAD" => Self::Head,
@@ -365,7 +365,7 @@ fn drop_all(fields: &mut [Field], names: &[Name]) {
 }
 
 /// Returns whether the first line of a rejected head looks like a request line except for the version: the client uses
-/// another protocol and would not understand an HTTP response.
+/// a different protocol and would not understand an HTTP response.
 pub fn is_other_protocol(input: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
     let line = input[..end].trim_ascii_end();

@@ -126,32 +126,32 @@ mod tests {
 
     use super::*;
 
-    fn length_prefixed(width: usize, content: &[u8]) -> Vec<u8> {
+    fn with_length(width: usize, content: &[u8]) -> Vec<u8> {
         let length = content.len().to_be_bytes();
         [&length[8 - width..], content].concat()
     }
 
     /// Returns a ClientHello with an extension before the server name, in records of `step` bytes.
     fn hello(name: Option<&[u8]>, step: usize) -> Vec<u8> {
-        let mut extensions = [&[0u8, 43][..], &length_prefixed(2, &[2, 3, 4])].concat();
+        let mut extensions = [&[0u8, 43][..], &with_length(2, &[2, 3, 4])].concat();
         if let Some(name) = name {
-            let entry = [&[HOST_NAME][..], &length_prefixed(2, name)].concat();
+            let entry = [&[HOST_NAME][..], &with_length(2, name)].concat();
             extensions.extend([0, 0]);
-            extensions.extend(length_prefixed(2, &length_prefixed(2, &entry)));
+            extensions.extend(with_length(2, &with_length(2, &entry)));
         }
         let body = [
             &[3u8, 3][..],
             &[7; 32],
-            &length_prefixed(1, &[9; 32]),
-            &length_prefixed(2, &[0x13, 1]),
-            &length_prefixed(1, &[0]),
-            &length_prefixed(2, &extensions),
+            &with_length(1, &[9; 32]),
+            &with_length(2, &[0x13, 1]),
+            &with_length(1, &[0]),
+            &with_length(2, &extensions),
         ]
         .concat();
-        let message = [&[CLIENT_HELLO][..], &length_prefixed(3, &body)].concat();
+        let message = [&[CLIENT_HELLO][..], &with_length(3, &body)].concat();
         let records = message.chunks(step);
         records
-            .flat_map(|part| [&[HANDSHAKE, 3, 1][..], &length_prefixed(2, part)].concat())
+            .flat_map(|part| [&[HANDSHAKE, 3, 1][..], &with_length(2, part)].concat())
             .collect()
     }
 

@@ -1,4 +1,4 @@
-//! Normalization of paths before they are compared with routes: one spelling for all paths that servers treat alike.
+//! Normalizes paths before they are compared with routes: paths that servers treat as equal get the same spelling.
 //!
 //! [`normalize`] implements syntax-based normalization (RFC 3986 section 6.2.2): escapes of unreserved characters are
 //! decoded, the digits of other escapes become upper case, characters that a URI must not contain are escaped, and dot
@@ -6,7 +6,7 @@
 //! first, as file systems, nginx and Go do: in `/a//../b` the dot segment removes `a`. Escapes of reserved characters
 //! (`%3B`, `%40`), path parameters (`;`) and the query are kept.
 //!
-//! Invalid escapes (`%zz`) and `%00` are rejected, as in nginx and Envoy: servers disagree on their meaning.
+//! Like nginx and Envoy, rejects invalid escapes (`%zz`) and `%00`: servers disagree on their meaning.
 //!
 //! A path that is already normal, as nearly all are, is not copied: a single pass detects this and finds the end of the
 //! path.
@@ -58,7 +58,7 @@ pub struct RequestPath<'a> {
     /// Length of the path.
     path: usize,
     changed: bool,
-    /// Whether a route rewrote the path: see [`Self::rewritten`].
+    /// Whether a route rewrote the path: see [`Self::from_rewrite`].
     rewritten: bool,
     /// See [`Self::first_route`].
     first_route: u32,
@@ -66,7 +66,7 @@ pub struct RequestPath<'a> {
 
 impl<'a> RequestPath<'a> {
     /// Returns the path and query as received, without normalization.
-    pub fn received(text: &'a [u8]) -> Self {
+    pub fn as_received(text: &'a [u8]) -> Self {
         let path = memchr::memchr(b'?', text).unwrap_or(text.len());
         Self {
             text,
@@ -79,12 +79,12 @@ impl<'a> RequestPath<'a> {
 
     /// Returns a path and query that a route has rewritten. `first_route` is the index of the first route to compare it
     /// with.
-    pub fn rewritten(text: &'a [u8], first_route: u32) -> Self {
+    pub fn from_rewrite(text: &'a [u8], first_route: u32) -> Self {
         Self {
             changed: true,
             rewritten: true,
             first_route,
-            ..Self::received(text)
+            ..Self::as_received(text)
         }
     }
 

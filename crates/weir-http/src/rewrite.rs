@@ -23,7 +23,7 @@ pub struct Client {
     /// Whether the client is a trusted proxy, whose forwarding fields are kept and extended. Those of other clients are
     /// removed.
     pub trusted: bool,
-    /// The fields to write; `Off` writes none, and removes those of an untrusted client.
+    /// The fields to write. With `Off`, no field is written, and the fields of an untrusted client are removed.
     pub by: Forwarded,
 }
 
@@ -43,7 +43,7 @@ pub struct ClientEdit<'a> {
 /// How a request's head is rewritten.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
-    /// `None`: no forwarding fields are written, and those of the client are kept.
+    /// `None`: no forwarding fields are written, and the client's fields are kept.
     pub client: Option<Client>,
     /// Fields about the client with a rule; `client` does not apply to them.
     pub fields: Option<ClientEdit<'a>>,

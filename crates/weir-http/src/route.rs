@@ -10,10 +10,11 @@ use weir_model::{
     ConditionKey, Conditions, HostPattern, NamedCondition, Route, Scheme, TlsVersion, ValuePattern,
 };
 
-pub use restart::{RESTARTS_MAX, Restarted};
+pub use restart::{RESTARTS_MAX, RestartedPath};
 pub use table::RouteTable;
 pub use text::{
-    RequestId, SERVER_MARK, Surroundings, Target, fill, key_text, location, map_key, rewritten,
+    RequestId, SERVER_MARK, Target, TemplateContext, fill, key_text, location, map_key,
+    rewrite_path,
 };
 
 use crate::cookie;
@@ -39,7 +40,7 @@ pub struct TlsFacts<'a> {
 pub struct RequestFacts<'a> {
     /// The client's address.
     pub client: IpAddr,
-    /// The path in the form in which it is compared.
+    /// The path, in the form used for comparisons.
     pub target: &'a RequestPath<'a>,
     /// The head; `request` and `fields` contain ranges of it.
     pub head: &'a [u8],
@@ -54,7 +55,7 @@ pub struct RequestFacts<'a> {
 }
 
 /// Returns the scheme of the request that a trusted proxy received: the first value of its `X-Forwarded-Proto`. Returns
-/// `None` if the field is absent or has another value.
+/// `None` if the field is absent or has a different value.
 pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
     let is_proto_field = |field: &&Field| {
         let name = field.name_in(head);
@@ -83,14 +84,18 @@ pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     let host = facts.host();
     let first_route = facts.target.first_route();
     let candidates = routes.iter().enumerate().skip(first_route);
-    let mut matching = candidates.filter(|(_, route)| unmet(route, facts, host).is_none());
+    let mut matching = candidates.filter(|(_, route)| first_unmet(route, facts, host).is_none());
     matching.next().map(|(index, _)| index)
 }
 
 /// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
 /// if the route matches. `host` is the request's host, without port.
-pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
-    unmet_with(route, facts, host, |regexes| {
+pub fn first_unmet(
+    route: &Route,
+    facts: &RequestFacts<'_>,
+    host: &[u8],
+) -> Option<(ConditionKey, bool)> {
+    first_unmet_with(route, facts, host, |regexes| {
         regexes
             .path_regexes
             .iter()
@@ -98,8 +103,8 @@ pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(Co
     })
 }
 
-/// As [`unmet`], but `path_matches` compares the path with the regular expressions.
-fn unmet_with(
+/// Like [`first_unmet`], but `path_matches` compares the path with the regular expressions.
+fn first_unmet_with(
     route: &Route,
     facts: &RequestFacts<'_>,
     host: &[u8],
@@ -270,7 +275,7 @@ fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
 }
 
 /// Returns the index of the first route that matches a connection with this TLS server name and client address. Without
-/// a server name, a condition on the name does not match, and a negated one does.
+/// a server name, a condition on the name does not match, and a negated condition does.
 pub fn choose_for_connection(
     routes: &[Route],
     name: Option<&str>,
@@ -345,7 +350,7 @@ pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     wildcard(pattern, text, |byte| *byte)
 }
 
-/// As [`glob`], but applies `map_byte` to each byte of the text before comparing it.
+/// Like [`glob`], but applies `map_byte` to each byte of the text before comparing it.
 fn wildcard(pattern: &[u8], text: &[u8], map_byte: impl Fn(&u8) -> u8) -> bool {
     let (mut pattern_offset, mut text_offset) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;

@@ -4,7 +4,7 @@
 
 /// Name of the field.
 pub const TRACEPARENT: &[u8] = b"traceparent";
-/// Name of the field with vendors' data; it belongs to `traceparent`.
+/// Name of the field with vendor-specific data; it belongs to `traceparent`.
 pub const TRACESTATE: &[u8] = b"tracestate";
 
 /// Length of a version 00 value, in bytes.

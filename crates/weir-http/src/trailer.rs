@@ -1,4 +1,4 @@
-//! Which trailers of a request are forwarded.
+//! Decides which trailers of a request are forwarded.
 //!
 //! A server may merge trailers into the header (RFC 9110 section 6.5.1). What a rule removes or replaces in the header
 //! is therefore removed from the trailers as well.
@@ -15,7 +15,7 @@ pub struct TrailerFilter {
     /// Whether fields about the client are removed, even from a trusted proxy, which forwards the trailers of its
     /// clients.
     pub about_client: bool,
-    /// Rules for single fields about the client, in place of `about_client`.
+    /// Rules for individual fields about the client, which override `about_client`.
     pub rules: ClientFields,
 }
 
@@ -30,7 +30,7 @@ impl TrailerFilter {
             Some(rule) => rule == FieldRule::Keep,
             None => {
                 let is_about_client =
-                    matches!(Name::of(name), Name::ForwardedFor | Name::Forwarded);
+                    matches!(Name::from_bytes(name), Name::ForwardedFor | Name::Forwarded);
                 !(self.about_client && is_about_client)
             }
         }
@@ -59,7 +59,7 @@ mod tests {
     const TRAILERS: &[u8] =
         b"x-user: a:b\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n";
 
-    fn filtered(filter: &TrailerFilter) -> String {
+    fn filter_text(filter: &TrailerFilter) -> String {
         let mut trailers = TRAILERS.to_vec();
         filter.apply(&mut trailers);
         String::from_utf8(trailers).unwrap()
@@ -68,22 +68,22 @@ mod tests {
     #[test]
     fn fields_with_a_rule_are_removed() {
         let all = String::from_utf8(TRAILERS.to_vec()).unwrap();
-        assert_eq!(filtered(&TrailerFilter::default()), all);
+        assert_eq!(filter_text(&TrailerFilter::default()), all);
         let mut filter = TrailerFilter {
             names: vec!["X-User".to_owned()],
             about_client: true,
             ..TrailerFilter::default()
         };
-        assert_eq!(filtered(&filter), "Sum: X-User: 1\r\n\r\n");
+        assert_eq!(filter_text(&filter), "Sum: X-User: 1\r\n\r\n");
         filter.rules.set(ClientField::RealIp, Some(FieldRule::Keep));
         assert_eq!(
-            filtered(&filter),
+            filter_text(&filter),
             "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
         );
         filter.about_client = false;
         filter.rules.set(ClientField::For, Some(FieldRule::Append));
         assert_eq!(
-            filtered(&filter),
+            filter_text(&filter),
             "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
         );
     }

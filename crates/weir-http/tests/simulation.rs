@@ -195,7 +195,7 @@ fn dechunk(input: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Counters over all runs: complete and cut exchanges, and interim responses.
+/// Counters over all runs: complete and truncated exchanges, and interim responses.
 #[derive(Debug, Default)]
 struct Outcome {
     complete: usize,

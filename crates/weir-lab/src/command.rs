@@ -12,7 +12,7 @@ use crate::failover;
 use crate::output;
 use crate::pacemaker;
 use crate::rate::Rate;
-use crate::report::{all, kept, table};
+use crate::report::{all, store, table};
 use crate::scale_out;
 use crate::scaling::{self, ScalingArguments};
 
@@ -29,7 +29,7 @@ pub enum LabCommand {
     Run(RunArguments),
     /// Write one HTML file with all experiments and the figures of the field reports.
     Report(ReportArguments),
-    /// Simulate a group of directors behind a router: connections that break, and the resources of a director.
+    /// Simulate a group of directors behind a router: how many connections break, and what resources a director needs.
     Scaling(ScalingArguments),
 }
 
@@ -308,7 +308,7 @@ fn report(arguments: &ReportArguments) -> Result<ExitCode> {
     }
     let (mut reports, mut missing) = (Vec::new(), Vec::new());
     for experiment in experiment::list() {
-        match kept::read(&arguments.report, experiment.name)? {
+        match store::read(&arguments.report, experiment.name)? {
             Some(report) => reports.push(report),
             None => missing.push(experiment.name),
         }

@@ -59,7 +59,7 @@ async fn listen() {
 }
 
 /// Returns whether a signal was received.
-pub(crate) fn requested() -> bool {
+pub(crate) fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn wait_for<T>(
         if let Some(value) = condition()? {
             return Ok(value);
         }
-        if requested() {
+        if is_requested() {
             return Err(LabError::Interrupted);
         }
         if Instant::now() >= end {

@@ -14,10 +14,10 @@
 mod attack;
 mod cgroup;
 mod command;
-mod cut;
 mod error;
 mod experiment;
 mod failover;
+mod frame_drop;
 mod interrupt;
 mod latency;
 mod namespace;

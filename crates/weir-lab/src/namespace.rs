@@ -1,4 +1,4 @@
-//! Named network namespaces, as created by `ip netns`, which are removed when their guard is dropped.
+//! Named network namespaces, as created by `ip netns`. Each is removed when its guard is dropped.
 //!
 //! Programs are started in a namespace with `nsenter --net`, which changes only the network namespace: the host's
 //! mounts, and so its bpffs and files, remain visible. The lab itself enters a namespace on a short-lived thread.

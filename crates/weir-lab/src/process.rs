@@ -128,7 +128,7 @@ impl Launcher<'_> {
         Ok((child, log))
     }
 
-    /// Starts a program, which is stopped when its guard is dropped.
+    /// Starts a program. It is stopped when its guard is dropped.
     pub(crate) fn start<S: AsRef<OsStr>>(
         &self,
         name: &str,

@@ -54,7 +54,7 @@ pub(crate) const BASE: [Program; 5] = [
     program("setpriv", "util-linux"),
 ];
 
-/// Returns the path of the program. In Debian, the name of php-fpm ends with PHP's version.
+/// Returns the path of the program. On Debian, the name of the php-fpm program ends with the PHP version.
 pub(crate) fn locate(program: Program) -> Option<PathBuf> {
     process::find(program.name).or_else(|| {
         if program == PHP_FPM {
@@ -79,7 +79,7 @@ fn newest_php_fpm() -> Option<PathBuf> {
 }
 
 /// Returns an error unless the lab runs as root.
-pub(crate) fn root() -> Result<()> {
+pub(crate) fn require_root() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -88,8 +88,8 @@ pub(crate) fn root() -> Result<()> {
     })
 }
 
-/// Returns an error with all missing programs if one of `programs` is not installed.
-pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()> {
+/// Returns an error with all missing programs if any of `programs` is not installed.
+pub(crate) fn require_programs(programs: impl IntoIterator<Item = Program>) -> Result<()> {
     let mut missing: Vec<_> = programs
         .into_iter()
         .filter(|program| locate(*program).is_none())
@@ -108,7 +108,7 @@ pub(crate) fn programs(programs: impl IntoIterator<Item = Program>) -> Result<()
 
 /// Returns the path of the `weir` program: the given path, the running program if it is `weir`, `weir` next to the
 /// running program, or `weir` in `PATH`, in this order.
-pub(crate) fn weir(specified: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn find_weir(specified: Option<&Path>) -> Result<PathBuf> {
     let missing = |what: String| LabError::MissingPrograms {
         programs: vec![what],
     };
@@ -128,8 +128,8 @@ pub(crate) fn weir(specified: Option<&Path>) -> Result<PathBuf> {
         .ok_or_else(|| missing("weir (build it with `make build`, or specify --weir PATH)".into()))
 }
 
-/// Raises the limit of open files for this process and its children: `ab -c 1000` needs more than the default of 1024.
-pub(crate) fn raise_open_files() {
+/// Raises the open-file limit of this process and its children: `ab -c 1000` needs more than the default of 1024.
+pub(crate) fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // Raising the soft limit to the hard limit requires no privilege. If it fails, ab reports the error.
@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn missing_programs_are_listed_once_with_their_packages() {
         let absent = program("no-such-balancer", "balancer");
-        let error = programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
+        let error =
+            require_programs([absent, absent, program("sh", "dash")]).expect_err("missing program");
         assert_eq!(
             error.to_string(),
             "missing programs: no-such-balancer (package balancer). `make deps` installs them without starting services"

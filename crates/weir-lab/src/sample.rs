@@ -68,7 +68,7 @@ impl Series {
     }
 
     /// Returns the series reduced to at most `points` intervals, as means of adjacent intervals, for drawing.
-    pub(crate) fn downsampled(&self, points: usize) -> Series {
+    pub(crate) fn downsample(&self, points: usize) -> Series {
         let step = self.seconds.len().div_ceil(points.max(1)).max(1);
         let ends = self
             .seconds
@@ -212,9 +212,9 @@ server1-a:  700       9    0    0    0     0          0         0     4242      
 
     #[test]
     fn downsampling_keeps_the_last_interval() {
-        let downsampled = series().downsampled(2);
+        let downsampled = series().downsample(2);
         assert_eq!(downsampled.seconds, [2.0, 4.0]);
         assert_eq!(downsampled.hosts[0].transmit, [5.0, 5.0]);
-        assert_eq!(series().downsampled(100), series());
+        assert_eq!(series().downsample(100), series());
     }
 }

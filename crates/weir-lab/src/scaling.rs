@@ -33,7 +33,7 @@ pub struct ScalingArguments {
     /// Rate of each director's link.
     #[arg(long, value_name = "RATE", default_value = "100gbit")]
     pub link: Rate,
-    /// Mean length of the clients' packets in bytes.
+    /// Mean length of client packets in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub packet: u32,
@@ -149,10 +149,7 @@ fn table(router: Router, rows: &[Row]) -> String {
 fn need_table(arguments: &ScalingArguments, need: &Requirements) -> String {
     let gib = |bytes: f64| format!("{:.2} GiB", bytes / f64::from(1 << 30));
     let rows = [
-        (
-            "packets of clients",
-            format!("{:.2} M/s", need.packets / 1e6),
-        ),
+        ("client packets", format!("{:.2} M/s", need.packets / 1e6)),
         ("CPUs for packets", format!("{:.2}", need.cpus_packets)),
         (
             "CPUs for new connections",

@@ -9,9 +9,9 @@
 //!
 //! Each host has one interface on the same Ethernet segment, as in the original reports. Both shapers are outside the
 //! host: packets sent with XDP_TX and redirects bypass the host's queueing discipline, so a shaper there would limit
-//! the peers but not Weir. Clients are in another IP network than the servers, but on the same segment, so that only
-//! the route of a server determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the director
-//! (`nat`).
+//! the peers but not Weir. Clients are in a different IP network from the servers, but on the same segment, so that
+//! only the route of a server determines whether it responds directly (`direct`, `tunnel`, `l3dsr`) or through the
+//! director (`nat`).
 //!
 //! The client's receive direction is not limited, because it must receive the traffic of four servers. The reports
 //! limited only the transmit direction.

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "weir-control",
         &["daemon::director::(itself)", "daemon::director::probation"],
-        "the director holds the reload on probation, which its methods end",
+        "the director stores the guarded reload, which its methods end",
     ),
     (
         "weir-control",

@@ -173,7 +173,7 @@ fn next_run_removes_objects_of_killed_run() {
 }
 
 #[test]
-fn failed_method_does_not_stop_the_others() {
+fn failed_method_does_not_stop_other_methods() {
     if !weir_testing::require_root() {
         return;
     }

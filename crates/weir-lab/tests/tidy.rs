@@ -70,8 +70,8 @@ fn findings_stay_within_their_allowances() {
 /// Returns all findings in the files that git tracks.
 fn findings(root: &Path) -> Findings {
     let mut findings = Findings::new();
-    for path in tracked(root) {
-        let Some(language) = Language::of(&path) else {
+    for path in tracked_files(root) {
+        let Some(language) = Language::from_path(&path) else {
             continue;
         };
         let Ok(text) = fs::read_to_string(root.join(&path)) else {
@@ -97,8 +97,8 @@ fn findings(root: &Path) -> Findings {
             }
         }
         for piece in scan::pieces(language, &text) {
-            for word in rule::banned(&piece) {
-                add(Rule::of(piece.region), piece.line, &word);
+            for word in rule::banned_words(&piece) {
+                add(Rule::for_region(piece.region), piece.line, &word);
             }
         }
     }
@@ -109,7 +109,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn tracked(root: &Path) -> Vec<String> {
+fn tracked_files(root: &Path) -> Vec<String> {
     let listed = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files"])
         .current_dir(root)

@@ -26,7 +26,7 @@ use crate::Method;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// Idle time in nanoseconds after which another flow may use a slot.
+/// Idle time in nanoseconds after which a different flow may use a slot.
 pub const SLOT_IDLE_NS: u64 = 1_000 * MS;
 /// Maximum duration of a handshake: less than the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A
 /// retransmitted SYN-ACK contains a clock value that is later than the arrival of the SYN.
@@ -34,8 +34,8 @@ pub const HANDSHAKE_NS: u64 = 900 * MS;
 /// Maximum age of a handshake whose relation of the clocks is used: clocks that differ by 100 ppm have then diverged by
 /// 1 ms.
 pub const ANCHOR_NS: u64 = 10_000 * MS;
-/// Payload that arrives later than this after the last payload of a request is another request, unless the segments are
-/// full.
+/// Payload that arrives later than this after the last payload of a request belongs to a new request, unless the
+/// segments are full.
 pub const OVERLAP_NS: u64 = 250 * US;
 /// A longer request is an upload, which a program writes in parts; the last segment of a part is not full.
 const UPLOAD_BYTES: u32 = 16_384;
@@ -57,7 +57,7 @@ const FINISHED_BYTES: u32 = 100;
 /// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
 /// A lost answer is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
-/// (`TCP_RTO_MIN`), also that of its tail loss probe for a single segment (RFC 8985 section 7.2).
+/// (`TCP_RTO_MIN`), and so is that of its tail loss probe for a single segment (RFC 8985 section 7.2).
 const RESENT_NS: i64 = 190 * MS as i64;
 /// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a record of TLS 1.3.
 const INTERIM_BYTES: i32 = 25;
@@ -74,10 +74,10 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// The kind of a client's first payload. It identifies the protocols in which the server's first messages do not answer
-/// a request.
+/// The kind of a client's first payload. It identifies protocols in which the server's first messages do not answer a
+/// request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum First {
+pub enum FirstPayload {
     /// Anything else.
     #[default]
     Other,
@@ -87,10 +87,10 @@ pub enum First {
     Preface,
 }
 
-impl First {
+impl FirstPayload {
     /// Returns the kind of a payload by its first bytes.
     #[must_use]
-    pub fn of(payload: &[u8]) -> Self {
+    pub fn from_bytes(payload: &[u8]) -> Self {
         match payload {
             [0x16, 3, _, ..] => Self::Tls,
             [b'P', b'R', b'I', ..] => Self::Preface,
@@ -117,7 +117,7 @@ pub struct Packet {
     /// TCP flags.
     pub flags: u8,
     /// Kind of the payload if it is the first one.
-    pub first: First,
+    pub first: FirstPayload,
 }
 
 /// The latency of one answer.
@@ -567,15 +567,15 @@ impl Step<'_> {
             return;
         }
         match self.packet.first {
-            First::Tls => {
+            FirstPayload::Tls => {
                 flow.protocol = LATENCY_TLS;
                 flow.flags |= LATENCY_HELLO;
             }
-            First::Preface => {
+            FirstPayload::Preface => {
                 flow.protocol = LATENCY_HTTP2;
                 flow.window = HTTP2_WINDOW;
             }
-            First::Other => {}
+            FirstPayload::Other => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Turns samples of servers' latency into statistics, shares for `least-time`, and adjusted weights. The samples come
-//! from packets of clients, so replies may bypass the director.
+//! Turns server latency samples into statistics, shares for `least-time`, and adjusted weights. The samples are
+//! computed from client packets, so replies may bypass the director.
 //!
 //! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it turns the packets that a client
 //! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a
@@ -12,4 +12,4 @@ pub mod flow;
 pub mod share;
 
 pub use aggregate::{Method, Statistics, Summary};
-pub use flow::{First, Packet, Sample, Table};
+pub use flow::{FirstPayload, Packet, Sample, Table};

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 
 use weir_abi::LATENCY_REASONS;
-use weir_latency::{First, Packet, Table};
+use weir_latency::{FirstPayload, Packet, Table};
 
 /// Unit of the servers' clocks in microseconds.
 const TICK_US: i64 = 1_000;
@@ -135,9 +135,9 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             length: words[7].parse().expect("the length is a number"),
             flags: words[6].parse().expect("the flags are a number"),
             first: match words[8] {
-                "tls" => First::Tls,
-                "http2" => First::Preface,
-                _ => First::Other,
+                "tls" => FirstPayload::Tls,
+                "http2" => FirstPayload::Preface,
+                _ => FirstPayload::Other,
             },
         };
         let is_request = packet.length > 0 && !parameters.ignored.contains(&packet.length);

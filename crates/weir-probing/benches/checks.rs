@@ -10,9 +10,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_health::Suspended;
+use weir_health::SuspendedServers;
 use weir_model::Desired;
-use weir_probing::{Checks, Probing};
+use weir_probing::{Checks, ProbeStats};
 
 const SERVE: &str = "--serve";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nUp";
@@ -149,15 +149,15 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
 }
 
 /// Runs the checks for a time. Returns their CPU share and counters.
-async fn measure(desired: &Desired, duration: Duration) -> (f64, Probing) {
+async fn measure(desired: &Desired, duration: Duration) -> (f64, ProbeStats) {
     let checks = Checks::start();
-    checks.configure(desired, &Suspended::new(), &|_, _| None, None);
+    checks.configure(desired, &SuspendedServers::new(), &|_, _| None, None);
     // Skip the first round, in which all servers are new.
     tokio::time::sleep(INTERVAL * 2).await;
     let (before, started) = (cpu_time(), Instant::now());
     tokio::time::sleep(duration).await;
     let share = (cpu_time() - before).as_secs_f64() / started.elapsed().as_secs_f64();
-    (share, checks.probing())
+    (share, checks.probe_stats())
 }
 
 /// Returns the CPU time of this process.

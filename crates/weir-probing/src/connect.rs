@@ -13,7 +13,7 @@ use weir_proxy::{Peer, describe_io_error};
 
 use crate::context::Context;
 use crate::path::PathProbe;
-use crate::path_table::Unavailable;
+use crate::path_table::UnavailableError;
 use crate::source::source;
 use crate::stream::Stream;
 
@@ -47,7 +47,7 @@ impl ConnectError {
         let is_unavailable = self
             .0
             .get_ref()
-            .is_some_and(|error| error.is::<Unavailable>());
+            .is_some_and(|error| error.is::<UnavailableError>());
         if is_unavailable || errno.is_some_and(|errno| LOCAL_ERRORS.contains(&errno)) {
             Outcome::unknown(format!("the director cannot probe: {text}"))
         } else {
@@ -112,7 +112,7 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
                     format!("permission denied: user {user} needs write permission for the socket")
                 }
                 Some(Errno::NOENT) => "the socket does not exist".to_owned(),
-                Some(Errno::AGAIN) => "the queue of the socket is full".to_owned(),
+                Some(Errno::AGAIN) => "the socket's accept queue is full".to_owned(),
                 _ => return Err(error.into()),
             };
             return Err(io::Error::other(text).into());

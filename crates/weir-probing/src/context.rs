@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_model::Desired;
 
 use crate::path_table::PathTable;
-use crate::tls::Clients;
+use crate::tls::ClientConfigs;
 
 /// Configuration and caches that all running probes share.
 #[derive(Debug, Default)]
@@ -17,29 +17,29 @@ pub(crate) struct Context {
     /// Addresses of services. A probe uses one as its source only if it is configured as the source.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
-    pub(crate) tls_clients: Clients,
+    pub(crate) tls_clients: ClientConfigs,
 }
 
 impl Context {
     /// Replaces the values with those of a configuration.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
-        *locked(&self.path_table) = path_table;
+        *lock(&self.path_table) = path_table;
         self.tls_clients.clear();
         let listeners = desired.services.iter().flat_map(|service| &service.listen);
-        *locked(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
+        *lock(&self.vips) = Arc::new(listeners.map(|listener| listener.address).collect());
     }
 
     pub(crate) fn path_table(&self) -> Option<PathTable> {
-        locked(&self.path_table).clone()
+        lock(&self.path_table).clone()
     }
 
     pub(crate) fn vips(&self) -> Arc<HashSet<IpAddr>> {
-        Arc::clone(&locked(&self.vips))
+        Arc::clone(&lock(&self.vips))
     }
 }
 
-/// Locks a mutex, even if it is poisoned: the monitor does not call other code while it is locked, so its data is
+/// Locks a mutex, even if it is poisoned: the monitor does not call other code while it is lock, so its data is
 /// consistent.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

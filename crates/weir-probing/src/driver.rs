@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
 /// Waiting time if there is no deadline.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Advances the monitor at each deadline and handles its outputs, until the task is aborted.
-pub(crate) async fn drive(shared: Arc<Shared>) {
+pub(crate) async fn drive(shared: Arc<SharedState>) {
     loop {
         let next = {
             let mut monitor = shared.monitor();

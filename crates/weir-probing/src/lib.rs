@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, Suspended};
+use weir_health::{Checkpoint, Lateness, Monitor, SavedState, ServerView, SuspendedServers};
 use weir_model::Desired;
 use weir_state::{HealthEvent, PoolChange, PoolState};
 
@@ -33,12 +33,12 @@ pub use path_table::{
 };
 pub use post::{PostError, Poster};
 
-use context::locked;
-use shared::Shared;
+use context::lock;
+use shared::SharedState;
 
 /// Number of targets, and counters of their probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Probing {
+pub struct ProbeStats {
     /// Number of targets that are probed.
     pub targets: usize,
     /// Number of probes started since the daemon started.
@@ -50,14 +50,14 @@ pub struct Probing {
 /// The active checks. Dropping this aborts the task that starts their probes.
 #[derive(Debug)]
 pub struct Checks {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     driver: JoinHandle<()>,
 }
 
 impl Checks {
     /// Starts the driver, without any checks. Must be called in a tokio runtime.
     pub fn start() -> Self {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(SharedState::new());
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         Self { shared, driver }
     }
@@ -66,7 +66,7 @@ impl Checks {
     pub fn configure(
         &self,
         desired: &Desired,
-        suspended: &Suspended,
+        suspended: &SuspendedServers,
         saved_state: &dyn Fn(&str, &str) -> Option<SavedState>,
         path_table: Option<PathTable>,
     ) {
@@ -85,7 +85,7 @@ impl Checks {
         &self,
         checkpoint: Checkpoint,
         desired: &Desired,
-        suspended: &Suspended,
+        suspended: &SuspendedServers,
         saved_state: &dyn Fn(&str, &str) -> Option<SavedState>,
         path_table: Option<PathTable>,
     ) {
@@ -98,12 +98,12 @@ impl Checks {
     /// Stores the settings that probes and notifications need in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, path_table: Option<PathTable>) {
         self.shared.context.set(desired, path_table);
-        locked(&self.shared.notifiers).set(&desired.notifiers);
+        lock(&self.shared.notifiers).set(&desired.notifiers);
         let pools_with_program = desired
             .pools
             .iter()
             .filter(|pool| !pool.health.notify.is_empty());
-        *locked(&self.shared.notify_commands) = pools_with_program
+        *lock(&self.shared.notify_commands) = pools_with_program
             .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
             .collect();
     }
@@ -124,7 +124,7 @@ impl Checks {
 
     /// Returns the state changes since the last call.
     pub fn take_results(&self) -> Vec<HealthEvent> {
-        let collected = std::mem::take(&mut *locked(&self.shared.changes));
+        let collected = std::mem::take(&mut *lock(&self.shared.changes));
         let changes = collected.into_iter();
         changes
             .map(|((pool, server), standing)| HealthEvent {
@@ -200,9 +200,9 @@ impl Checks {
     }
 
     /// Returns the number of targets and the counters of probes.
-    pub fn probing(&self) -> Probing {
+    pub fn probe_stats(&self) -> ProbeStats {
         let monitor = self.shared.monitor();
-        Probing {
+        ProbeStats {
             targets: monitor.targets(),
             probes: monitor.probes(),
             lateness: monitor.lateness(),

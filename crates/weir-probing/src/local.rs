@@ -98,8 +98,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Returns the outcome for an exit code; `None` = killed by a signal. With `dynamic`, codes from 2 on are weights plus
-/// 2.
+/// Returns the outcome for an exit code; `None` = killed by a signal. With `dynamic`, codes of 2 and above are a
+/// weight plus 2.
 fn evaluate_exit(code: Option<i32>, dynamic: bool) -> Outcome {
     let Some(code) = code else {
         return Outcome::failed("killed by a signal");

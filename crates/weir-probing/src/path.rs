@@ -104,7 +104,7 @@ impl PathProbe {
                 self.path.vip
             )),
             Verdict::Passed => outcome,
-            // No packet was sent, such as because neighbour resolution failed.
+            // No packet was sent, for example because neighbour resolution failed.
             Verdict::Failed if observed.sent == 0 => outcome,
             Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
         }

@@ -33,7 +33,7 @@ pub struct PathObservation {
     pub sent: u32,
     /// Number of replies from the VIP.
     pub answered: u32,
-    /// Number of replies from the VIP, but from another MAC address than the server's.
+    /// Number of replies from the VIP, but from a MAC address other than the server's.
     pub stray: u32,
     /// Number of replies from the server's address instead of the VIP.
     pub unturned: u32,
@@ -76,7 +76,7 @@ pub enum PathTable {
 /// The error of another process that did not respond or rejected a request, so that the server's state is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Unavailable(io::Error);
+pub(crate) struct UnavailableError(io::Error);
 
 impl PathTable {
     pub(crate) async fn add(
@@ -93,7 +93,7 @@ impl PathTable {
                 let remote = Arc::clone(remote);
                 let added = spawn_blocking(move || remote.add(packets, server, &path)).await;
                 let added = added.unwrap_or_else(|error| Err(io::Error::other(error)));
-                added.map_err(|error| io::Error::other(Unavailable(error)))
+                added.map_err(|error| io::Error::other(UnavailableError(error)))
             }
         }
     }

@@ -31,7 +31,7 @@ pub enum PostError {
     /// The connection or the TLS handshake failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The TLS configuration cannot be built, such as with an invalid file of CA certificates.
+    /// The TLS configuration cannot be built, for example because the file of CA certificates is invalid.
     #[error("{0}")]
     Authorities(String),
     /// The status is not 2xx.

@@ -9,13 +9,13 @@ use tokio::sync::Notify;
 use weir_health::{Monitor, Outcome, Output, ProbeId, ProbeRequest, Standing, State};
 use weir_model::Probe;
 
-use crate::context::{Context, locked};
+use crate::context::{Context, lock};
 use crate::watch::{Observer, Watch};
 use crate::{notify, probe};
 
 /// State of the checks, used by the driver, running probes and [`crate::Checks`].
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) clock: Clock,
     monitor: Mutex<Monitor>,
     /// State changes that the caller has not taken yet, by pool and server; `None` = the server has no checks.
@@ -65,7 +65,7 @@ impl Clock {
 
 /// Reports a result when dropped, even if the task panics: without a result, the check would never be probed again.
 struct Report {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     id: ProbeId,
     outcome: Option<Outcome>,
 }
@@ -86,7 +86,7 @@ impl Drop for Report {
     }
 }
 
-async fn run_probe(shared: Arc<Shared>, request: ProbeRequest) {
+async fn run_probe(shared: Arc<SharedState>, request: ProbeRequest) {
     let deadline = shared.clock.instant(request.deadline);
     let mut report = Report {
         shared,
@@ -100,7 +100,7 @@ async fn run_probe(shared: Arc<Shared>, request: ProbeRequest) {
     report.outcome = Some(probe::run(&report.shared.context, &request.target, deadline).await);
 }
 
-impl Observer for Shared {
+impl Observer for SharedState {
     /// Immediately runs the checks that read the changed file.
     fn file_changed(&self, file: &Path) {
         let is_reader =
@@ -110,7 +110,7 @@ impl Observer for Shared {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Creates the state without any checks.
     pub(crate) fn new() -> Self {
         let clock = Clock::new();
@@ -128,13 +128,13 @@ impl Shared {
     }
 
     pub(crate) fn monitor(&self) -> MutexGuard<'_, Monitor> {
-        locked(&self.monitor)
+        lock(&self.monitor)
     }
 
     /// Runs the pool's notify program, if it has one, and queues the change for notifiers.
     pub(crate) fn notify(&self, change: notify::Change) {
-        locked(&self.notifiers).queue(&change);
-        if let Some(command) = locked(&self.notify_commands).get(&change.pool) {
+        lock(&self.notifiers).queue(&change);
+        if let Some(command) = lock(&self.notify_commands).get(&change.pool) {
             drop(tokio::spawn(notify::run(command.clone(), change)));
         }
     }
@@ -177,7 +177,7 @@ impl Shared {
                             reason: in_service.reason.clone(),
                         });
                     }
-                    locked(&self.changes).insert((pool, server), standing);
+                    lock(&self.changes).insert((pool, server), standing);
                     changes_pending = true;
                 }
             }

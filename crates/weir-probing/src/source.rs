@@ -1,7 +1,8 @@
 //! Selects source addresses for probes. A VIP is not used unless it is the configured source.
 //!
 //! A server that has the VIP on its loopback interface cannot reply to a probe from the VIP. The kernel selects an IPv4
-//! source by the route, but an IPv6 source from all addresses of the interface (RFC 6724), which may be the VIP.
+//! source by the route. It selects an IPv6 source from all addresses of the interface (RFC 6724), so the source may be
+//! the VIP.
 
 use std::collections::HashSet;
 use std::io;

@@ -23,9 +23,9 @@ type ConfigKey = (CheckTls, bool);
 
 /// Client configurations, built on first use.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<HashMap<ConfigKey, Result<Arc<ClientConfig>, String>>>);
+pub(crate) struct ClientConfigs(Mutex<HashMap<ConfigKey, Result<Arc<ClientConfig>, String>>>);
 
-impl Clients {
+impl ClientConfigs {
     /// Removes all configurations, so that files are read again.
     pub(crate) fn clear(&self) {
         self.0
@@ -34,7 +34,7 @@ impl Clients {
             .clear();
     }
 
-    /// Returns the configuration for these settings, or why it cannot be built.
+    /// Returns the configuration for these settings, or the reason why it cannot be built.
     fn get(&self, tls: &CheckTls, uses_http2: bool) -> Result<Arc<ClientConfig>, String> {
         let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let build = || client_config(tls, uses_http2).map(Arc::new);
@@ -49,7 +49,7 @@ impl Clients {
 pub(crate) enum Handshake {
     /// The handshake completed; the server was verified unless verification is disabled.
     Done(Box<TlsStream<Stream>>),
-    /// The handshake failed, such as because of the server's certificate.
+    /// The handshake failed, for example because of the server's certificate.
     Failed(io::Error),
     /// The director cannot probe with these settings.
     Unable(String),
@@ -57,7 +57,7 @@ pub(crate) enum Handshake {
 
 /// Performs a handshake. The caller enforces the deadline.
 pub(crate) async fn handshake(
-    clients: &Clients,
+    clients: &ClientConfigs,
     tls: &CheckTls,
     target: &Target,
     stream: Stream,

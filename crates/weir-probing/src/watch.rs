@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
-use crate::context::locked;
+use crate::context::lock;
 
 /// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Receives changes of files in watched directories.
+/// Receives changes to files in watched directories.
 pub(crate) trait Observer: Send + Sync {
     /// Handles a change to a file, which is not necessarily read by a check.
     fn file_changed(&self, file: &Path);
@@ -38,7 +38,7 @@ struct ActiveWatch {
 impl Watch {
     /// Starts watching a file. Must be called before the file is read, so that no change is missed.
     pub(crate) fn watch(&self, observer: Weak<dyn Observer>, file: &Path) {
-        let mut open = locked(&self.0);
+        let mut open = lock(&self.0);
         if open.is_none() {
             match ActiveWatch::new(observer) {
                 Ok(new) => *open = Some(new),
@@ -67,7 +67,7 @@ impl ActiveWatch {
     }
 
     fn watch(&self, directory: &Path) {
-        let mut directories = locked(&self.directories);
+        let mut directories = lock(&self.directories);
         if directories.values().any(|known| known == directory) {
             return;
         }
@@ -94,7 +94,7 @@ fn handle_events(
         let Some(observer) = observer.upgrade() else {
             return;
         };
-        let mut directories = locked(directories);
+        let mut directories = lock(directories);
         if event.events().contains(ReadFlags::IGNORED) {
             // The directory was removed; the next probe watches it again if it exists.
             directories.remove(&event.wd());

@@ -1,5 +1,5 @@
-//! Measures CPU time per request, latency and memory compared with HAProxy and nginx. Each proxy has one worker on CPU
-//! 0; load and origin run on the other CPUs.
+//! Compares CPU time per request, latency and memory with HAProxy and nginx. Each proxy has one worker on CPU 0; load
+//! and origin run on the other CPUs.
 //!
 //! Other work on the machine disturbs rates more than CPU time, but affects both: compare ratios, not nanoseconds.
 //!
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rig::{
     Candidate, ORIGIN, command_on, compare, haproxy_command, is_wanted, median, nginx_command,
-    nginx_log, origin, setting, spawn, weir_command, wrk,
+    nginx_log, setting, spawn, start_origin, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol};
 
@@ -34,13 +34,19 @@ fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
         return serve(listen.parse().expect("parse address"));
     }
-    if let Some(reason) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
+    if let Some(reason) =
+        rig::missing_requirements(&["nginx", "haproxy", "wrk", "h2load", "taskset"])
+    {
         println!("proxy compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
-    let _origin = origin(&directory);
-    let candidates = [haproxy(&directory), nginx(&directory), weir(&directory)];
+    let _origin = start_origin(&directory);
+    let candidates = [
+        start_haproxy(&directory),
+        start_nginx(&directory),
+        start_weir(&directory),
+    ];
     for (name, path, connections, keep_alive) in CASES {
         let name = format!("{name}, {connections} connections");
         compare(&name, &candidates, |candidate| {
@@ -49,11 +55,11 @@ fn main() {
         });
     }
     let name = "small, keep-alive, latency at 70 % of the first proxy's maximum";
-    paced(name, &directory, &candidates, "/small");
+    compare_paced(name, &directory, &candidates, "/small");
     drop(candidates);
     two_workers(&directory);
-    for candidate in [haproxy(&directory), weir(&directory)] {
-        idle(&candidate);
+    for candidate in [start_haproxy(&directory), start_weir(&directory)] {
+        measure_idle_memory(&candidate);
     }
     let _ = fs::remove_dir_all(&directory);
 }
@@ -62,8 +68,8 @@ fn main() {
 /// in both cases, so caches and the kernel are shared equally, and the difference is caused by Weir.
 fn two_workers(directory: &Path) {
     let candidates = [
-        weir_on(directory, "one", "127.0.0.1:17083", "0"),
-        weir_on(directory, "two", "127.0.0.1:17084", "0,1"),
+        start_weir_on(directory, "one", "127.0.0.1:17083", "0"),
+        start_weir_on(directory, "two", "127.0.0.1:17084", "0,1"),
     ];
     let name = "small, keep-alive, 64 connections, two workers compared with one";
     compare(name, &candidates, |candidate| {
@@ -104,7 +110,7 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
 }
 
 /// Compares latencies at 70 % of the maximum request rate of the first candidate.
-fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
+fn compare_paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     if !is_wanted(name) {
         return;
@@ -136,7 +142,7 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
 }
 
 /// Measures the memory of clients that have sent one request and stay connected.
-fn idle(candidate: &Candidate) {
+fn measure_idle_memory(candidate: &Candidate) {
     let name = "memory of an idle keep-alive connection";
     if !is_wanted(name) {
         return;
@@ -168,18 +174,23 @@ fn serve(listen: SocketAddr) {
     rig::serve(service);
 }
 
-fn weir(directory: &Path) -> Candidate {
-    weir_on(directory, "weir", "127.0.0.1:17083", "0")
+fn start_weir(directory: &Path) -> Candidate {
+    start_weir_on(directory, "weir", "127.0.0.1:17083", "0")
 }
 
 /// Starts Weir with a worker for each CPU in the list.
-fn weir_on(directory: &Path, name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
+fn start_weir_on(
+    directory: &Path,
+    name: &'static str,
+    listen: &'static str,
+    cpus: &str,
+) -> Candidate {
     let mut command = weir_command(directory, cpus);
     command.env(SERVE, listen);
     spawn(name, listen, command)
 }
 
-fn haproxy(directory: &Path) -> Candidate {
+fn start_haproxy(directory: &Path) -> Candidate {
     let text = format!(
         "global\n nbthread 1\n maxconn 7000\n tune.bufsize 65536\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 5s\n http-reuse always\n option splice-response\n option forwardfor\nfrontend f\n bind 127.0.0.1:17081\n \
@@ -192,7 +203,7 @@ fn haproxy(directory: &Path) -> Candidate {
     )
 }
 
-fn nginx(directory: &Path) -> Candidate {
+fn start_nginx(directory: &Path) -> Candidate {
     let server = format!(
         "upstream u {{ server {ORIGIN}; keepalive 256; }} server {{ listen 127.0.0.1:17082; {} location / {{ proxy_pass http://u; \
          proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For $remote_addr; \

@@ -1,4 +1,4 @@
-//! Measures TLS and HTTP/2 compared with HAProxy and nginx; see `rig`.
+//! Compares CPU time per request over TLS and HTTP/2 with HAProxy and nginx; see `rig`.
 //!
 //! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` override the defaults of 2 and 3.
 
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rig::{
-    Candidate, ORIGIN, command_on, compare, haproxy_command, nginx_command, nginx_log, origin,
-    setting, spawn, weir_command, wrk,
+    Candidate, ORIGIN, command_on, compare, haproxy_command, nginx_command, nginx_log, setting,
+    spawn, start_origin, weir_command, wrk,
 };
 use weir_model::{Proxy, ProxyProtocol, ServiceTls, Source, TlsVersion};
 
@@ -21,16 +21,16 @@ fn main() {
         return serve(&certificate);
     }
     let programs = ["nginx", "haproxy", "wrk", "h2load", "openssl", "taskset"];
-    if let Some(reason) = rig::missing(&programs) {
+    if let Some(reason) = rig::missing_requirements(&programs) {
         println!("TLS and HTTP/2 compared with peers: skipped, {reason}");
         return;
     }
     let directory = rig::directory();
     let certificate = certificate(&directory);
-    let _origin = origin(&directory);
+    let _origin = start_origin(&directory);
     let candidates = [
-        haproxy(&directory, &certificate),
-        weir(&directory, &certificate),
+        start_haproxy(&directory, &certificate),
+        start_weir(&directory, &certificate),
     ];
     let https = |candidate: &Candidate, path: &str| format!("https://{}{path}", candidate.listen);
     compare(
@@ -49,7 +49,7 @@ fn main() {
         |candidate| wrk(&https(candidate, "/small"), 64, false),
     );
     let [_, weir] = candidates;
-    let candidates = [nginx(&directory, &certificate), weir];
+    let candidates = [start_nginx(&directory, &certificate), weir];
     compare(
         "HTTP/2 over TLS, small, 1 connection, 100 streams",
         &candidates,
@@ -125,13 +125,13 @@ fn serve(certificate: &str) {
     rig::serve(service);
 }
 
-fn weir(directory: &Path, certificate: &str) -> Candidate {
+fn start_weir(directory: &Path, certificate: &str) -> Candidate {
     let mut command = weir_command(directory, "0");
     command.env(SERVE, certificate);
     spawn("weir", "127.0.0.1:17093", command)
 }
 
-fn haproxy(directory: &Path, certificate: &str) -> Candidate {
+fn start_haproxy(directory: &Path, certificate: &str) -> Candidate {
     let text = format!(
         "global\n nbthread 1\n maxconn 2000\n tune.bufsize 65536\n tune.ssl.cachesize 100000\ndefaults\n mode http\n timeout \
          client 60s\n timeout server 60s\n timeout connect 5s\n http-reuse always\n option forwardfor\nfrontend f\n bind \
@@ -145,7 +145,7 @@ fn haproxy(directory: &Path, certificate: &str) -> Candidate {
     )
 }
 
-fn nginx(directory: &Path, certificate: &str) -> Candidate {
+fn start_nginx(directory: &Path, certificate: &str) -> Candidate {
     let server = format!(
         "upstream u {{ server {ORIGIN}; keepalive 1024; keepalive_requests 100000000; }} server {{ listen 127.0.0.1:17092 ssl \
          http2; {} ssl_certificate {certificate}; ssl_certificate_key {certificate}; ssl_protocols TLSv1.3; location / {{ \

@@ -1,7 +1,7 @@
 //! Holds what a worker's sessions share: buffers, connections to servers, clocks, timer wheels.
 
+mod idle;
 mod upstream;
-mod waiting;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ const LARGE_MAX: usize = 8;
 
 /// The last known state of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Ready {
+pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Whether the peer sends nothing after the bytes that can be read.
@@ -49,7 +49,7 @@ pub(crate) struct Ready {
     pub(crate) broken: bool,
 }
 
-impl Ready {
+impl Readiness {
     /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. If the buffer was not filled,
     /// nothing more can be read except for the end.
     pub(crate) const fn after_read(&mut self, bytes: usize, capacity: usize) {
@@ -61,7 +61,7 @@ impl Ready {
 
 /// A worker's view of a service.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct LocalService {
     pub(crate) service: Arc<Service>,
     /// One balancer per pool.
     pub(crate) balancers: RefCell<Vec<Balancer>>,
@@ -74,7 +74,7 @@ pub(crate) struct Local {
 /// A copy of a request for a mirror, or an authorization request.
 #[derive(Debug)]
 pub(crate) struct MirrorCopy {
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
     pub(crate) mirror: Arc<Mirror>,
     /// Name of the pool; a new configuration may change its index.
     pub(crate) pool: String,
@@ -136,7 +136,7 @@ pub(crate) struct Context {
     /// When [`Self::may_warn`] last returned true.
     warned_at: u64,
     pub(crate) inbox: Arc<Inbox>,
-    /// Sessions that wait for a server and are not registered with epoll yet, and when they will be.
+    /// Sessions that wait for a server and are not registered with epoll yet.
     unwatched: Vec<Key>,
     /// Copies of requests to send.
     pub(crate) copies: Vec<MirrorCopy>,
@@ -144,7 +144,7 @@ pub(crate) struct Context {
     pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
     /// Ticket of the last job.
     last_ticket: u64,
-    /// When the `unwatched` sessions are registered, in milliseconds of the workers' clock.
+    /// When the `unwatched` sessions will be registered, in milliseconds on the worker clock.
     watch_at: u64,
     /// Spare log records.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
@@ -223,7 +223,7 @@ impl Context {
         }
     }
 
-    /// Restores the buffers that a turn takes, if it panicked.
+    /// Restores the buffers that a turn had taken when it panicked.
     pub(crate) fn restore_buffers(&mut self) {
         self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();
@@ -306,18 +306,22 @@ impl Context {
 }
 
 /// Creates a worker's view of a configured service.
-pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+pub(crate) fn local_service(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
     new_local(service, balancers, false)
 }
 
 /// Creates a worker's view of a service that is no longer configured.
-pub(crate) fn removed(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
+pub(crate) fn removed_service(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<LocalService> {
     new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, is_removed: bool) -> Rc<Local> {
+fn new_local(
+    service: Arc<Service>,
+    mut balancers: Vec<Balancer>,
+    is_removed: bool,
+) -> Rc<LocalService> {
     balancers.resize_with(service.pools.len(), Balancer::default);
-    Rc::new(Local {
+    Rc::new(LocalService {
         service,
         balancers: RefCell::new(balancers),
         budget: Budget::default(),

@@ -21,11 +21,11 @@ const OTHERS_DEFAULT: usize = 64;
 const IDLE_CLOSE_MS: u64 = 500;
 
 /// The process's descriptors.
-pub(crate) static TABLE: Table = Table::new();
+pub(crate) static TABLE: DescriptorTable = DescriptorTable::new();
 
 /// The descriptor counts and limits of all workers.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct DescriptorTable {
     /// RLIMIT_NOFILE.
     limit: AtomicUsize,
     /// Number of open descriptors that are not counted below, and number of descriptors to reserve for health checks.
@@ -33,21 +33,21 @@ pub(crate) struct Table {
     reserve: AtomicUsize,
     /// Number of descriptors that the proxy may use.
     usable: AtomicUsize,
-    clients: Padded,
-    servers: Padded,
-    pipes: Padded,
-    /// Until when workers close idle clients for each other, in milliseconds of the workers' clock.
+    clients: PaddedCounter,
+    servers: PaddedCounter,
+    pipes: PaddedCounter,
+    /// Time until which workers close idle clients for each other, in milliseconds on the worker clock.
     idle_close_until: AtomicU64,
 }
 
 /// A counter on its own cache line, because all workers change it.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Padded(AtomicUsize);
+struct PaddedCounter(AtomicUsize);
 
 /// The use of a counted descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum DescriptorUse {
     Client,
     Server,
     /// Both ends of a pipe.
@@ -56,10 +56,10 @@ pub(crate) enum Use {
 
 /// Counts a descriptor until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DescriptorGuard(Use);
+pub(crate) struct DescriptorGuard(DescriptorUse);
 
 impl DescriptorGuard {
-    pub(crate) fn new(kind: Use) -> Self {
+    pub(crate) fn new(kind: DescriptorUse) -> Self {
         let (count, descriptors) = TABLE.count(kind);
         count.fetch_add(descriptors, Relaxed);
         Self(kind)
@@ -86,10 +86,10 @@ pub struct Descriptors {
     pub clients_max: u64,
 }
 
-impl Table {
+impl DescriptorTable {
     const fn new() -> Self {
-        const fn zero() -> Padded {
-            Padded(AtomicUsize::new(0))
+        const fn zero() -> PaddedCounter {
+            PaddedCounter(AtomicUsize::new(0))
         }
         Self {
             limit: AtomicUsize::new(usize::MAX),
@@ -103,21 +103,21 @@ impl Table {
         }
     }
 
-    const fn count(&self, kind: Use) -> (&AtomicUsize, usize) {
+    const fn count(&self, kind: DescriptorUse) -> (&AtomicUsize, usize) {
         match kind {
-            Use::Client => (&self.clients.0, 1),
-            Use::Server => (&self.servers.0, 1),
-            Use::Pipe => (&self.pipes.0, 2),
+            DescriptorUse::Client => (&self.clients.0, 1),
+            DescriptorUse::Server => (&self.servers.0, 1),
+            DescriptorUse::Pipe => (&self.pipes.0, 2),
         }
     }
 
-    fn used(&self) -> [usize; 3] {
+    fn used_counts(&self) -> [usize; 3] {
         [&self.clients, &self.servers, &self.pipes].map(|count| count.0.load(Relaxed))
     }
 
     /// Returns whether `clients` more clients, each with a connection to a server, and `others` more descriptors fit.
     fn has_room_for(&self, clients: usize, others: usize) -> bool {
-        let [present, servers, pipes] = self.used();
+        let [present, servers, pipes] = self.used_counts();
         let clients = present + clients;
         clients + servers.max(clients) + pipes + others <= self.usable.load(Relaxed)
     }
@@ -136,12 +136,12 @@ impl Table {
     /// at the same time. The server connections of these clients use the reserve, so that no accepted client fails.
     pub(crate) fn has_room(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
-        self.used().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
+        self.used_counts().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
     }
 
     /// Returns whether idle server connections reduce the number of possible clients.
     pub(crate) fn is_scarce(&self) -> bool {
-        let [clients, servers, pipes] = self.used();
+        let [clients, servers, pipes] = self.used_counts();
         let usable = self.usable.load(Relaxed);
         servers > clients && clients + servers + pipes >= usable - usable / 8
     }
@@ -163,7 +163,7 @@ impl Table {
     /// Counts the other open descriptors, and reads the current limit. Reserves a descriptor for a health check of each
     /// of `checked` servers.
     pub(crate) fn count_open(&self, checked: usize) {
-        // Workers open and close descriptors meanwhile, so the median of three counts is used.
+        // Workers open and close descriptors during the count, so the median of three counts is used.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();
         counts.sort_unstable();
         let others = counts
@@ -177,7 +177,7 @@ impl Table {
 
     fn count_others(&self) -> Option<usize> {
         let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
-        Some(open.saturating_sub(self.used().iter().sum()))
+        Some(open.saturating_sub(self.used_counts().iter().sum()))
     }
 
     /// Requests that other workers close idle clients.
@@ -192,7 +192,7 @@ impl Table {
 
     pub(crate) fn status(&self) -> Descriptors {
         let number = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
-        let [clients, servers, _] = self.used();
+        let [clients, servers, _] = self.used_counts();
         Descriptors {
             limit: number(self.limit.load(Relaxed)),
             clients: number(clients),
@@ -214,16 +214,16 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let clients_max = limit.saturating_sub(OTHERS_DEFAULT + reserve(limit)) / 2;
-    exceeding(desired, limit, clients_max)
+    excessive_limits(desired, limit, clients_max)
 }
 
 /// Returns the same problems as [`problems`], for the known limit and descriptors of the running process.
-pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Problem> {
+pub(crate) fn excessive_limits_now(desired: &Desired) -> Vec<Problem> {
     let usable = TABLE.usable.load(Relaxed);
-    exceeding(desired, TABLE.limit.load(Relaxed), usable / 2)
+    excessive_limits(desired, TABLE.limit.load(Relaxed), usable / 2)
 }
 
-fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem> {
+fn excessive_limits(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem> {
     let configured_limit = |proxy: &weir_model::Proxy| {
         let connections = proxy.limits.connections;
         (connections != ProxyLimits::default().connections).then_some(connections as usize)
@@ -251,7 +251,7 @@ fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem
             problems.push(problem(
                 proxy.source,
                 format!(
-                    "service {}: limits.connections = {connections} is more than the open files allow",
+                    "service {}: limits.connections = {connections} is more than the open-file limit allows",
                     proxy.name
                 ),
             ));
@@ -266,7 +266,7 @@ fn exceeding(desired: &Desired, limit: usize, clients_max: usize) -> Vec<Problem
         problems.push(problem(
             last,
             format!(
-                "limits.connections of {configured_count} services are {sum} in all, more than the open files allow"
+                "the sum of limits.connections of {configured_count} services is {sum}, more than the open-file limit allows"
             ),
         ));
     }
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
     use weir_model::{Proxy, ProxyProtocol};
 
-    fn table(usable: usize, clients: usize, servers: usize, pipes: usize) -> Table {
-        let table = Table::new();
+    fn table(usable: usize, clients: usize, servers: usize, pipes: usize) -> DescriptorTable {
+        let table = DescriptorTable::new();
         table.limit.store(256, Relaxed);
         table.usable.store(usable, Relaxed);
         table.clients.0.store(clients, Relaxed);
@@ -339,7 +339,7 @@ mod tests {
                     .collect(),
                 ..Desired::default()
             };
-            let problems = exceeding(&desired, 1024, 400);
+            let problems = excessive_limits(&desired, 1024, 400);
             problems
                 .into_iter()
                 .map(|problem| problem.message)
@@ -349,11 +349,13 @@ mod tests {
         assert!(messages(&[default, 400]).is_empty());
         assert_eq!(
             messages(&[401]),
-            ["service s: limits.connections = 401 is more than the open files allow"]
+            ["service s: limits.connections = 401 is more than the open-file limit allows"]
         );
         assert_eq!(
             messages(&[300, 300]),
-            ["limits.connections of 2 services are 600 in all, more than the open files allow"]
+            [
+                "the sum of limits.connections of 2 services is 600, more than the open-file limit allows"
+            ]
         );
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         content
     }
 
-    fn decoded(coding: Coding, output: &[u8]) -> Vec<u8> {
+    fn decode(coding: Coding, output: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match coding {
             Coding::Gzip => flate2::read::GzDecoder::new(output).read_to_end(&mut out),
@@ -161,11 +161,11 @@ mod tests {
                     "{coding:?}: {}",
                     output.len()
                 );
-                assert_eq!(decoded(coding, &output), content, "{coding:?} {chunk_size}");
+                assert_eq!(decode(coding, &output), content, "{coding:?} {chunk_size}");
             }
             let mut out = Vec::new();
             Encoder::new(coding).unwrap().finish(&mut out).unwrap();
-            assert_eq!(decoded(coding, &content_of(&out)), b"");
+            assert_eq!(decode(coding, &content_of(&out)), b"");
         }
     }
 

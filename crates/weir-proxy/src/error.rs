@@ -1,4 +1,4 @@
-//! Defines the errors of preparing and starting the proxy.
+//! Defines the errors that can occur while the proxy is prepared or started.
 
 use std::net::SocketAddr;
 

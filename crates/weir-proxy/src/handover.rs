@@ -1,14 +1,14 @@
 //! Describes client connections that another process takes over, and passes received ones to workers.
 //!
-//! HTTP/1 clients that are idle between requests can be handed over, and tunnels with their buffered bytes. TLS and
-//! HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
+//! HTTP/1 clients that are idle between requests can be handed over, and so can tunnels with their buffered bytes. TLS
+//! and HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::plan::Shared;
+use crate::plan::SharedState;
 use crate::status::{self, ServiceStatus};
 
 /// Maximum number of buffered bytes of a connection that is handed over. A connection with more waits until fewer
@@ -51,13 +51,13 @@ pub struct Tunnel {
     pub to_server: Vec<u8>,
     /// Bytes to send to the client.
     pub to_client: Vec<u8>,
-    /// Whether the client has ended its direction.
+    /// Whether the client has finished sending.
     pub client_eof: bool,
-    /// Whether the client's end was forwarded to the server.
+    /// Whether the client's end of stream was forwarded to the server.
     pub eof_sent_to_server: bool,
-    /// Whether the server has ended its direction.
+    /// Whether the server has finished sending.
     pub server_eof: bool,
-    /// Whether the server's end was forwarded to the client.
+    /// Whether the server's end of stream was forwarded to the client.
     pub eof_sent_to_client: bool,
 }
 
@@ -90,7 +90,7 @@ impl Inbox {
 pub struct Inlet {
     /// While it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
     pub(crate) next_worker: usize,
 }

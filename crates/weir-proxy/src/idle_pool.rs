@@ -21,7 +21,7 @@ pub(crate) const SWEEP_MS: u64 = 1_000;
 
 /// An idle connection that belongs to no worker.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct ParkedConnection {
     pub(crate) socket: OwnedFd,
     /// TLS over the socket, if any.
     pub(crate) channel: Option<Box<Channel>>,
@@ -29,14 +29,14 @@ pub(crate) struct Parked {
     pub(crate) port: u16,
     /// Number of exchanges so far.
     pub(crate) served: u32,
-    /// When it is closed, in milliseconds of the workers' clock.
+    /// When it is closed, in milliseconds on the worker clock.
     pub(crate) until: u64,
     /// Counts the descriptor.
     pub(crate) _counts: DescriptorGuard,
 }
 
-/// Connections by target and port, the most recently used last.
-type Stacks = HashMap<(u32, u16), Vec<Parked>>;
+/// Connections by target and port, most recently used last.
+type Stacks = HashMap<(u32, u16), Vec<ParkedConnection>>;
 
 /// The idle connections that all workers share.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct IdlePool {
     stacks: Mutex<Stacks>,
     /// Number of connections, so that an empty pool is not locked.
     count: AtomicUsize,
-    /// Time of the last sweep, in milliseconds of the workers' clock.
+    /// Time of the last sweep, in milliseconds on the worker clock.
     swept_at_ms: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl IdlePool {
     }
 
     /// Adds a connection. Returns the connection if there are already `max` connections to its target.
-    pub(crate) fn put(&self, parked: Parked, max: usize) -> Option<Parked> {
+    pub(crate) fn put(&self, parked: ParkedConnection, max: usize) -> Option<ParkedConnection> {
         let mut stacks = self.stacks();
         let stack = stacks.entry((parked.target.id, parked.port)).or_default();
         if stack.len() >= max {
@@ -74,8 +74,8 @@ impl IdlePool {
         &self,
         target: u32,
         port: u16,
-        mut on_removed: impl FnMut(Parked),
-    ) -> Option<Parked> {
+        mut on_removed: impl FnMut(ParkedConnection),
+    ) -> Option<ParkedConnection> {
         if self.is_empty() {
             return None;
         }
@@ -92,7 +92,7 @@ impl IdlePool {
     }
 
     /// Removes any connection, and passes it to `on_removed`. Returns false if the pool is empty.
-    pub(crate) fn drop_one(&self, on_removed: impl FnOnce(Parked)) -> bool {
+    pub(crate) fn drop_one(&self, on_removed: impl FnOnce(ParkedConnection)) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -103,13 +103,17 @@ impl IdlePool {
         parked.map(on_removed).is_some()
     }
 
-    /// Removes the connections for which `stays` returns false, and passes them to `on_removed`.
-    pub(crate) fn retain(&self, is_kept: impl Fn(&Parked) -> bool, on_removed: impl FnMut(Parked)) {
+    /// Removes the connections for which `is_kept` returns false, and passes them to `on_removed`.
+    pub(crate) fn retain(
+        &self,
+        is_kept: impl Fn(&ParkedConnection) -> bool,
+        on_removed: impl FnMut(ParkedConnection),
+    ) {
         if self.is_empty() {
             return;
         }
         let mut stacks = self.stacks();
-        let removed: Vec<Parked> = stacks
+        let removed: Vec<ParkedConnection> = stacks
             .values_mut()
             .flat_map(|stack| stack.extract_if(.., |parked| !is_kept(parked)))
             .collect();
@@ -120,7 +124,7 @@ impl IdlePool {
     }
 
     /// Removes connections that have expired or that the server has closed, at most once per [`SWEEP_MS`].
-    pub(crate) fn sweep(&self, now: u64, on_removed: impl FnMut(Parked)) {
+    pub(crate) fn sweep(&self, now: u64, on_removed: impl FnMut(ParkedConnection)) {
         let swept_at_ms = self.swept_at_ms.load(Ordering::Relaxed);
         let is_due = now >= swept_at_ms + SWEEP_MS
             && self
@@ -128,7 +132,8 @@ impl IdlePool {
                 .compare_exchange(swept_at_ms, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if is_due {
-            let is_kept = |parked: &Parked| parked.until > now && socket::is_silent(&parked.socket);
+            let is_kept =
+                |parked: &ParkedConnection| parked.until > now && socket::is_silent(&parked.socket);
             self.retain(is_kept, on_removed);
         }
     }

@@ -1,7 +1,7 @@
 //! Runs jobs that would block a worker (password verification, file reads) on other threads.
 //!
-//! A job's result is sent to the session that submitted it. The threads are started with the first jobs. The number of
-//! waiting jobs is limited; the caller must handle a rejected job.
+//! A job's result is sent to the session that submitted it. Threads are started on demand, when jobs are submitted. The
+//! queue is bounded; the caller must handle a rejected job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use crate::job_result::{JobResult, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
 
-/// Verifies passwords. There are few threads, because each of them uses a whole CPU.
-pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
+/// Verifies passwords. There are few threads, because each of them can saturate a CPU.
+pub(crate) static PASSWORDS: JobPool = JobPool::new("weir-password", 2, 256);
 /// Opens and reads files.
-pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
+pub(crate) static FILES: JobPool = JobPool::new("weir-file", 4, 4096);
 
 type Work = Box<dyn FnOnce() -> JobResult + Send>;
 
@@ -27,9 +27,9 @@ struct Job {
 }
 
 /// A thread pool with a bounded queue of jobs.
-pub(crate) struct Jobs {
+pub(crate) struct JobPool {
     name: &'static str,
-    threads: usize,
+    threads_max: usize,
     queue_max: usize,
     state: Mutex<State>,
     ready: Condvar,
@@ -41,11 +41,11 @@ struct State {
     idle: usize,
 }
 
-impl Jobs {
-    const fn new(name: &'static str, threads: usize, queue_max: usize) -> Self {
+impl JobPool {
+    const fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
         Self {
             name,
-            threads,
+            threads_max,
             queue_max,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
@@ -68,7 +68,7 @@ impl Jobs {
         if state.queue.len() >= self.queue_max {
             return false;
         }
-        if state.idle <= state.queue.len() && state.threads < self.threads {
+        if state.idle <= state.queue.len() && state.threads < self.threads_max {
             let started = thread::Builder::new()
                 .name(self.name.to_owned())
                 .spawn(move || self.run());
@@ -98,7 +98,7 @@ impl Jobs {
             let job = self.next_job();
             let result = catch_unwind(AssertUnwindSafe(job.work));
             let result = result.unwrap_or_else(|_| {
-                tracing::error!("a job panicked in a thread of {}", self.name);
+                tracing::error!("a job panicked on a {} thread", self.name);
                 JobResult::Failed
             });
             job.inbox.put(job.key, Call::Done(job.ticket, result));

@@ -17,5 +17,5 @@ pub(crate) enum JobResult {
     Failed,
 }
 
-/// The number of a job of a session: its result may arrive after the session has stopped waiting for it.
+/// Identifies a session's job, because its result may arrive after the session has stopped waiting for it.
 pub(crate) type Ticket = u64;

@@ -53,7 +53,7 @@ pub use error::{Error, Result};
 pub use handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Inlet, Tunnel};
 pub use log::{reopen_logs, tap};
 pub use plan::Detail;
-pub use proxy::{Prepared, Proxy};
+pub use proxy::{PreparedPlan, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,

@@ -43,9 +43,9 @@ pub(crate) struct LogRecord {
     /// End of each of these texts in `text`.
     ends: [usize; 5],
     version: &'static str,
-    /// When the exchange began, in nanoseconds of the monotonic clock.
+    /// When the exchange began, in nanoseconds on the monotonic clock.
     pub(crate) began_ns: u64,
-    /// When the current timer was started, in nanoseconds of the monotonic clock.
+    /// When the current timer was started, in nanoseconds on the monotonic clock.
     pub(crate) timer_started_ns: u64,
     /// Values of the timers, in microseconds; the last one is the total.
     pub(crate) spent_us: [u64; 5],
@@ -104,7 +104,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let problems = logs.filter_map(|(proxy, log)| {
         let file = match log.target() {
             LogTarget::File(file) => file,
-            // A syslog daemon creates its socket again when it restarts.
+            // A syslog daemon recreates its socket when it restarts.
             LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => return None,
         };
         let path = Path::new(file);
@@ -116,7 +116,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         };
         let cause = match directory.metadata() {
             Ok(found) if found.is_dir() && !path.is_dir() => return None,
-            Ok(_) => "not a file in a directory".to_owned(),
+            Ok(_) => "the path is a directory, or its parent is not a directory".to_owned(),
             Err(error) => format!("{}: {error}", directory.display()),
         };
         Some(Problem {
@@ -176,7 +176,7 @@ impl Log {
     }
 
     /// Returns the number of lines that were dropped because the writer was too slow or the file could not be written.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped_lines(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
@@ -348,7 +348,7 @@ struct OpenLog {
     log: Arc<Log>,
     file: Option<Sink>,
     reopened: u32,
-    /// Whether the last write may have ended within a line.
+    /// Whether the last write may have ended in the middle of a line.
     ends_within_line: bool,
     outage: Option<Outage>,
 }
@@ -426,7 +426,7 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                 entry.write(&out, count, Instant::now());
             }
         }
-        // Without other references the service was removed, and everything is written.
+        // No other references: the service was removed, and everything is written.
         open.retain(|entry| Arc::strong_count(&entry.log) > 1);
         if is_last_round {
             return;
@@ -593,7 +593,7 @@ mod tests {
         let count = log.format_lines(&mut Vec::new(), &mut Vec::new(), |_| true);
         assert_eq!(count, 3 + 5 + 1);
         assert_eq!(
-            log.dropped(),
+            log.dropped_lines(),
             0,
             "records that are not sampled do not count as dropped"
         );
@@ -656,7 +656,7 @@ mod tests {
         };
         let now = Instant::now();
         open.write(b"one\ntwo\n", 2, now);
-        assert_eq!(open.log.dropped(), 2);
+        assert_eq!(open.log.dropped_lines(), 2);
         disk.lock().unwrap().1 = 100;
         open.file = Some(limited_sink(&disk));
         open.write(b"three\n", 1, now);
@@ -674,6 +674,6 @@ mod tests {
         }
         let before = buffered_bytes();
         log.put(0, 0, &record, &outcome());
-        assert_eq!((log.dropped(), buffered_bytes()), (1, before));
+        assert_eq!((log.dropped_lines(), buffered_bytes()), (1, before));
     }
 }

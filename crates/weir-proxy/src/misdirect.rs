@@ -1,4 +1,5 @@
-//! Decides which TLS requests are rejected with 421 because another service guards their host.
+//! Decides which TLS requests are rejected with 421 because their host belongs to a service that requires client
+//! certificates.
 //!
 //! A client chooses the server name in its handshake (SNI), the address that it connects to and the host in its
 //! requests independently. If the servers distinguish hosts, a request for a guarded host through a service without
@@ -17,7 +18,7 @@ const NAME_MAX: usize = 253;
 
 /// How well a service's certificates cover a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cover {
+pub(crate) enum Coverage {
     None,
     Wildcard,
     Exact,
@@ -45,26 +46,26 @@ impl Names {
     }
 
     /// Returns how well the names cover `host`, which must be in lower case.
-    fn cover(&self, host: &[u8]) -> Cover {
+    fn cover(&self, host: &[u8]) -> Coverage {
         if self.exact.contains(host) {
-            return Cover::Exact;
+            return Coverage::Exact;
         }
         let dot = host.iter().position(|byte| *byte == b'.');
         match dot {
-            Some(dot) if self.wildcard_suffixes.contains(&host[dot..]) => Cover::Wildcard,
-            _ => Cover::None,
+            Some(dot) if self.wildcard_suffixes.contains(&host[dot..]) => Coverage::Wildcard,
+            _ => Coverage::None,
         }
     }
 }
 
-/// The rules of one service; see the module's documentation.
+/// The rules of one service; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Misdirect {
     /// Whether every host except the SNI is rejected.
     only_sni: bool,
     /// Names of this service.
     own_names: Arc<Names>,
-    /// Names of the services that require other client certificates.
+    /// Names of the services that require different client certificates.
     guarded: Vec<Arc<Names>>,
 }
 
@@ -118,7 +119,7 @@ impl Misdirect {
         let own_cover = self.own_names.cover(lower);
         // The client has verified this service's certificate for the name, even if a name of another service matches
         // better.
-        if own_cover == Cover::Exact || (is_sni && own_cover != Cover::None) {
+        if own_cover == Coverage::Exact || (is_sni && own_cover != Coverage::None) {
             return false;
         }
         self.guarded
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_of_services_with_other_client_authentication_are_rejected() {
+    fn only_hosts_of_services_with_different_client_authentication_are_rejected() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);

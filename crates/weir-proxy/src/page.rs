@@ -105,7 +105,7 @@ fn media_type(file: &str) -> &'static str {
     }
 }
 
-/// Returns a problem for each page because of which a start or reload would fail.
+/// Returns a problem for each page that would make a start or reload fail.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));

@@ -23,22 +23,22 @@ const REMEMBERED_MAX: usize = 1 << 16;
 const LENGTH_MAX: usize = 1024;
 
 /// The valid passwords of all services, as keyed hashes.
-struct Remembered {
+struct PasswordCache {
     key: hmac::Key,
     valid: Mutex<HashSet<[u8; 32]>>,
 }
 
-static REMEMBERED: LazyLock<Option<Remembered>> = LazyLock::new(|| {
+static REMEMBERED: LazyLock<Option<PasswordCache>> = LazyLock::new(|| {
     let mut secret = [0; 32];
     // Without random numbers, every request's password is verified.
     rand::fill(&mut secret).ok()?;
-    Some(Remembered {
+    Some(PasswordCache {
         key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
         valid: Mutex::default(),
     })
 });
 
-impl Remembered {
+impl PasswordCache {
     fn keyed_hash(&self, hash: &str, password: &[u8]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&(hash.len() as u64).to_le_bytes());

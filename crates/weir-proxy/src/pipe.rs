@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::descriptor::{DescriptorGuard, TABLE, Use};
+use crate::descriptor::{DescriptorGuard, DescriptorUse, TABLE};
 use crate::socket::{self, Read, Written};
 
 /// Minimum remaining size of a body that is spliced, in bytes. Below this, copying is as fast as two calls and a pipe.
@@ -33,7 +33,7 @@ impl Pipe {
             write_end,
             read_end,
             length: 0,
-            _counts: DescriptorGuard::new(Use::Pipe),
+            _counts: DescriptorGuard::new(DescriptorUse::Pipe),
         })
     }
 

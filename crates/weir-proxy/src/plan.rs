@@ -37,10 +37,10 @@ use crate::trace::Tracer;
 
 pub use detail::Detail;
 
-pub(crate) use counters::{Count, Sharded};
+pub(crate) use counters::{Count, ShardedCounters};
 pub(crate) use detail::Details;
-pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
-pub(crate) use shared::Shared;
+pub(crate) use exchanges::{Exchanges, FinishedExchange, PerWorker, RecentTimes};
+pub(crate) use shared::SharedState;
 
 /// A server as used by one service.
 #[derive(Debug)]
@@ -54,14 +54,15 @@ pub(crate) struct Target {
     /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// How to connect: a server with other TLS or HTTP/2 settings is another target, so that connections are not mixed.
+    /// How to connect. A server with different TLS or HTTP/2 settings is a different target, so that connections are
+    /// not mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
     /// Identifies the server in hashes; depends only on its name.
     pub(crate) seed: u64,
     /// The queue of the server's pool.
     pub(crate) queue: Arc<Queue>,
-    pub(crate) counters: Arc<Sharded>,
+    pub(crate) counters: Arc<ShardedCounters>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) recent: Arc<PerWorker<RecentTimes>>,
 }
@@ -69,7 +70,7 @@ pub(crate) struct Target {
 impl Target {
     /// Creates a target outside any pool, for a tunnel that `worker` took over from another process. It has no idle
     /// connections and receives no new clients.
-    pub(crate) fn unlisted(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
+    pub(crate) fn outside_pool(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
             name: name.to_owned(),
@@ -81,7 +82,7 @@ impl Target {
             http2: false,
             seed: 0,
             queue: Arc::default(),
-            counters: Arc::new(Sharded::new(worker + 1)),
+            counters: Arc::new(ShardedCounters::new(worker + 1)),
             exchanges: Arc::new(PerWorker::new(worker + 1)),
             recent: Arc::new(PerWorker::new(worker + 1)),
         }
@@ -194,10 +195,11 @@ pub(crate) struct Service {
     pub(crate) routes: Routes,
     /// For each route, the settings that override the service's; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Maximum body size of a request whose route has no limit of its own, in bytes. 0 = no limit, or no route has one.
+    /// Maximum body size in bytes, for requests whose route does not set a limit. 0 = no limit, or no route sets one,
+    /// so that `limits` contains it.
     pub(crate) body_bytes: u64,
     /// The users of the service and of its routes; `None` = `basic_auth` is not used.
-    pub(crate) auth: Option<Auths>,
+    pub(crate) auth: Option<ServiceUsers>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
     /// How paths are normalized before they are compared; `None` = not at all.
@@ -230,7 +232,7 @@ pub(crate) struct Service {
     pub(crate) response_header: HeaderEdits,
     /// Whether routes or texts use data of the client's TLS connection.
     pub(crate) needs_tls: bool,
-    /// Whether a request is aborted when the client closes its direction.
+    /// Whether a request is aborted when the client half-closes its connection.
     pub(crate) abort_on_close: bool,
     /// Whether a body of known length is received before a server is selected; see [`crate::session`].
     pub(crate) request_buffering: bool,
@@ -249,7 +251,7 @@ pub(crate) struct Service {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Name of the header field with the request identifier.
     pub(crate) request_id: Option<String>,
-    pub(crate) counters: Arc<Sharded>,
+    pub(crate) counters: Arc<ShardedCounters>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
     /// Maximum number of requests per minute of one client; 0 = no limit.
@@ -262,7 +264,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
-    pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
+    pub(crate) fn auth_for(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
         let route_users = route.and_then(|index| auth.routes.get(index)?.as_ref());
         match route_users {
@@ -271,20 +273,20 @@ impl Service {
         }
     }
 
-    /// Returns the status of responses from servers in place of theirs.
+    /// Returns the status that replaces the status of responses from servers, if any.
     pub(crate) fn response_status(&self, route: Option<usize>) -> Option<u16> {
         self.routes.get(route?)?.edits.status
     }
 
     /// Returns the `forward_auth` settings of a route.
-    pub(crate) fn forward_auth_of(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
+    pub(crate) fn forward_auth_for(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
         let options = self.options.get(route?)?.as_ref()?;
         options.forward_auth.as_ref()
     }
 
-    /// Moves a client of a worker from this service's count to that of `other`: the same service with another
+    /// Moves a client of a worker from this service's count to that of `other`: the same service with a different
     /// configuration, or a service that was removed and added again.
-    pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
+    pub(crate) fn move_client_count(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;
         }
@@ -325,7 +327,7 @@ impl Service {
 
 /// The users that may send requests.
 #[derive(Debug)]
-pub(crate) struct Auths {
+pub(crate) struct ServiceUsers {
     /// The service's users.
     pub(crate) service: Option<BasicAuth>,
     /// For each route, the users that replace the service's; the inner `None` = all clients.
@@ -376,8 +378,8 @@ pub(crate) struct Mirror {
     /// Path of the copies, instead of the request's.
     pub(crate) path: Option<String>,
     /// Counts the copies in progress.
+    /// Whether the copies are authorization requests, whose responses decide whether other requests are allowed.
     pub(crate) concurrent: Arc<ConcurrencyLimit>,
-    /// Whether the copies are authorization requests, whose responses decide about other requests.
     pub(crate) is_auth_request: bool,
     /// Copies are not retried.
     pub(crate) retry: RetryPolicy,

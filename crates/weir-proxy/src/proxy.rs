@@ -26,7 +26,9 @@ use crate::h2::ResetLimit;
 use crate::handover::{HandedOverConnection, Inlet};
 use crate::log::{Log, Writer};
 use crate::plan::Details;
-use crate::plan::{Exchanges, Listeners, PerWorker, Plan, Service, Sharded, Shared, Target};
+use crate::plan::{
+    Exchanges, Listeners, PerWorker, Plan, Service, ShardedCounters, SharedState, Target,
+};
 use crate::queue::Queue;
 use crate::status::ServiceStatus;
 use crate::trace::{TraceQueue, Tracer};
@@ -38,13 +40,13 @@ type ServerName = (String, String);
 
 /// State that is kept from one plan to the next, by name.
 #[derive(Debug, Default, Clone)]
-struct Known {
+struct KnownState {
     listeners: HashMap<SocketAddr, Arc<Listeners>>,
     loads: HashMap<ServerName, Arc<Load>>,
     versions: HashMap<String, Arc<AtomicU32>>,
     /// By service and server.
     targets: HashMap<(String, ServerName), Arc<Target>>,
-    counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
+    counters: HashMap<String, (Arc<ShardedCounters>, Arc<AtomicU32>)>,
     /// By service and part of the service: empty for the whole service, `pool NAME`, or `route CONDITIONS`.
     exchanges: HashMap<(String, String), Arc<PerWorker<Exchanges>>>,
     /// By service.
@@ -70,7 +72,7 @@ struct Known {
 /// Tables for the rate and for the concurrent requests of a route's clients.
 type RouteTables = (Option<Arc<RateLimit>>, Option<Arc<ConcurrencyLimit>>);
 
-/// Ticket keys, and the client authentication under which tickets were issued.
+/// Ticket keys, and the client authentication with which tickets were issued.
 #[derive(Debug, Clone)]
 struct Tickets {
     client_ca: Option<String>,
@@ -90,8 +92,8 @@ struct Tables {
 
 /// A configuration whose sockets are open, but which is not active yet.
 #[derive(Debug)]
-pub struct Prepared {
-    known: Known,
+pub struct PreparedPlan {
+    known: KnownState,
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     weights: HashMap<ServerName, (u32, u32)>,
@@ -109,9 +111,9 @@ struct Thread {
 #[derive(Debug)]
 pub struct Proxy {
     cpus: Vec<usize>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     threads: Vec<Thread>,
-    known: Known,
+    known: KnownState,
     /// Listening sockets that another process handed over, by address.
     inherited: HashMap<SocketAddr, Vec<OwnedFd>>,
     /// For each server, the configured weight and maximum number of connections.
@@ -147,7 +149,7 @@ impl Proxy {
             cpus,
             shared: Arc::default(),
             threads: Vec::new(),
-            known: Known::default(),
+            known: KnownState::default(),
             inherited: HashMap::new(),
             weights: HashMap::new(),
             effective: HashMap::new(),
@@ -188,7 +190,7 @@ impl Proxy {
 
     /// Returns the ticket keys of all services for another process, except for configured keys.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
-        let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_configured();
+        let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.has_configured_keys();
         let tickets = self.known.tickets.iter().filter(is_generated);
         let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
             service: service.clone(),
@@ -202,7 +204,7 @@ impl Proxy {
     }
 
     /// Returns the listening addresses and their sockets.
-    pub fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
+    pub fn listening_sockets(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
         let all = self.known.listeners.iter();
         all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
@@ -211,7 +213,7 @@ impl Proxy {
     ///
     /// # Errors
     /// A file, socket or thread cannot be used; the active configuration is unchanged.
-    pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
+    pub fn prepare(&mut self, desired: &Desired) -> Result<PreparedPlan> {
         let mut known = self.known.clone();
         let (mut built, mut listeners_of_services, mut parts) =
             (Vec::new(), Vec::new(), Vec::new());
@@ -270,7 +272,7 @@ impl Proxy {
         }
         let pools = desired.pools.iter();
         let reset_pools = pools.filter(|pool| pool.on_remove == OnRemove::Reset);
-        Ok(Prepared {
+        Ok(PreparedPlan {
             known,
             services,
             listen,
@@ -280,7 +282,7 @@ impl Proxy {
     }
 
     /// Activates a configuration. Connected clients are not affected.
-    pub fn commit(&mut self, prepared: Prepared) {
+    pub fn commit(&mut self, prepared: PreparedPlan) {
         let former = std::mem::replace(&mut self.known, prepared.known);
         let mut has_ending = false;
         for (name, load) in &former.loads {
@@ -468,8 +470,8 @@ impl Proxy {
     }
 
     /// Describes the services of the active configuration whose limits need more descriptors than are available.
-    pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
-        let problems = descriptor::exceeding_now(desired).into_iter();
+    pub fn excessive_limits(&self, desired: &Desired) -> Vec<String> {
+        let problems = descriptor::excessive_limits_now(desired).into_iter();
         problems
             .map(|problem| format!("{}: {}", problem.message, problem.cause))
             .collect()
@@ -513,7 +515,7 @@ impl Proxy {
     }
 
     /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
-    pub fn count_from(&self, prepared: &Prepared, former: &[ServiceStatus]) {
+    pub fn count_from(&self, prepared: &PreparedPlan, former: &[ServiceStatus]) {
         status::add_counts(&prepared.services, former);
     }
 

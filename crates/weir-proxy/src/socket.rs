@@ -1,6 +1,6 @@
 //! Wraps the workers' system calls on sockets, and converts their results for an edge-triggered event loop.
 //!
-//! For another I/O interface, only this file must be replaced.
+//! To use a different I/O interface, only this file must be replaced.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) enum Read {
     Some(usize),
     /// No bytes are available now; an event follows.
     Blocked,
-    /// The peer has ended its direction.
+    /// The peer has finished sending.
     End,
     /// The connection is broken.
     Broken,
@@ -212,12 +212,12 @@ const EVENTS: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// Registers a socket for all events; the registration rarely changes afterwards.
+/// Registers a socket for all events. The registration rarely changes afterwards.
 pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Changes the token and enables all events. The kernel reports again what is ready.
+/// Changes the token and enables all events. The kernel then reports pending readiness again.
 pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::modify(epoll, socket, EventData::new_u64(token), EVENTS)
 }

@@ -1,4 +1,4 @@
-//! Finds, opens and reads static files (`files` of a route), and selects range and response fields.
+//! Finds, opens and reads static files (`files` of a route), and determines the range and the response fields.
 //!
 //! Runs on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root directory, so that
 //! neither `..` nor a symbolic link can leave it. Names that start with `.` are hidden, except `.well-known` at the top
@@ -61,7 +61,7 @@ pub(crate) struct Response {
     pub(crate) file: Arc<File>,
     /// Offset in the file after `first`.
     pub(crate) next_offset: u64,
-    /// Number of bytes to send from `next_offset` on.
+    /// Number of bytes to send, starting at `next_offset`.
     pub(crate) remaining: u64,
     /// The first bytes of the content.
     pub(crate) first: Vec<u8>,
@@ -125,7 +125,7 @@ pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Decodes the path and removes the prefix `strip`. Returns an empty path, or one that starts with `/`. Returns `None`
-/// if the path is malformed or has another prefix.
+/// if the path is malformed or has a different prefix.
 fn strip_prefix_decoded(path: &[u8], strip: &str) -> Option<String> {
     let decoded = String::from_utf8(percent_decode(path)?).ok()?;
     let rest = decoded.strip_prefix(strip)?;
@@ -266,7 +266,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<QueryResult, Errno> 
     }))
 }
 
-/// Reads `size` bytes of a file from `offset` on. Returns fewer if the file is shorter.
+/// Reads `size` bytes of a file, starting at `offset`. Returns fewer if the file is shorter.
 pub(crate) fn read_at(file: &File, offset: u64, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! Sums up the workers' counters as the status of services and servers.
+//! Sums the workers' counters into the status of services and servers.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use weir_sys::{Clock, now_ns};
 
 use crate::plan::Detail;
 use crate::plan::{Plan, Service, Target};
-use crate::times::{Quantiles, Results};
+use crate::times::{ExchangeCounters, Quantiles};
 use crate::tls::CertificateExpiry;
 
 /// Status of one service.
@@ -22,7 +22,7 @@ pub struct ServiceStatus {
     pub clients: u64,
     /// Peak number of clients that were connected at the same time.
     pub clients_max: u64,
-    /// Number of clients that have connected since the start.
+    /// Number of clients that have connected since startup.
     pub connections: u64,
     /// Number of requests; 0 for a TCP service.
     pub requests: u64,
@@ -71,11 +71,11 @@ pub struct ServiceStatus {
     /// Requests sent to servers over HTTP/2: in progress, and in total.
     pub h2_upstream: [u64; 2],
     /// Results of all exchanges.
-    pub results: Results,
+    pub results: ExchangeCounters,
     /// Results for each pool, by name.
-    pub pools: Vec<(String, Results)>,
+    pub pools: Vec<(String, ExchangeCounters)>,
     /// Results for each route, by its conditions.
-    pub routes: Vec<(String, Results)>,
+    pub routes: Vec<(String, ExchangeCounters)>,
 }
 
 /// Status of a server in one service.
@@ -97,9 +97,9 @@ pub struct ServerStatus {
     pub active_max: u64,
     /// Open connections that are not used by a request.
     pub idle: u64,
-    /// Number of connections opened since the start.
+    /// Number of connections opened since startup.
     pub connections: u64,
-    /// Number of requests sent since the start; each retry counts.
+    /// Number of requests sent since startup; each retry counts.
     pub requests: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
@@ -112,7 +112,7 @@ pub struct ServerStatus {
     /// Successes and faults since the process started.
     pub conduct: Conduct,
     /// Results of all its exchanges.
-    pub results: Results,
+    pub results: ExchangeCounters,
     /// Quantiles of recent response times; `None` = no recent responses.
     pub recent: Option<Quantiles>,
 }
@@ -133,7 +133,7 @@ pub struct Conduct {
 
 impl ServerStatus {
     /// Returns the status of a server with zero counters and without an address.
-    pub fn named(pool: &str, name: &str) -> Self {
+    pub fn with_name(pool: &str, name: &str) -> Self {
         Self {
             pool: pool.to_owned(),
             name: name.to_owned(),
@@ -150,7 +150,7 @@ impl ServerStatus {
             rate_max: [0; 2],
             unused_ms: None,
             conduct: Conduct::default(),
-            results: Results::default(),
+            results: ExchangeCounters::default(),
             recent: None,
         }
     }
@@ -164,7 +164,7 @@ pub(crate) fn service_statuses(plan: &Plan) -> Vec<ServiceStatus> {
         .collect()
 }
 
-/// Adds another process's counters to those of the services with the same names.
+/// Adds another process's counters to the counters of the services with the same names.
 pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
     for service in services {
         let Some(other) = other.iter().find(|other| other.name == service.name) else {
@@ -199,12 +199,12 @@ pub(crate) fn add_counts(services: &[Arc<Service>], other: &[ServiceStatus]) {
 }
 
 /// Returns the results of each route. Routes with the same conditions and action share one entry.
-fn routes(service: &Service) -> Vec<(String, Results)> {
+fn routes(service: &Service) -> Vec<(String, ExchangeCounters)> {
     let mut seen = HashSet::new();
     let routes = service.route_exchanges.iter();
     let routes = routes.filter(|(label, _)| seen.insert(label.as_str()));
     routes
-        .map(|(label, exchanges)| (label.clone(), exchanges.results()))
+        .map(|(label, exchanges)| (label.clone(), exchanges.totals()))
         .collect()
 }
 
@@ -227,7 +227,7 @@ fn service_status(service: &Service) -> ServiceStatus {
             .iter()
             .map(|pool| u64::from(pool.queue.len()))
             .sum(),
-        log_dropped: service.log.as_ref().map_or(0, |log| log.dropped()),
+        log_dropped: service.log.as_ref().map_or(0, |log| log.dropped_lines()),
         streams_reset: counters.sum(|c| &c.resets),
         streams_refused: counters.sum(|c| &c.refused),
         tls_handshakes: counters.sum(|c| &c.tls_done),
@@ -256,11 +256,11 @@ fn service_status(service: &Service) -> ServiceStatus {
         rate_limit_per_minute: service.rate_per_minute.into(),
         details: Detail::ALL.map(|detail| service.details.sum(|details| details.of(detail))),
         h2_upstream: h2_upstream(service),
-        results: service.exchanges.results(),
+        results: service.exchanges.totals(),
         pools: service
             .pools
             .iter()
-            .map(|pool| (pool.pool.clone(), pool.exchanges.results()))
+            .map(|pool| (pool.pool.clone(), pool.exchanges.totals()))
             .collect(),
         routes: routes(service),
     }
@@ -300,7 +300,7 @@ pub(crate) fn sample_rates(plan: &Plan) {
 
 fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
     let counters = &target.counters;
-    let results = target.exchanges.results();
+    let results = target.exchanges.totals();
     ServerStatus {
         pool: pool.to_owned(),
         name: target.name.clone(),

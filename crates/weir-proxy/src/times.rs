@@ -1,4 +1,4 @@
-//! Defines the results and durations of exchanges that the control thread reads, as plain numbers.
+//! Defines the counters and durations of exchanges as plain numbers, which the control thread reads.
 
 /// Upper bounds of the histogram buckets, in microseconds.
 pub const BOUNDS_US: [u64; 11] = [
@@ -10,9 +10,9 @@ pub const BOUNDS_US: [u64; 11] = [
 pub enum Stage {
     /// In the queue of a pool. Requests that never waited are not recorded.
     Queue,
-    /// Connecting to a server, including TLS. Requests on an idle connection are not recorded.
+    /// Connecting to a server, including TLS. Requests that reuse an idle connection are not recorded.
     Connect,
-    /// From the connection to the first byte of the response.
+    /// From the established connection to the first byte of the response.
     Response,
     /// From the complete request head to the end of the response. For a TCP service, the whole connection.
     Total,
@@ -86,8 +86,8 @@ impl ErrorKind {
         }
     }
 
-    /// Returns the kind for the termination flags of the access log, which HAProxy defines. `None` = no error.
-    pub(crate) const fn of_termination(flags: [u8; 2]) -> Option<Self> {
+    /// Returns the kind for HAProxy's termination flags, which the access log contains. `None` = no error.
+    pub(crate) const fn from_termination_flags(flags: [u8; 2]) -> Option<Self> {
         Some(match flags {
             [b'C', _] => Self::ClientAbort,
             [b'c', _] => Self::ClientTimeout,
@@ -103,7 +103,7 @@ impl ErrorKind {
 
 /// A histogram of durations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Durations {
+pub struct DurationHistogram {
     /// One count for each of [`BOUNDS_US`], and one for longer durations; not cumulative.
     pub counts: [u64; BOUNDS_US.len() + 1],
     /// Sum of all durations, in microseconds.
@@ -112,16 +112,16 @@ pub struct Durations {
     pub max_us: u64,
 }
 
-impl Durations {
+impl DurationHistogram {
     /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// Results of the exchanges of a service, a route, a pool or a server since the process started.
+/// Counters of the exchanges of a service, a route, a pool or a server since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Results {
+pub struct ExchangeCounters {
     /// Requests that have ended, or connections of a TCP service.
     pub ended: u64,
     /// Final responses to clients by status class, 1xx to 5xx.
@@ -129,19 +129,19 @@ pub struct Results {
     /// Errors, in the order of [`ErrorKind::ALL`].
     pub errors: [u64; ErrorKind::ALL.len()],
     /// Durations, in the order of [`Stage::ALL`].
-    pub stages: [Durations; Stage::ALL.len()],
+    pub stages: [DurationHistogram; Stage::ALL.len()],
     /// Attempts at another server after a failure.
     pub redispatches: u64,
     /// Attempts on a new connection because the idle one was closed before the server received the request.
     pub repetitions: u64,
-    /// When the last exchange ended, in microseconds of the monotonic clock; 0 = none has ended.
+    /// When the last exchange ended, in microseconds on the monotonic clock; 0 = none has ended.
     pub last_us: u64,
 }
 
 /// Quantiles of recent response times of a server. The weight of a duration is halved every minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantiles {
-    /// Median in microseconds, within 12 %.
+    /// Median in microseconds, accurate to within 12 %.
     pub p50_us: u64,
     /// 90th percentile in microseconds.
     pub p90_us: u64,
@@ -149,17 +149,17 @@ pub struct Quantiles {
     pub p99_us: u64,
     /// Mean in microseconds.
     pub mean_us: u64,
-    /// Sum of the durations' weights.
+    /// Total weight of the durations.
     pub samples: u64,
 }
 
 /// Recent durations of all workers.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentDurations {
     pub(crate) counts: [u64; Self::BUCKETS],
 }
 
-impl Default for Recent {
+impl Default for RecentDurations {
     fn default() -> Self {
         Self {
             counts: [0; Self::BUCKETS],
@@ -167,7 +167,7 @@ impl Default for Recent {
     }
 }
 
-impl Recent {
+impl RecentDurations {
     /// Number of buckets: one below 64 µs, four per doubling up to 2^25 µs (34 s), and one for longer durations.
     pub(crate) const BUCKETS: usize = 1 + 4 * (Self::LAST_BIT - Self::FIRST_BIT) as usize + 1;
     const FIRST_BIT: u32 = 6;
@@ -203,7 +203,7 @@ impl Recent {
             return None;
         }
         let sum: f64 = (0..Self::BUCKETS)
-            .map(|index| self.counts[index] as f64 * Self::middle_us(index))
+            .map(|index| self.counts[index] as f64 * Self::midpoint_us(index))
             .sum();
         let quantile = |share: f64| self.quantile((share * samples as f64).max(1.0)) as u64;
         Some(Quantiles {
@@ -215,12 +215,12 @@ impl Recent {
         })
     }
 
-    fn middle_us(bucket: usize) -> f64 {
+    fn midpoint_us(bucket: usize) -> f64 {
         let upper = Self::lower_bound_us((bucket + 1).min(Self::BUCKETS - 1));
         (Self::lower_bound_us(bucket) + upper) as f64 / 2.0
     }
 
-    /// Returns the duration at a rank in microseconds, interpolated in its bucket.
+    /// Returns the duration at `rank`, in microseconds, interpolated within its bucket.
     fn quantile(&self, rank: f64) -> f64 {
         let mut cumulative = 0.0;
         for (index, count) in self.counts.iter().enumerate() {
@@ -242,23 +242,29 @@ mod tests {
 
     #[test]
     fn buckets_are_contiguous() {
-        for bucket in 0..Recent::BUCKETS {
-            assert_eq!(Recent::bucket(Recent::lower_bound_us(bucket)), bucket);
+        for bucket in 0..RecentDurations::BUCKETS {
+            assert_eq!(
+                RecentDurations::bucket(RecentDurations::lower_bound_us(bucket)),
+                bucket
+            );
             if bucket > 0 {
                 assert_eq!(
-                    Recent::bucket(Recent::lower_bound_us(bucket) - 1),
+                    RecentDurations::bucket(RecentDurations::lower_bound_us(bucket) - 1),
                     bucket - 1
                 );
             }
         }
-        assert_eq!(Recent::bucket(u64::MAX), Recent::BUCKETS - 1);
+        assert_eq!(
+            RecentDurations::bucket(u64::MAX),
+            RecentDurations::BUCKETS - 1
+        );
     }
 
     #[test]
     fn quantiles_are_within_12_percent() {
-        let mut recent = Recent::default();
+        let mut recent = RecentDurations::default();
         for us in 1..=100_000 {
-            recent.counts[Recent::bucket(us)] += 1;
+            recent.counts[RecentDurations::bucket(us)] += 1;
         }
         let found = recent.quantiles().unwrap();
         assert_eq!(found.samples, 100_000);
@@ -270,7 +276,7 @@ mod tests {
         ] {
             assert!(
                 (found as f64 / exact - 1.0).abs() < 0.12,
-                "{found} is not {exact}"
+                "{found} is not within 12 % of {exact}"
             );
         }
     }
@@ -291,8 +297,11 @@ mod tests {
             (*b"sH", Some(ErrorKind::ServerTimeout)),
             (*b"sD", Some(ErrorKind::ServerTimeout)),
         ] {
-            assert_eq!(ErrorKind::of_termination(flags), kind);
+            assert_eq!(ErrorKind::from_termination_flags(flags), kind);
         }
-        assert_eq!(ErrorKind::of_termination(*b"sC").unwrap().fault(), "server");
+        assert_eq!(
+            ErrorKind::from_termination_flags(*b"sC").unwrap().fault(),
+            "server"
+        );
     }
 }

@@ -96,7 +96,7 @@ pub struct TraceCounts {
     pub dropped: u64,
 }
 
-/// The finished requests of all workers, until the exporter takes them.
+/// Holds the finished requests of all workers until the exporter takes them.
 #[derive(Debug)]
 pub struct TraceQueue {
     buffers: Box<[Mutex<Vec<TracedRequest>>]>,
@@ -222,7 +222,7 @@ mod tests {
         Tracer::new(&tracing, &Arc::new(TraceQueue::new(1)))
     }
 
-    fn received(is_sampled: bool) -> Option<TraceContext> {
+    fn received_context(is_sampled: bool) -> Option<TraceContext> {
         Some(TraceContext {
             trace_id: 7,
             span_id: 8,
@@ -233,20 +233,26 @@ mod tests {
     #[test]
     fn decision_of_the_client_is_respected_unless_ignored() {
         let continuing = tracer(1_000_000, ParentTrace::Continue);
-        assert_eq!(continuing.decide(received(false), 0), Decision::Forward);
+        assert_eq!(
+            continuing.decide(received_context(false), 0),
+            Decision::Forward
+        );
         let continued = Decision::Trace {
             trace_id: 7,
             parent_id: Some(8),
             is_sampled: true,
         };
-        assert_eq!(continuing.decide(received(true), u128::MAX), continued);
+        assert_eq!(
+            continuing.decide(received_context(true), u128::MAX),
+            continued
+        );
         let ignoring = tracer(1_000_000, ParentTrace::Ignore);
         for sampled in [false, true] {
             let Decision::Trace {
                 trace_id,
                 parent_id,
                 is_sampled,
-            } = ignoring.decide(received(sampled), u128::MAX)
+            } = ignoring.decide(received_context(sampled), u128::MAX)
             else {
                 panic!("forwarded");
             };

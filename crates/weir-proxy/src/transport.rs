@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::io;
 
-use crate::context::Ready;
-use crate::descriptor::{DescriptorGuard, Use};
+use crate::context::Readiness;
+use crate::descriptor::{DescriptorGuard, DescriptorUse};
 use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake, TlsDetails};
@@ -50,7 +50,7 @@ impl Transport {
     }
 
     /// Counts the descriptor as a client's or a server's until the transport is dropped.
-    pub(crate) fn counted(mut self, kind: Use) -> Self {
+    pub(crate) fn with_descriptor_count(mut self, kind: DescriptorUse) -> Self {
         self.descriptor_guard = Some(DescriptorGuard::new(kind));
         self
     }
@@ -157,12 +157,12 @@ impl Transport {
     }
 
     /// Continues the handshake of TLS or of the HTTP/2 connection.
-    pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
+    pub(crate) fn handshake(&mut self, ready: &mut Readiness) -> Handshake {
         match &mut self.kind {
             Kind::Plain(_) | Kind::Null => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
             Kind::Stream(end) => match end.state() {
-                PipeState::Connecting => Handshake::Waits,
+                PipeState::Connecting => Handshake::Pending,
                 PipeState::Open => Handshake::Done,
                 PipeState::Closed | PipeState::Refused => Handshake::Failed,
             },
@@ -202,7 +202,7 @@ impl Transport {
     }
 
     /// Reads, and updates `ready`. `buffer` must have at least 64 KiB.
-    pub(crate) fn read(&mut self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
+    pub(crate) fn read(&mut self, ready: &mut Readiness, buffer: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, buffer),
@@ -222,7 +222,7 @@ impl Transport {
     }
 
     /// Returns whether the peer has sent close_notify, which may precede the end of the TCP stream.
-    pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
+    pub(crate) fn is_closed(&mut self, ready: &mut Readiness) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
             Kind::Plain(_) | Kind::Stream(_) | Kind::Null => false,
@@ -230,7 +230,7 @@ impl Transport {
     }
 
     /// Reads input and discards it, even after a TLS error.
-    pub(crate) fn discard(&mut self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
+    pub(crate) fn discard(&mut self, ready: &mut Readiness, buffer: &mut [u8]) -> Read {
         let Kind::Secure(socket, channel) = &mut self.kind else {
             return self.read(ready, buffer);
         };
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn plain_transport_reads_and_writes_socket() {
         let (mut transport, theirs) = plain();
-        let (mut ready, mut buffer) = (Ready::default(), [0; 16]);
+        let (mut ready, mut buffer) = (Readiness::default(), [0; 16]);
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut buffer), Read::Blocked);
         assert!(!ready.readable);
@@ -390,20 +390,23 @@ mod tests {
     #[test]
     fn stream_handshake_result_depends_on_pipe_state() {
         for (state, handshake, refused) in [
-            (PipeState::Connecting, Handshake::Waits, false),
+            (PipeState::Connecting, Handshake::Pending, false),
             (PipeState::Open, Handshake::Done, false),
             (PipeState::Closed, Handshake::Failed, false),
             (PipeState::Refused, Handshake::Failed, true),
         ] {
             let mut transport = stream(state, false);
             assert_eq!(
-                transport.handshake(&mut Ready::default()),
+                transport.handshake(&mut Readiness::default()),
                 handshake,
                 "{state:?}"
             );
             assert_eq!(transport.is_declined(), refused, "{state:?}");
         }
-        assert_eq!(plain().0.handshake(&mut Ready::default()), Handshake::Done);
+        assert_eq!(
+            plain().0.handshake(&mut Readiness::default()),
+            Handshake::Done
+        );
         assert!(!plain().0.is_declined());
     }
 }

@@ -6,7 +6,7 @@ use crate::job_result::Ticket;
 use crate::plan::ForwardAuth;
 use crate::slab::Key;
 
-/// The decision of the `forward_auth` server about a request.
+/// The `forward_auth` server's decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The request is allowed; these header lines, each with CRLF, are added before it is forwarded.

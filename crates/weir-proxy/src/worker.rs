@@ -24,13 +24,13 @@ use weir_model::GOLDEN_64;
 use weir_sys::{Clock, now_ns};
 
 use self::listen::Listener;
-use self::shed::Idle;
-use crate::context::{Context, Ready, token};
+use self::shed::IdleClients;
+use crate::context::{Context, Readiness, token};
 use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
 use crate::plan::Detail;
-use crate::plan::Shared;
+use crate::plan::SharedState;
 use crate::queue::{Call, Inbox};
 use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
@@ -44,7 +44,7 @@ const PAUSE_MS: u64 = 100;
 /// A worker thread and its state.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     wake: Arc<OwnedFd>,
     generation: u64,
     listening: Slab<Listener>,
@@ -59,14 +59,14 @@ pub(crate) struct Worker {
     /// Listeners are not resumed before this time, because descriptors were exhausted.
     resume_accept_at: u64,
     /// Idle clients that can be closed to make room for others.
-    idle: Idle,
+    idle: IdleClients,
     /// When exhausted descriptors were last logged; 0 = never.
     warned_at: u64,
-    /// The last seen value of [`Shared::withdrawals`].
+    /// The last seen value of [`SharedState::withdrawals`].
     withdrawals: u64,
     /// The channel to the process that takes over the clients.
     outlet: Option<Sender<HandedOverConnection>>,
-    /// The last seen value of [`Shared::arrivals`].
+    /// The last seen value of [`SharedState::arrivals`].
     arrivals: u64,
     cx: Context,
 }
@@ -80,7 +80,7 @@ fn now_ms() -> u64 {
 pub(crate) struct WorkerConfig {
     /// Index of the worker.
     number: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
@@ -95,7 +95,7 @@ impl WorkerConfig {
     /// The epoll set cannot be created.
     pub(crate) fn new(
         number: usize,
-        shared: Arc<Shared>,
+        shared: Arc<SharedState>,
         wake: Arc<OwnedFd>,
         has_other_workers: bool,
     ) -> rustix::io::Result<Self> {
@@ -128,7 +128,7 @@ impl WorkerConfig {
             runnable: Vec::new(),
             has_paused_listener: false,
             resume_accept_at: 0,
-            idle: Idle::default(),
+            idle: IdleClients::default(),
             warned_at: 0,
             withdrawals: 0,
             outlet: None,
@@ -146,7 +146,7 @@ impl WorkerConfig {
 }
 
 impl Worker {
-    /// Runs until the worker is stopped, or drained and without connections.
+    /// Runs until the worker is stopped, or is draining and has no connections left.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
@@ -252,7 +252,8 @@ impl Worker {
         let withdrawals = self.shared.withdrawals.load(Acquire);
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
-            self.cx.end_idle_of(|target| !target.load.is_withdrawn());
+            self.cx
+                .end_idle_unless(|target| !target.load.is_withdrawn());
             self.cx.end_removed_connections();
             self.drive_h2_clients();
         }
@@ -263,7 +264,7 @@ impl Worker {
             all.into_iter().for_each(|key| self.stop_listening(key));
             self.wake_h2_servers();
             self.end_idle_sessions();
-            self.cx.end_idle_of(|_| false);
+            self.cx.end_idle_unless(|_| false);
         }
     }
 
@@ -322,13 +323,13 @@ impl Worker {
         let cx = &mut self.cx;
         let outcome = catch_unwind(AssertUnwindSafe(|| handle(session, key, cx)));
         match outcome {
-            Ok(Outcome::Waits) => {
+            Ok(Outcome::Wait) => {
                 if self.cx.handing_over {
                     self.hand_over(key);
                 }
             }
-            Ok(Outcome::Again) => self.runnable.push(key),
-            Ok(Outcome::Ends) => self.close(key),
+            Ok(Outcome::Yield) => self.runnable.push(key),
+            Ok(Outcome::End) => self.close(key),
             Ok(Outcome::Http2) => self.upgrade_to_h2(key),
             Err(_) => {
                 tracing::error!(
@@ -421,7 +422,7 @@ impl Worker {
     }
 }
 
-fn update_ready(ready: &mut Ready, flags: EventFlags) {
+fn update_ready(ready: &mut Readiness, flags: EventFlags) {
     let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
     ready.broken |= is_closed;
     ready.ended |= is_closed || flags.contains(EventFlags::RDHUP);

@@ -89,7 +89,7 @@ mod tests {
         let head = text.as_bytes();
         let request = head::request(head, &HeadLimits::default(), &mut fields);
         let request = request.unwrap().expect("head is complete");
-        let target = RequestPath::received(request.path_in(head));
+        let target = RequestPath::as_received(request.path_in(head));
         hash_of_request(key, client.parse().unwrap(), &target, head, &fields)
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_http::route::{self, RequestFacts, Restarted, RouteTable, TlsFacts};
+use weir_http::route::{self, RequestFacts, RestartedPath, RouteTable, TlsFacts};
 use weir_http::{Field, Framing, Refusal, Request, RequestPath};
 use weir_model::{ConditionKey, HashKey, NormalizePath, Route, RouteAction, SplitMix64};
 
@@ -175,17 +175,17 @@ impl Routes {
         self.table.restarts()
     }
 
-    /// Determines the path with which a route is selected after restarts; see [`RouteTable::restarted`].
+    /// Determines the path with which a route is selected after restarts; see [`RouteTable::apply_restarts`].
     ///
     /// # Errors
-    /// See [`RouteTable::restarted`].
-    pub fn restarted(
+    /// See [`RouteTable::apply_restarts`].
+    pub fn apply_restarts(
         &self,
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
-    ) -> Result<Restarted, Refusal> {
-        self.table.restarted(facts, rules, buffer, |_, _| ())
+    ) -> Result<RestartedPath, Refusal> {
+        self.table.apply_restarts(facts, rules, buffer, |_, _| ())
     }
 
     /// Returns the index of the pool that a route's split selects for a text.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use weir_health::Suspended;
+use weir_health::SuspendedServers;
 use weir_model::{Pool, Server};
 
 /// An operator's override of one server; a server without one is `ready`.
@@ -119,7 +119,7 @@ impl Overrides {
     }
 
     /// Returns the servers in maintenance, which are not checked.
-    pub(crate) fn in_maintenance(&self) -> Suspended {
+    pub(crate) fn in_maintenance(&self) -> SuspendedServers {
         self.iter()
             .filter(|(.., active)| *active == Override::Maint)
             .map(|(pool, server, _)| (pool.to_owned(), server.to_owned()))
@@ -195,7 +195,7 @@ mod tests {
         let suspended = overrides.in_maintenance();
         assert_eq!(
             suspended,
-            Suspended::from([("p".to_owned(), "a".to_owned())])
+            SuspendedServers::from([("p".to_owned(), "a".to_owned())])
         );
         for server in ["a", "b", "c"] {
             assert!(overrides.set("p", server, None));

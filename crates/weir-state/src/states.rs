@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use weir_health::{
-    Candidate, Ejection, Regime, SavedState, Standing, State, Suspended, Weighed, weigh,
+    Candidate, ComputedWeight, Ejection, Regime, SavedState, Standing, State, SuspendedServers,
+    weigh,
 };
 use weir_model::{Adapt, MAX_WEIGHT, Pool, SchedulerKind, Server};
 
@@ -263,7 +264,7 @@ impl ServerStates {
     }
 
     /// Returns the servers in maintenance, which are not checked.
-    pub fn suspended(&self) -> Suspended {
+    pub fn suspended(&self) -> SuspendedServers {
         self.overrides.in_maintenance()
     }
 
@@ -330,7 +331,7 @@ impl ServerStates {
             adjust(pool, &mut weighed, percent);
         }
         let base = self.overrides.base(pool);
-        let weight = |server: &Server, weighed: Weighed| ServerWeight {
+        let weight = |server: &Server, weighed: ComputedWeight| ServerWeight {
             effective: weighed.effective,
             ordered: base(server),
             removed: weighed.remove,
@@ -346,7 +347,7 @@ impl ServerStates {
         let sorry = pool.sorry.as_ref().map(|server| {
             let serves = self.sorry_serves(pool, service);
             let effective = if serves { base(server).max(1) } else { 0 };
-            let weighed = Weighed {
+            let weighed = ComputedWeight {
                 effective,
                 remove: false,
             };
@@ -360,7 +361,7 @@ impl ServerStates {
         }
     }
 
-    fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<Weighed>, Regime) {
+    fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<ComputedWeight>, Regime) {
         let base = self.overrides.base(pool);
         let initial_standings: Vec<Option<Standing>> = pool
             .servers
@@ -412,7 +413,7 @@ const SH_SLOTS: u32 = 256;
 const FACTOR_MAX: u32 = 100;
 
 /// Reduces weights to percentages, after multiplying all of them by the same factor.
-fn adjust(pool: &Pool, weighed: &mut [Weighed], percent: &BTreeMap<String, u32>) {
+fn adjust(pool: &Pool, weighed: &mut [ComputedWeight], percent: &BTreeMap<String, u32>) {
     if pool.adapt == Adapt::None {
         return;
     }

@@ -32,8 +32,7 @@ pub fn require(requirement: &str, is_met: bool) -> bool {
 
 /// Returns whether the test runs as root. If it does not, reports that the test is skipped.
 ///
-/// # Panics
-/// As [`require`].
+/// # Panics See [`require`].
 #[must_use]
 pub fn require_root() -> bool {
     require("root", rustix::process::geteuid().is_root())

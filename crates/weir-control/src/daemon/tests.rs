@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use weir_health::{SavedState, Suspended};
+use weir_health::{SavedState, SuspendedServers};
 use weir_model::Desired;
 use weir_netlink::Event;
 
@@ -82,8 +82,8 @@ impl Plane for FakePlane {
         None
     }
 
-    fn suspended(&self) -> Suspended {
-        Suspended::default()
+    fn suspended(&self) -> SuspendedServers {
+        SuspendedServers::default()
     }
 
     fn listener_conflict(&self, _: &Desired) -> Option<ListenerConflict> {

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use weir_http::head::{self, HeadLimits};
 use weir_http::route::{
-    self, RESTARTS_MAX, RequestFacts, RequestId, Restarted, RouteTable, Surroundings, TlsFacts,
+    self, RESTARTS_MAX, RequestFacts, RequestId, RestartedPath, RouteTable, TemplateContext,
+    TlsFacts,
 };
 use weir_http::{Refusal, RequestPath, path};
 use weir_model::{
@@ -165,7 +166,7 @@ impl Request {
             None => target,
         };
         let chosen = chosen.route;
-        let surroundings = Surroundings {
+        let template_context = TemplateContext {
             facts: RequestFacts {
                 target: &target,
                 ..facts
@@ -173,7 +174,7 @@ impl Request {
             client: SocketAddr::new(UNKNOWN_CLIENT, 0),
             port: self.port,
             default_host: b"",
-            request_id: RequestId::generated(0),
+            request_id: RequestId::from_random(0),
             server: None,
             pool: "",
             route: chosen.map(|index| &proxy.routes[index]),
@@ -182,9 +183,16 @@ impl Request {
         show_limits(proxy, chosen, &mut answer.steps);
         show_preferred_server(proxy, chosen, &mut answer.steps);
         if let Some(index) = chosen {
-            show_rewritten_path(&proxy.routes[index], &surroundings, &mut answer.steps);
+            show_rewritten_path(&proxy.routes[index], &template_context, &mut answer.steps);
         }
-        decide(proxy, chosen, &surroundings, desired, report, &mut answer);
+        decide(
+            proxy,
+            chosen,
+            &template_context,
+            desired,
+            report,
+            &mut answer,
+        );
         answer
     }
 
@@ -230,7 +238,7 @@ impl Request {
         let mut first = None;
         let routes = proxy.routes.iter().enumerate();
         for (index, route) in routes.skip(facts.target.first_route()) {
-            let unmet = route::unmet(route, facts, facts.host());
+            let unmet = route::first_unmet(route, facts, facts.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
                 RequestPart::Client => Some("the client address"),
@@ -322,14 +330,14 @@ impl Request {
 fn decide(
     proxy: &Proxy,
     chosen: Option<usize>,
-    surroundings: &Surroundings<'_>,
+    template_context: &TemplateContext<'_>,
     desired: &Desired,
     report: Option<&Report>,
     answer: &mut Answer,
 ) {
     match chosen.map(|index| &proxy.routes[index].action) {
         Some(RouteAction::Redirect { to, status }) => {
-            let to = route::location(to, surroundings);
+            let to = route::location(to, template_context);
             answer.outcome = Some(format!(
                 "redirect {status} to {}",
                 String::from_utf8_lossy(&to)
@@ -339,7 +347,7 @@ fn decide(
             answer.outcome = Some(format!("response {status} from the route"));
         }
         Some(RouteAction::Mapped(map)) => {
-            let key = route::map_key(map, surroundings);
+            let key = route::map_key(map, template_context);
             let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
             answer
                 .steps
@@ -380,7 +388,7 @@ fn decide(
 /// The position of the route for a request, and the path from routes with `restart`.
 struct ChosenRoute {
     route: Option<usize>,
-    restarted: Option<Restarted>,
+    restarted: Option<RestartedPath>,
 }
 
 /// Returns the explanation of a request that is rejected before a route is chosen.
@@ -397,11 +405,11 @@ fn compared_path<'a>(
     steps: &mut Vec<String>,
 ) -> Result<RequestPath<'a>, Refusal> {
     let Some(rules) = &proxy.normalize_path else {
-        return Ok(RequestPath::received(received));
+        return Ok(RequestPath::as_received(received));
     };
     let target = path::normalize(received, rules, buffer)?;
     if target.is_changed() {
-        let without_query = RequestPath::received(received).path();
+        let without_query = RequestPath::as_received(received).path();
         steps.push(format!(
             "path received: {}",
             String::from_utf8_lossy(without_query)
@@ -424,12 +432,12 @@ fn restart_routing(
     facts: &RequestFacts<'_>,
     buffer: &mut Vec<u8>,
     steps: &mut Vec<String>,
-) -> Result<Option<Restarted>, Refusal> {
+) -> Result<Option<RestartedPath>, Refusal> {
     let table = RouteTable::new(proxy.routes.clone());
     if !table.restarts() {
         return Ok(None);
     }
-    let found = table.restarted(
+    let found = table.apply_restarts(
         facts,
         proxy.normalize_path.as_ref(),
         buffer,
@@ -499,9 +507,13 @@ fn show_preferred_server(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<S
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.
-fn show_rewritten_path(route: &Route, surroundings: &Surroundings<'_>, steps: &mut Vec<String>) {
+fn show_rewritten_path(
+    route: &Route,
+    template_context: &TemplateContext<'_>,
+    steps: &mut Vec<String>,
+) {
     if let Some(edit) = &route.edits.path {
-        steps.push(match route::rewritten(edit, surroundings) {
+        steps.push(match route::rewrite_path(edit, template_context) {
             Some(path) => format!(
                 "path sent to the server: {}",
                 String::from_utf8_lossy(&path)

@@ -31,7 +31,7 @@ impl Snapshot {
                 }
             }
         }
-        self.probing = checks.probing();
+        self.probing = checks.probe_stats();
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
 };
-use weir_probing::Probing;
+use weir_probing::ProbeStats;
 
 impl From<&Snapshot> for Report {
     fn from(snapshot: &Snapshot) -> Self {
@@ -163,8 +163,8 @@ impl From<&CheckStatus> for Check {
     }
 }
 
-impl From<&Probing> for Checks {
-    fn from(probing: &Probing) -> Self {
+impl From<&ProbeStats> for Checks {
+    fn from(probing: &ProbeStats) -> Self {
         let bounds = Lateness::BOUNDS.into_iter().map(Some).chain([None]);
         Self {
             targets: probing.targets as u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use weir_proxy::times::{Durations, ErrorKind, Results, Stage};
+use weir_proxy::times::{DurationHistogram, ErrorKind, ExchangeCounters, Stage};
 
 /// Exchanges of a service, a route, a pool or a server since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct Part {
 
 impl Exchanges {
     /// Converts the proxy's counters, with or without the buckets of the histograms.
-    pub(super) fn new(results: &Results, buckets: bool) -> Self {
+    pub(super) fn new(results: &ExchangeCounters, buckets: bool) -> Self {
         let time = |stage: Stage| Time::new(&results.stages[stage as usize], buckets);
         let errors = ErrorKind::ALL
             .iter()
@@ -105,7 +105,7 @@ impl Times {
 }
 
 impl Time {
-    fn new(durations: &Durations, buckets: bool) -> Self {
+    fn new(durations: &DurationHistogram, buckets: bool) -> Self {
         Self {
             count: durations.count(),
             sum_us: durations.sum_us,
@@ -119,8 +119,8 @@ impl Time {
     }
 }
 
-impl From<&(String, Results)> for Part {
-    fn from((name, results): &(String, Results)) -> Self {
+impl From<&(String, ExchangeCounters)> for Part {
+    fn from((name, results): &(String, ExchangeCounters)) -> Self {
         Self {
             name: name.clone(),
             exchanges: Exchanges::new(results, true),

@@ -10,7 +10,7 @@ use crate::snapshot::{
     CheckStatus, FlowTableStatus, InterfaceStatus, ServerState, ServerStatus, ServiceStatus,
     Snapshot, Totals, VipStatus,
 };
-use weir_probing::Probing;
+use weir_probing::ProbeStats;
 use weir_state::PoolState;
 
 fn server(address: &str, forward: Forward, active: u64) -> ServerStatus {
@@ -132,7 +132,7 @@ pub(crate) fn director() -> Snapshot {
             ("tx_echo", "ICMP echo to a VIP answered", 12),
             ("no-server", "no usable server", 0),
         ],
-        probing: Probing::default(),
+        probing: ProbeStats::default(),
         flows: FlowTableStatus {
             slots: 1_048_576,
             entries: 13,

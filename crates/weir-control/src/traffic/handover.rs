@@ -240,7 +240,7 @@ fn server_status(counts: &ServerCounters) -> ServerStatus {
         requests,
         bytes_in,
         bytes_out,
-        ..ServerStatus::named(&counts.pool, &counts.name)
+        ..ServerStatus::with_name(&counts.pool, &counts.name)
     }
 }
 

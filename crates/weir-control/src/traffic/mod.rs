@@ -211,7 +211,7 @@ impl Traffic {
     }
 
     /// Opens everything that the proxy needs for a configuration: sockets, certificates, files.
-    fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::Prepared, Error> {
+    fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::PreparedPlan, Error> {
         if let Some(key) = self.cookie_key.first_for(desired)? {
             self.proxy.set_cookie_key(key);
         }
@@ -316,11 +316,11 @@ impl Traffic {
     }
 
     /// Commits a prepared configuration to the proxy.
-    fn commit(&mut self, prepared: weir_proxy::Prepared, desired: &Desired) {
+    fn commit(&mut self, prepared: weir_proxy::PreparedPlan, desired: &Desired) {
         self.proxy.commit(prepared);
         self.traces
             .configure(desired.tracing.as_ref(), self.proxy.traces());
-        for warning in self.proxy.exceeding(desired) {
+        for warning in self.proxy.excessive_limits(desired) {
             tracing::warn!("{warning}");
         }
         self.pass_sockets();
@@ -357,7 +357,7 @@ impl Traffic {
     /// Passes listening sockets to the keeper, so that a crash does not close them.
     fn pass_sockets(&mut self) {
         let mut previous = std::mem::take(&mut self.kept);
-        for (address, sockets) in self.proxy.listening() {
+        for (address, sockets) in self.proxy.listening_sockets() {
             let held = previous.remove(&address).unwrap_or(0);
             for (number, socket) in sockets.iter().enumerate().skip(held) {
                 self.keeper.keep(SOCKETS, address, number, socket.as_fd());

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_health::{SavedState, Suspended};
+use weir_health::{SavedState, SuspendedServers};
 use weir_model::{Desired, Pool};
 use weir_netlink::Event;
 use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
@@ -105,7 +105,7 @@ impl Plane for Traffic {
         self.apply_weights(&pools)
     }
 
-    fn suspended(&self) -> Suspended {
+    fn suspended(&self) -> SuspendedServers {
         self.states.suspended()
     }
 
@@ -173,7 +173,7 @@ impl Plane for Traffic {
         snapshot.proxies = self.proxies();
         snapshot.open_files = (!snapshot.proxies.is_empty()).then(|| OpenFiles {
             numbers: self.proxy.descriptors(),
-            exceeding: self.proxy.exceeding(&self.desired),
+            exceeding: self.proxy.excessive_limits(&self.desired),
         });
         snapshot.traces = self.traces.status();
         Ok(snapshot)

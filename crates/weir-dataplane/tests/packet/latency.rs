@@ -7,7 +7,7 @@
 
 use weir_abi::{Cost, Forward, LATENCY_REASONS, LatencyReason};
 use weir_dataplane::RingPositions;
-use weir_latency::{First, Method, Packet as Seen, Table};
+use weir_latency::{FirstPayload, Method, Packet as Seen, Table};
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Kind, Member, least_time};
 use weir_wire::{FiveTuple, IpProtocol, Packet, TcpFlags};
@@ -224,7 +224,7 @@ impl DataplaneAndModel {
                 ts_ecr: segment.ts_ecr,
                 length: segment.payload.len() as u16,
                 flags: segment.flags.0,
-                first: First::of(&segment.payload),
+                first: FirstPayload::from_bytes(&segment.payload),
             };
             self.model.packet(&packet, now);
         }

@@ -22,7 +22,7 @@ const NAT_SERVER_PICKS: u64 = 4;
 const SNAT_PORT_TRIES: u32 = 16;
 
 /// The index of a server, and the tuple of the flow's entry if it has one.
-type Bound = (u32, Option<Tuple>);
+type Binding = (u32, Option<Tuple>);
 
 /// The reason why a nat flow gets no entry.
 enum NatFailure {
@@ -75,7 +75,7 @@ impl<S: Scheduler> Model<S> {
         service: u32,
         untracked: bool,
         rebind: bool,
-    ) -> Result<Bound, Reason> {
+    ) -> Result<Binding, Reason> {
         let row = self
             .config
             .services
@@ -145,7 +145,7 @@ impl<S: Scheduler> Model<S> {
         row: &ServiceRow,
         chosen: u32,
         template: Option<Tuple>,
-    ) -> Result<Bound, Reason> {
+    ) -> Result<Binding, Reason> {
         let dest = *self.config.dests.get(&chosen).ok_or(Reason::DropNoServer)?;
         if is_translated(&dest, job) {
             return self.bind_nat(job, row, chosen, template);
@@ -165,7 +165,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Binds without an entry, which is not possible with source translation (snat).
-    fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Bound, Reason> {
+    fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Binding, Reason> {
         if dest.flags & DEST_SNAT != 0 {
             return Err(Reason::DropNoPlace);
         }
@@ -213,7 +213,7 @@ impl<S: Scheduler> Model<S> {
         template: Option<Tuple>,
         nat_reason: Reason,
         may_start_flow: bool,
-    ) -> Result<Bound, Reason> {
+    ) -> Result<Binding, Reason> {
         let chosen = match template {
             None => spread(row, row.spread_hash(job)),
             Some(key) => match self.template_dest(&key, job.now) {
@@ -264,14 +264,14 @@ impl<S: Scheduler> Model<S> {
         self.flows.insert(tuple, flow);
     }
 
-    /// Binds to the scheduler's server, or to another server of the spread table if the reverse tuple is in use.
+    /// Binds to the scheduler's server, or to a different server of the spread table if the reverse tuple is in use.
     fn bind_nat(
         &mut self,
         job: &Job,
         row: &ServiceRow,
         first: u32,
         template: Option<Tuple>,
-    ) -> Result<Bound, Reason> {
+    ) -> Result<Binding, Reason> {
         let mut chosen = first;
         for attempt in 1..=NAT_SERVER_TRIES {
             match self.bind_nat_to(job, row, chosen, template) {
@@ -313,7 +313,7 @@ impl<S: Scheduler> Model<S> {
         row: &ServiceRow,
         chosen: u32,
         template: Option<Tuple>,
-    ) -> Result<Bound, NatFailure> {
+    ) -> Result<Binding, NatFailure> {
         let no_slot = || NatFailure::Rejected(Reason::DropNoPlace);
         let dest = *self.config.dests.get(&chosen).ok_or_else(no_slot)?;
         let tuple = job.layout.tuple();

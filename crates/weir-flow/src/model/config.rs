@@ -115,8 +115,8 @@ impl Config {
         vip.is_some_and(|vip| vip.flags & (VIP_ECHO | VIP_SNAT) == VIP_SNAT)
     }
 
-    /// Returns the service for a packet to this address: by exact port, then by range, then the one for any port.
-    /// Returns `None` if the address is not a VIP, and `Some(0)` if no service listens on the port.
+    /// Returns the service for a packet to this address: by exact port, then by port range, then the service for any
+    /// port. Returns `None` if the address is not a VIP, and `Some(0)` if no service listens on the port.
     #[must_use]
     pub fn service(&self, addr: Addr, port: u16, protocol: u8) -> Option<u32> {
         if let Some(service) = self.listeners.get(&(addr, port, protocol)) {

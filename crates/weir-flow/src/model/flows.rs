@@ -104,7 +104,8 @@ impl Flows {
         self.entries.contains_key(tuple)
     }
 
-    /// Allocates a slot for every entry in a table of another size. An entry without a slot is kept, with `NO_PLACE`.
+    /// Allocates a slot for every entry in a table of a different size. An entry without a slot is kept, with
+    /// `NO_PLACE`.
     pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
         self.slots = SlotAllocator::new(buckets);
         for (tuple, flow) in &mut self.entries {

@@ -43,7 +43,7 @@ pub enum Verdict {
     Drop,
     /// Sent through the device on which it arrived.
     Tx,
-    /// Sent through another device.
+    /// Sent through a different device.
     Redirect(u32),
     /// Passed to the tc program, which resolves the neighbour and sends the packet.
     ToTc(PacketMeta),
@@ -163,7 +163,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Changes the size of the flow table. The slots of flows then differ from those in the data plane, which moves
-    /// flows in another order.
+    /// flows in a different order.
     pub fn resize(&mut self, buckets: u32) {
         self.config.buckets = buckets;
         self.flows.resize(buckets, |tuple| self.key.hash(tuple));
@@ -354,7 +354,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Closes a flow. The entry is kept until it expires, so that every packet is rejected with a response. The timeout
-    /// of a UDP entry is not restarted, so that a client that continues to send eventually gets another server.
+    /// of a UDP entry is not restarted, so that a client that continues to send eventually gets a different server.
     fn close(&mut self, tuple: &Tuple, flow: &Flow, now: u32) {
         if tuple.protocol == IpProtocol::TCP.0 || flow.state != State::Close {
             self.advance(tuple, State::Close, now);

@@ -1,7 +1,7 @@
 //! Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection templates.
 //!
-//! Each new flow of the client restarts the timeout. If it expires while such flows are live, it is extended by a
-//! minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
+//! Each new flow of the client restarts the timeout. If it expires while flows of the client are live, it is extended
+//! by a minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

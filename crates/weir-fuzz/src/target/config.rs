@@ -26,7 +26,7 @@ pub(super) fn json(input: &[u8]) {
     }
 }
 
-/// Parses a server list of another program.
+/// Parses a server list that another program wrote.
 pub(super) fn list(input: &[u8]) {
     if let Ok(text) = std::str::from_utf8(input) {
         let _ = members(text);

@@ -55,7 +55,7 @@ pub(super) fn request(input: &[u8]) {
     let _ = exchange.client_data(&input[request.len..]);
 }
 
-/// Passes a server's bytes at once and in portions. Both must be forwarded alike.
+/// Passes a server's bytes at once and in portions. The forwarded bytes must be the same.
 pub(super) fn response(input: &[u8]) {
     let Some((&portion, input)) = input.split_first() else {
         return;
@@ -128,7 +128,10 @@ pub(super) fn chunked(input: &[u8]) {
         match chunks.scan(byte, &mut |data| data_by_byte.extend_from_slice(data)) {
             Ok(count) => consumed += count,
             Err(_) => {
-                assert!(at_once.is_err(), "an error only byte by byte");
+                assert!(
+                    at_once.is_err(),
+                    "parsing byte by byte fails, parsing at once does not"
+                );
                 return;
             }
         }
@@ -176,7 +179,8 @@ pub(super) fn cookie(input: &[u8]) {
     let _ = cookie::parameter(input, b"a");
 }
 
-/// Parses a PROXY protocol header; the bytes of a valid header must parse alike. Also parses a written header.
+/// Parses a PROXY protocol header; the bytes of a valid header alone must give the same result. Also parses a written
+/// header.
 pub(super) fn preamble(input: &[u8]) {
     let Ok(Some(header)) = preamble::read(input) else {
         return;

@@ -4,7 +4,7 @@
 //! comment. `maxconn:N` is accepted and ignored. An unknown word or an empty line is a failure.
 
 use super::line::Lines;
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::{Outcome, ReportedWeight};
 
 /// The state of an agent check.
@@ -30,7 +30,7 @@ fn evaluate_line(line: &[u8]) -> Outcome {
     let words = words
         .split([' ', '\t', ','])
         .filter(|word| !word.is_empty());
-    let note = format!("agent {}", quoted(line));
+    let note = format!("agent {}", quote_first_line(line));
     let (mut is_down, mut weight, mut has_words) = (false, None, false);
     for word in words {
         has_words = true;

@@ -2,7 +2,7 @@
 
 use weir_model::ExchangeStep;
 
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 /// Maximum number of bytes received in one step.
@@ -83,7 +83,7 @@ impl Dialogue for Exchange {
 
     fn end(&mut self) -> Outcome {
         let step = self.step_index + 1;
-        let received = quoted(self.received.trim_ascii_start());
+        let received = quote_first_line(self.received.trim_ascii_start());
         Outcome::failed(format!("closed in step {step} after {received}"))
     }
 }

@@ -4,7 +4,7 @@
 //! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the health status
 //! is in a DATA frame, and a response without a DATA frame is a failure.
 
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 use crate::target::Target;
 
@@ -82,7 +82,7 @@ impl Check {
         if length > FRAME_MAX_BYTES {
             return Err(Outcome::failed(format!(
                 "not HTTP/2: {}",
-                quoted(&self.received[..FRAME_HEADER_BYTES])
+                quote_first_line(&self.received[..FRAME_HEADER_BYTES])
             )));
         }
         if self.received.len() < FRAME_HEADER_BYTES + length {

@@ -11,7 +11,7 @@ use md5::Md5;
 use sha2::{Digest as _, Sha256};
 use weir_model::{Digest, Http};
 
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::{Outcome, Verdict};
 use crate::target::Target;
 
@@ -51,18 +51,18 @@ impl Exchange {
     fn receive_head(&mut self, start: usize) -> Reply {
         const START: &[u8] = b"HTTP/1.";
         if self.head.len() >= START.len() && !self.head.starts_with(START) {
-            return finished(not_http(&self.head[..START.len()]));
+            return finish_with(not_http(&self.head[..START.len()]));
         }
         let Some(end) = find_bytes(&self.head[start..], b"\r\n\r\n") else {
             if self.head.len() > HEAD_MAX_BYTES {
-                return finished(Outcome::failed("header too long"));
+                return finish_with(Outcome::failed("header too long"));
             }
             return Reply::More;
         };
         let end = start + end;
         let body_bytes = self.head.split_off(end + 4);
         let Some(status) = parse_status(&self.head) else {
-            return finished(not_http(&self.head));
+            return finish_with(not_http(&self.head));
         };
         if (100..200).contains(&status) && status != 101 {
             self.head = body_bytes;
@@ -76,10 +76,10 @@ impl Exchange {
         {
             let expected = format_ranges(expected);
             let text = format!("http {status}, expected {expected}");
-            return finished(Outcome::failed(text));
+            return finish_with(Outcome::failed(text));
         }
         if !self.needs_body() {
-            return finished(Outcome::passed(format!("http {status}")));
+            return finish_with(Outcome::passed(format!("http {status}")));
         }
         let fields = String::from_utf8_lossy(&self.head).into_owned();
         let field = |name: &str| {
@@ -116,13 +116,13 @@ impl Exchange {
         let text = self.expected.contains.as_deref().unwrap_or_default();
         let start = self.body.plain.len().saturating_sub(text.len());
         if let Err(reason) = self.body.push(bytes) {
-            return finished(Outcome::failed(reason));
+            return finish_with(Outcome::failed(reason));
         }
         self.has_text |= find_bytes(&self.body.plain[start..], text.as_bytes()).is_some();
         if self.body.complete || (self.has_text && !self.needs_complete_body()) {
-            finished(self.evaluate())
+            finish_with(self.evaluate())
         } else if self.body.raw.len() > BODY_MAX_BYTES {
-            finished(self.evaluate_prefix())
+            finish_with(self.evaluate_prefix())
         } else {
             Reply::More
         }
@@ -229,11 +229,11 @@ fn build_request(expected: &Http, target: &Target) -> Vec<u8> {
 }
 
 fn not_http(bytes: &[u8]) -> Outcome {
-    Outcome::failed(format!("not HTTP: {}", quoted(bytes)))
+    Outcome::failed(format!("not HTTP: {}", quote_first_line(bytes)))
 }
 
 /// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a unix socket, which
-/// has no host name, this is `localhost`, as in curl.
+/// has no host name, this is `localhost`, which curl sends too.
 fn default_host(target: &Target) -> String {
     if target.unix.is_some() {
         return "localhost".to_owned();
@@ -290,7 +290,7 @@ fn find_bytes(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-const fn finished(outcome: Outcome) -> Reply {
+const fn finish_with(outcome: Outcome) -> Reply {
     Reply::Finished(outcome)
 }
 

@@ -68,7 +68,7 @@ pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
 }
 
 /// Returns the first line of received bytes in quotes, for a message: escaped, at most 40 characters.
-fn quoted(bytes: &[u8]) -> String {
+fn quote_first_line(bytes: &[u8]) -> String {
     const CHARS_MAX: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS_MAX)]);
     let line = text.lines().next().unwrap_or_default();
@@ -152,7 +152,7 @@ pub(crate) mod tests {
             (long.as_bytes(), format!("\"{exact}…\"")),
             (&[0xff], "\"\u{fffd}\"".to_owned()),
         ] {
-            assert_eq!(quoted(bytes), expected);
+            assert_eq!(quote_first_line(bytes), expected);
         }
     }
 

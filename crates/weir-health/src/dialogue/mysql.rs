@@ -4,7 +4,7 @@
 //! (`max_connect_errors`). The dialogue therefore completes the phase. If the login is rejected, the check passes: the
 //! server is alive.
 
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 /// Maximum length of a packet, in bytes.
@@ -49,7 +49,7 @@ impl Login {
         match (version, payload) {
             (None, [10, fields @ ..]) => {
                 let version = fields.split(|byte| *byte == 0).next().unwrap_or_default();
-                self.version = Some(quoted(version));
+                self.version = Some(quote_first_line(version));
                 Step::Send(encode_packet(
                     number.wrapping_add(1),
                     &self.login_response(),
@@ -64,10 +64,10 @@ impl Login {
             (None, [0xff, low, high, text @ ..])
                 if u16::from_le_bytes([*low, *high]) == HOST_NOT_PRIVILEGED =>
             {
-                Step::End(Outcome::passed(format!("mysql {}", quoted(text))))
+                Step::End(Outcome::passed(format!("mysql {}", quote_first_line(text))))
             }
             (_, [0xff, _, _, b'#', _, _, _, _, _, text @ ..] | [0xff, _, _, text @ ..]) => {
-                Step::End(Outcome::failed(format!("mysql {}", quoted(text))))
+                Step::End(Outcome::failed(format!("mysql {}", quote_first_line(text))))
             }
             // The server requests another authentication method or more data: the response is empty, because there is
             // no password.
@@ -96,7 +96,7 @@ fn encode_packet(number: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fn not_mysql(bytes: &[u8]) -> Outcome {
-    Outcome::failed(format!("not MySQL: {}", quoted(bytes)))
+    Outcome::failed(format!("not MySQL: {}", quote_first_line(bytes)))
 }
 
 impl Dialogue for Login {

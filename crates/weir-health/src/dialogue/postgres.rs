@@ -1,7 +1,7 @@
 //! PostgreSQL's start-up (protocol 3.0, "Message Formats"): the check passes if the server requests authentication or
 //! accepts the login.
 
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 const PROTOCOL_VERSION: u32 = 196_608;
@@ -42,7 +42,7 @@ fn evaluate_error(fields: &[u8]) -> Outcome {
             _ => {}
         }
     }
-    let note = format!("postgres {}", quoted(text));
+    let note = format!("postgres {}", quote_first_line(text));
     // Class 28 (invalid_authorization_specification) reports a problem with the account, and 3D000 a problem with the
     // database: the server itself works.
     if code.starts_with("28") || code == "3D000" {
@@ -64,7 +64,7 @@ impl Dialogue for Startup {
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         if !matches!(kind, b'R' | b'E') || !(4..=MESSAGE_MAX_BYTES).contains(&length) {
-            let text = format!("not PostgreSQL: {}", quoted(&self.bytes[..5]));
+            let text = format!("not PostgreSQL: {}", quote_first_line(&self.bytes[..5]));
             return Reply::Finished(Outcome::failed(text));
         }
         if self.bytes.len() < 1 + length {

@@ -1,7 +1,7 @@
 //! Redis: PING and PONG. The check also passes if the server requires a password.
 
 use super::line::Lines;
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 /// The state of a Redis PING.
@@ -25,7 +25,7 @@ impl Dialogue for Ping {
         } else if line.starts_with(b"-NOAUTH") {
             Outcome::passed("redis requires a password")
         } else {
-            Outcome::failed(format!("redis {}", quoted(&line)))
+            Outcome::failed(format!("redis {}", quote_first_line(&line)))
         })
     }
 

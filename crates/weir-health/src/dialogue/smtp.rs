@@ -2,7 +2,7 @@
 //! support EHLO.
 
 use super::line::Lines;
-use super::{Dialogue, Reply, quoted};
+use super::{Dialogue, Reply, quote_first_line};
 use crate::outcome::Outcome;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Session {
             .and_then(|code| std::str::from_utf8(code).ok())
             .and_then(|code| code.parse().ok());
         let Some(code) = code else {
-            let text = format!("not SMTP: {}", quoted(line));
+            let text = format!("not SMTP: {}", quote_first_line(line));
             return Some(Reply::Finished(Outcome::failed(text)));
         };
         // All lines of a reply except the last have a dash after the code.
@@ -53,7 +53,7 @@ impl Session {
                 Reply::Send(format!("HELO {}\r\n", self.helo).into_bytes())
             }
             (Step::Ehlo | Step::Helo, 250) => Reply::Finished(Outcome::passed("smtp 250")),
-            _ => Reply::Finished(Outcome::failed(format!("smtp {}", quoted(line)))),
+            _ => Reply::Finished(Outcome::failed(format!("smtp {}", quote_first_line(line)))),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_model::Desired;
 
-use super::{Monitor, SavedState, ServerKey, Suspended};
+use super::{Monitor, SavedState, ServerKey, SuspendedServers};
 use crate::machine::Machine;
 use crate::standing::Standing;
 use crate::target::Target;
@@ -16,12 +16,12 @@ use crate::target::Target;
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     machines: Vec<(Arc<Target>, Machine)>,
-    servers: HashMap<String, HashMap<ServerKey, Saved>>,
+    servers: HashMap<String, HashMap<ServerKey, SavedServer>>,
 }
 
 /// State of one server of a pool.
 #[derive(Clone, Debug)]
-struct Saved {
+struct SavedServer {
     name: String,
     standing: Standing,
 }
@@ -41,7 +41,7 @@ impl Monitor {
         let slots = self.slots.iter().flatten();
         let servers = self.pools.iter().map(|pool| {
             let servers_of_pool = pool.servers.iter().map(|(key, server)| {
-                let saved = Saved {
+                let saved = SavedServer {
                     name: server.name.clone(),
                     standing: server.standing.clone(),
                 };
@@ -57,13 +57,13 @@ impl Monitor {
         }
     }
 
-    /// Reactivates the configuration that was active at the checkpoint, with the states of that time. Checks that
-    /// remained in use keep their newer results. All servers are reported, including unchanged ones.
+    /// Reactivates the configuration that was active at the checkpoint, with the states that were valid at that time.
+    /// Checks that remained in use keep their newer results. All servers are reported, including unchanged ones.
     pub fn restore(
         &mut self,
         checkpoint: Checkpoint,
         desired: &Desired,
-        suspended: &Suspended,
+        suspended: &SuspendedServers,
         previous: &dyn Fn(&str, &str) -> Option<SavedState>,
         now: Duration,
     ) {
@@ -184,7 +184,7 @@ mod tests {
     fn restore_discards_states_of_a_rejected_configuration() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
-        let no_server = Suspended::default();
+        let no_server = SuspendedServers::default();
         monitor.configure(&desired(2), &no_server, &no_saved_state, now);
         assert_eq!(
             run_one_minute(&mut monitor, &mut now, true),
@@ -216,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn restore_keeps_results_of_checks_that_stayed_in_use() {
+    fn restore_keeps_results_of_checks_that_remained_in_use() {
         let mut monitor = Monitor::new(1);
         let mut now = Duration::from_secs(1000);
-        let no_server = Suspended::default();
+        let no_server = SuspendedServers::default();
         monitor.configure(&desired(2), &no_server, &no_saved_state, now);
         run_one_minute(&mut monitor, &mut now, true);
         let checkpoint = monitor.checkpoint();

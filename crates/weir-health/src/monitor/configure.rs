@@ -7,7 +7,9 @@ use std::time::Duration;
 use weir_model::{Check, Desired, Pool, Server, Service, Start, Via};
 
 use super::timer::Event;
-use super::{Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, Suspended, Use};
+use super::{
+    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, SuspendedServers, Use,
+};
 use crate::machine::{Machine, State};
 use crate::standing::Standing;
 use crate::target::Target;
@@ -21,7 +23,7 @@ struct PoolInput<'a> {
     default_port: Option<u16>,
     /// The services that forward to the pool.
     services: &'a [&'a Service],
-    suspended: &'a Suspended,
+    suspended: &'a SuspendedServers,
     saved: &'a dyn Fn(&str, &str) -> Option<SavedState>,
     now: Duration,
 }
@@ -69,7 +71,7 @@ impl Monitor {
     pub fn configure(
         &mut self,
         desired: &Desired,
-        suspended: &Suspended,
+        suspended: &SuspendedServers,
         saved: &dyn Fn(&str, &str) -> Option<SavedState>,
         now: Duration,
     ) {

@@ -109,8 +109,8 @@ impl From<SavedState> for Standing {
     }
 }
 
-/// Servers that are not probed: pool, and address as in the configuration file.
-pub type Suspended = HashSet<(String, String)>;
+/// Servers that are not probed, as pairs of the pool and the server's address in the configuration file.
+pub type SuspendedServers = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
 

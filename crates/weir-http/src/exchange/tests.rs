@@ -26,7 +26,7 @@ fn post(length: usize) -> Exchange {
 }
 
 /// Returns the bytes that the client receives for the server's bytes, and the number of these that were processed.
-fn received_with(
+fn client_output_with(
     exchange: &mut Exchange,
     input: &str,
     closing: bool,
@@ -46,8 +46,8 @@ fn received_with(
     Ok((String::from_utf8(out).unwrap(), step.consumed))
 }
 
-fn received(exchange: &mut Exchange, input: &str) -> (String, usize) {
-    received_with(exchange, input, false, &ResponseEdit::default()).unwrap()
+fn client_output(exchange: &mut Exchange, input: &str) -> (String, usize) {
+    client_output_with(exchange, input, false, &ResponseEdit::default()).unwrap()
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
@@ -61,10 +61,10 @@ fn response_is_forwarded_up_to_its_end() {
         (0, None)
     );
     let incomplete = &OK[..OK.len() - 1];
-    assert_eq!(received(&mut exchange, incomplete), (String::new(), 0));
+    assert_eq!(client_output(&mut exchange, incomplete), (String::new(), 0));
     assert!(exchange.client_could_persist() && !exchange.client_persists());
 
-    let (text, consumed) = received(&mut exchange, &format!("{OK}a"));
+    let (text, consumed) = client_output(&mut exchange, &format!("{OK}a"));
     assert_eq!((text, consumed), (format!("{OK}a"), OK.len() + 1));
     assert!(exchange.is_answered() && !exchange.response_done());
     assert_eq!(
@@ -72,10 +72,13 @@ fn response_is_forwarded_up_to_its_end() {
         (200, Some(2))
     );
     assert!(!exchange.client_persists() && !exchange.server_persists());
-    assert_eq!(received(&mut exchange, "bcHTTP/1.1"), ("bc".to_owned(), 2));
+    assert_eq!(
+        client_output(&mut exchange, "bcHTTP/1.1"),
+        ("bc".to_owned(), 2)
+    );
     assert!(exchange.response_done() && exchange.client_persists() && exchange.server_persists());
     assert!(!exchange.client_could_persist(), "it was answered");
-    assert_eq!(received(&mut exchange, "more"), (String::new(), 0));
+    assert_eq!(client_output(&mut exchange, "more"), (String::new(), 0));
     assert_eq!(exchange.server_end(), ServerEnd::Complete);
 }
 
@@ -89,14 +92,17 @@ fn response_without_a_body_ends_after_its_head() {
         let mut exchange = get();
         let input = format!("{text}rest");
         assert_eq!(
-            received(&mut exchange, &input),
+            client_output(&mut exchange, &input),
             (text.to_owned(), text.len())
         );
         assert!(exchange.client_persists() && exchange.response_remaining().is_none());
     }
     let mut exchange = exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(exchange.to_head() && !get().to_head());
-    assert_eq!(received(&mut exchange, &format!("{OK}rest")).1, OK.len());
+    assert_eq!(
+        client_output(&mut exchange, &format!("{OK}rest")).1,
+        OK.len()
+    );
     assert!(exchange.client_persists());
 }
 
@@ -104,35 +110,35 @@ fn response_without_a_body_ends_after_its_head() {
 fn spliced_bytes_count_as_the_body() {
     let mut exchange = post(5);
     assert_eq!(exchange.request_remaining(), Some(5));
-    exchange.request_forwarded(2);
+    exchange.record_forwarded_request(2);
     assert_eq!(exchange.request_remaining(), Some(3));
     assert!(!exchange.request_done() && !exchange.client_could_persist());
-    received(&mut exchange, OK);
+    client_output(&mut exchange, OK);
     assert_eq!(
         exchange.request_remaining(),
         Some(3),
         "still wanted by the server"
     );
-    exchange.response_forwarded(2);
+    exchange.record_forwarded_response(2);
     assert_eq!(
         (exchange.response_remaining(), exchange.response_done()),
         (Some(1), false)
     );
-    exchange.response_forwarded(1);
+    exchange.record_forwarded_response(1);
     assert_eq!(
         (exchange.response_remaining(), exchange.response_done()),
         (None, true)
     );
-    exchange.request_forwarded(3);
+    exchange.record_forwarded_request(3);
     assert!(exchange.request_done() && exchange.request_remaining().is_none());
 
     let mut endless = get();
-    received(&mut endless, "HTTP/1.1 200 OK\r\n\r\n");
+    client_output(&mut endless, "HTTP/1.1 200 OK\r\n\r\n");
     assert_eq!(endless.response_remaining(), Some(u64::MAX));
-    endless.response_forwarded(10);
+    endless.record_forwarded_response(10);
     assert!(!endless.response_done());
     let mut chunked = get();
-    received(
+    client_output(
         &mut chunked,
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
@@ -194,7 +200,7 @@ fn connections_persist_if_both_messages_are_complete() {
         assert_eq!(exchange.is_http10(), request.starts_with(old));
         let input = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{response}\r\nabc");
         let (text, _) =
-            received_with(&mut exchange, &input, closing, &ResponseEdit::default()).unwrap();
+            client_output_with(&mut exchange, &input, closing, &ResponseEdit::default()).unwrap();
         let expected = format!("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n{connection}\r\nabc");
         assert_eq!(text, expected, "{request:?} {response:?}");
         assert_eq!(
@@ -205,14 +211,14 @@ fn connections_persist_if_both_messages_are_complete() {
     }
     // The rest of an incomplete request could be mistaken for the next request.
     let mut early = post(5);
-    let (text, _) = received(&mut early, &format!("{OK}abc"));
+    let (text, _) = client_output(&mut early, &format!("{OK}abc"));
     assert!(text.contains(close), "{text}");
     assert!(!early.client_persists() && !early.server_persists());
-    early.request_forwarded(5);
+    early.record_forwarded_request(5);
     assert!(!early.client_persists() && early.server_persists());
     // A body without a length ends with the connection.
     let mut endless = get();
-    let (text, _) = received(&mut endless, "HTTP/1.1 200 OK\r\n\r\nabc");
+    let (text, _) = client_output(&mut endless, "HTTP/1.1 200 OK\r\n\r\nabc");
     assert!(text.contains(close), "{text}");
     assert_eq!(endless.server_end(), ServerEnd::Complete);
     assert!(endless.response_done() && !endless.client_persists() && !endless.server_persists());
@@ -237,7 +243,7 @@ fn end_of_server_connection_completes_or_truncates_the_response() {
         ),
     ] {
         let mut exchange = get();
-        received(&mut exchange, input);
+        client_output(&mut exchange, input);
         assert_eq!(exchange.server_end(), end, "{input:?}");
     }
 }
@@ -251,7 +257,7 @@ fn interim_responses_are_forwarded_except_to_http10() {
         remove: &removed,
         ..ResponseEdit::default()
     };
-    let (text, consumed) = received_with(&mut get(), &input, false, &edit).unwrap();
+    let (text, consumed) = client_output_with(&mut get(), &input, false, &edit).unwrap();
     assert_eq!(
         (text, consumed),
         (input.clone(), input.len()),
@@ -259,13 +265,13 @@ fn interim_responses_are_forwarded_except_to_http10() {
     );
 
     let mut old = exchange("GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n");
-    let (text, consumed) = received(&mut old, &input);
+    let (text, consumed) = client_output(&mut old, &input);
     assert_eq!(consumed, input.len());
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
 
     for (count, is_allowed) in [(16, true), (17, false)] {
         let input = format!("{}{OK}", hints.repeat(count));
-        let result = received_with(&mut get(), &input, false, &ResponseEdit::default());
+        let result = client_output_with(&mut get(), &input, false, &ResponseEdit::default());
         assert_eq!(result.is_ok(), is_allowed, "{count}");
     }
 }
@@ -274,9 +280,9 @@ fn interim_responses_are_forwarded_except_to_http10() {
 fn http10_client_receives_chunked_bodies_decoded() {
     let mut exchange = exchange("GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n");
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let (text, _) = received(&mut exchange, &format!("{head}3\r\nab"));
+    let (text, _) = client_output(&mut exchange, &format!("{head}3\r\nab"));
     assert_eq!(text, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nab");
-    let (text, consumed) = received(&mut exchange, "c\r\n0\r\n\r\nrest");
+    let (text, consumed) = client_output(&mut exchange, "c\r\n0\r\n\r\nrest");
     assert_eq!((text.as_str(), consumed), ("c", 8));
     assert!(exchange.response_done() && !exchange.client_persists() && exchange.server_persists());
 }
@@ -301,17 +307,20 @@ fn tunnels_forward_all_bytes_unchanged() {
         let mut exchange = exchange(request);
         assert!(!exchange.is_tunnel() && exchange.request_done());
         let input = format!("{response}\r\nxyz");
-        assert_eq!(received(&mut exchange, &input), (connection, input.len()));
+        assert_eq!(
+            client_output(&mut exchange, &input),
+            (connection, input.len())
+        );
         assert!(exchange.is_tunnel() && exchange.is_answered() && !exchange.request_done());
         assert!(!exchange.response_done() && !exchange.client_persists());
         assert_eq!(exchange.client_data(b"up").unwrap().forward, 2);
-        assert_eq!(received(&mut exchange, "down"), ("down".to_owned(), 4));
+        assert_eq!(client_output(&mut exchange, "down"), ("down".to_owned(), 4));
         assert_eq!(exchange.server_end(), ServerEnd::Complete);
     }
     // The response to a rejected CONNECT is an ordinary response; an unrequested protocol switch is an error.
     let mut refused = exchange(connect);
     assert_eq!(
-        received(
+        client_output(
             &mut refused,
             &format!("{}abc", OK.replace("200 OK", "403 No"))
         )
@@ -324,7 +333,7 @@ fn tunnels_forward_all_bytes_unchanged() {
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n",
     ] {
         let edit = ResponseEdit::default();
-        let result = received_with(
+        let result = client_output_with(
             &mut exchange(request),
             &format!("{switching}\r\n"),
             false,
@@ -337,21 +346,21 @@ fn tunnels_forward_all_bytes_unchanged() {
 #[test]
 fn another_response_can_follow_a_discarded_one() {
     let mut exchange = get();
-    received(
+    client_output(
         &mut exchange,
         "HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n",
     );
     exchange.discard_response();
     assert!(!exchange.is_answered() && exchange.client_could_persist());
     assert_eq!(
-        received(&mut exchange, &format!("{OK}abc")).0,
+        client_output(&mut exchange, &format!("{OK}abc")).0,
         format!("{OK}abc")
     );
     assert_eq!((exchange.status(), exchange.response_done()), (200, true));
 }
 
 #[test]
-fn content_to_compress_is_appended_for_the_caller() {
+fn content_to_compress_is_passed_to_the_caller() {
     let rules = Compression::default();
     let edit = |negotiated| ResponseEdit {
         encoding: Some(Encoding {
@@ -382,11 +391,11 @@ fn content_to_compress_is_appended_for_the_caller() {
     assert_eq!(
         exchange.response_remaining(),
         None,
-        "it must pass the encoder"
+        "it must pass through the encoder"
     );
     // The encoded body is chunked, even if the server's body ends with its connection.
     let mut endless = get();
-    let (text, _) = received_with(
+    let (text, _) = client_output_with(
         &mut endless,
         "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
         false,
@@ -400,7 +409,7 @@ fn content_to_compress_is_appended_for_the_caller() {
 
     let plain = |request: &str, response: &str, edit: &ResponseEdit<'_>| {
         let mut exchange = self::exchange(request);
-        let (text, _) = received_with(&mut exchange, response, false, edit).unwrap();
+        let (text, _) = client_output_with(&mut exchange, response, false, edit).unwrap();
         assert_eq!(exchange.response_coding(), None, "{text}");
         text.contains("Vary: Accept-Encoding")
     };
@@ -413,7 +422,7 @@ fn content_to_compress_is_appended_for_the_caller() {
     assert!(!plain(new, &head.replace("text", "video"), &gzip));
     assert!(!plain(new, &head.replace("2000", "0"), &gzip));
     let mut to_head = self::exchange("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
-    let (text, _) = received_with(&mut to_head, head, false, &gzip).unwrap();
+    let (text, _) = client_output_with(&mut to_head, head, false, &gzip).unwrap();
     assert!(
         text.contains("Content-Encoding: gzip"),
         "as for GET: {text}"
@@ -436,7 +445,7 @@ fn status_is_replaced_except_in_responses_without_content() {
     ] {
         let mut exchange = get();
         let input = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
-        let (head, _) = received_with(&mut exchange, &input, false, &edit).unwrap();
+        let (head, _) = client_output_with(&mut exchange, &input, false, &edit).unwrap();
         assert!(
             head.starts_with(&format!("HTTP/1.1 {}\r\n", expected.0)),
             "{head}"

@@ -36,7 +36,7 @@ pub(super) fn request_line(
         return Err(Refusal::Target);
     }
     let http10 = parse_version(&rest[target_len + 1..], Refusal::RequestLine)?;
-    let method = Method::of(method_text);
+    let method = Method::from_bytes(method_text);
     let offset = start + method_len + 1;
     let mut request = Request {
         len: 0,

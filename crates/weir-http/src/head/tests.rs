@@ -44,7 +44,7 @@ fn ordinary_request_is_parsed() {
 }
 
 #[test]
-fn keep_alive_follows_version_and_connection() {
+fn keep_alive_depends_on_version_and_connection() {
     let keeps = |version: &str, connection: &str| {
         parse(&format!("GET / {version}\r\nHost: a\r\n{connection}\r\n"))
             .unwrap()
@@ -230,7 +230,7 @@ fn upgrade_needs_both_fields_and_is_not_h2c() {
 }
 
 #[test]
-fn response_framing_follows_status_and_fields() {
+fn response_framing_depends_on_status_and_fields() {
     let framing = |text: &str, to_head| parse_response(text, to_head).unwrap().unwrap().framing;
     assert_eq!(
         framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false),
@@ -326,7 +326,7 @@ fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refu
 }
 
 #[test]
-fn fields_with_underscores_follow_the_rule() {
+fn fields_with_underscores_are_handled_as_configured() {
     use weir_model::Underscores::{Drop, Keep, Reject};
     let all = ["Host", "X_A", "X-B", "Content_Length"].map(str::to_owned);
     assert_eq!(underscores(Keep), Ok((all.to_vec(), 0)));
@@ -381,7 +381,7 @@ fn connect_has_no_body() {
 }
 
 #[test]
-fn idempotent_methods_are_those_of_rfc_9110() {
+fn idempotent_methods_match_rfc_9110() {
     for (name, method, idempotent) in [
         ("GET", Method::Get, true),
         ("HEAD", Method::Head, true),

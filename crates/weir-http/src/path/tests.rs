@@ -48,7 +48,7 @@ fn equivalent_spellings_have_one_normal_form() {
 fn literal_decodes_all_escapes_and_merges_slashes() {
     let literal_text = |text: &str| {
         let mut buffer = b"of an earlier request".to_vec();
-        let target = RequestPath::received(text.as_bytes());
+        let target = RequestPath::as_received(text.as_bytes());
         let found = literal(&target, &mut buffer)?;
         Some(String::from_utf8(found.as_bytes().to_vec()).expect("ASCII"))
     };
@@ -129,7 +129,7 @@ fn query_parameters_and_reserved_escapes_are_kept() {
 }
 
 #[test]
-fn encoded_slashes_follow_their_setting() {
+fn encoded_slashes_are_handled_as_configured() {
     let normal_with = |text: &str, encoded_slash| {
         let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
         found.map(|text| String::from_utf8(text).expect("ASCII"))

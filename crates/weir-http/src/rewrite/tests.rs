@@ -36,7 +36,7 @@ fn request(text: &str, edit: &RequestEdit<'_>) -> String {
 }
 
 /// Returns the lines that Weir adds to a client's request with `fields`.
-fn forwarded(fields: &str, client: Client, route: Option<&HeaderEdits>) -> String {
+fn forwarded_lines(fields: &str, client: Client, route: Option<&HeaderEdits>) -> String {
     let edit = RequestEdit {
         client: Some(client),
         edits: [None, route],
@@ -98,7 +98,7 @@ fn server_receives_exactly_one_host() {
 }
 
 #[test]
-fn connection_field_of_a_request_follows_upgrade_and_close() {
+fn connection_field_of_a_request_depends_on_upgrade_and_close() {
     let close = RequestEdit {
         close: true,
         version: "2",
@@ -125,9 +125,9 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
     let received_fields = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\n\
                            X-Real-IP: 5.6.7.8\r\n";
     let new_fields = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
-    assert_eq!(forwarded("", CLIENT, None), new_fields);
+    assert_eq!(forwarded_lines("", CLIENT, None), new_fields);
     assert_eq!(
-        forwarded(received_fields, CLIENT, None),
+        forwarded_lines(received_fields, CLIENT, None),
         new_fields,
         "clients cannot forge them"
     );
@@ -137,15 +137,15 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
         ..CLIENT
     };
     assert_eq!(
-        forwarded("X-Forwarded-For: 9.9.9.9\r\n", trusted, None),
+        forwarded_lines("X-Forwarded-For: 9.9.9.9\r\n", trusted, None),
         "X-Forwarded-For: 9.9.9.9, 192.0.2.107\r\nX-Forwarded-Proto: https\r\n"
     );
     assert_eq!(
-        forwarded(received_fields, trusted, None),
+        forwarded_lines(received_fields, trusted, None),
         "X-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\nX-Forwarded-For: 1.2.3.4, 192.0.2.107\r\n"
     );
     assert_eq!(
-        forwarded("X-Forwarded-Host: a\r\n", CLIENT, None),
+        forwarded_lines("X-Forwarded-Host: a\r\n", CLIENT, None),
         new_fields,
         "untrusted"
     );
@@ -160,7 +160,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
     let new_element = "for=192.0.2.107;host=\"h\";proto=http\r\n";
     let received_fields = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
     assert_eq!(
-        forwarded(received_fields, standard, None),
+        forwarded_lines(received_fields, standard, None),
         format!("Forwarded: {new_element}")
     );
     let trusted = Client {
@@ -168,7 +168,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         ..standard
     };
     assert_eq!(
-        forwarded(received_fields, trusted, None),
+        forwarded_lines(received_fields, trusted, None),
         format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {new_element}")
     );
     let both = Client {
@@ -176,7 +176,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         ..trusted
     };
     assert_eq!(
-        forwarded(received_fields, both, None),
+        forwarded_lines(received_fields, both, None),
         format!(
             "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {new_element}"
         )
@@ -187,7 +187,7 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         ..standard
     };
     assert_eq!(
-        forwarded("", v6, None),
+        forwarded_lines("", v6, None),
         "Forwarded: for=\"[2001:db8::7]\";host=\"h\";proto=https\r\n"
     );
     // HTTP/1.0 without a host, and no default host.
@@ -210,7 +210,7 @@ fn forwarding_fields_that_a_route_edits_are_not_written() {
         ..CLIENT
     };
     let lines = |route: &HeaderEdits| {
-        let text = forwarded("", both, Some(route));
+        let text = forwarded_lines("", both, Some(route));
         let names = text
             .lines()
             .map(|line| line.split(':').next().unwrap().to_owned());
@@ -277,7 +277,7 @@ fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
 }
 
 #[test]
-fn connection_field_of_a_response_follows_the_hop() {
+fn connection_field_of_a_response_depends_on_the_hop() {
     let hop = HopEdit::default();
     let close = HopEdit { close: true, ..hop };
     let keep = HopEdit {
@@ -308,7 +308,7 @@ fn connection_field_of_a_response_follows_the_hop() {
 }
 
 #[test]
-fn response_framing_fields_follow_the_hop() {
+fn response_framing_fields_depend_on_the_hop() {
     let hop = HopEdit::default();
     let decode = HopEdit {
         decode: true,

@@ -4,53 +4,53 @@ use std::net::SocketAddr;
 
 use weir_model::{NormalizePath, RestartAt, Route, RouteAction};
 
-use super::{RequestFacts, RequestId, RouteTable, Surroundings, rewritten};
+use super::{RequestFacts, RequestId, RouteTable, TemplateContext, rewrite_path};
 use crate::path::{RequestPath, normalize};
 use crate::refusal::Refusal;
 
-/// Maximum number of rewrites of one request, as in nginx (`NGX_HTTP_MAX_URI_CHANGES`). The response to a request that
-/// needs more has status 500.
+/// Maximum number of rewrites of one request; nginx has the same limit (`NGX_HTTP_MAX_URI_CHANGES`). The response to a
+/// request that needs more has status 500.
 pub const RESTARTS_MAX: usize = 10;
 
 /// The path for which a route is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Restarted {
+pub struct RestartedPath {
     /// Whether the path is a new one, which `buffer` contains.
     is_rewritten: bool,
     first_route: u32,
 }
 
-impl Restarted {
-    /// Returns the path. `buffer` is the one that was passed to [`RouteTable::restarted`].
+impl RestartedPath {
+    /// Returns the path. `buffer` must be the buffer that was passed to [`RouteTable::apply_restarts`].
     pub fn target<'a>(self, received: RequestPath<'a>, buffer: &'a [u8]) -> RequestPath<'a> {
         match self.is_rewritten {
-            true => RequestPath::rewritten(buffer, self.first_route),
+            true => RequestPath::from_rewrite(buffer, self.first_route),
             false => received.from_route(self.first_route),
         }
     }
 }
 
 impl RouteTable {
-    /// Applies the routes with `restart` to a request, until another route matches. Calls `on_rewrite` with the index
-    /// of each route that rewrites the path, and the new path. `buffer` receives the last new path.
+    /// Applies the routes with `restart` to a request, until a different route matches. Calls `on_rewrite` with the
+    /// index of each route that rewrites the path, and the new path. `buffer` receives the last new path.
     ///
     /// New paths are normalized by the same rules as received paths.
     ///
     /// # Errors
     /// A new path has an escape that the rules reject.
-    pub fn restarted(
+    pub fn apply_restarts(
         &self,
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
         mut on_rewrite: impl FnMut(usize, &[u8]),
-    ) -> Result<Restarted, Refusal> {
+    ) -> Result<RestartedPath, Refusal> {
         let mut count = 0;
         let mut first_route = 0;
         while count < RESTARTS_MAX {
             let target = match count {
                 0 => facts.target.from_route(first_route),
-                _ => RequestPath::rewritten(buffer, first_route),
+                _ => RequestPath::from_rewrite(buffer, first_route),
             };
             let facts = RequestFacts {
                 target: &target,
@@ -82,7 +82,7 @@ impl RouteTable {
                 RestartAt::Next => next,
             };
         }
-        Ok(Restarted {
+        Ok(RestartedPath {
             is_rewritten: count > 0,
             first_route,
         })
@@ -92,18 +92,18 @@ impl RouteTable {
 /// Returns the path to which a route rewrites a request's path; `None` if it does not rewrite it. The configuration
 /// rejects variables that have no value at this point.
 fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
-    let surroundings = Surroundings {
+    let template_context = TemplateContext {
         facts: *facts,
         client: SocketAddr::new(facts.client, 0),
         port: 0,
         default_host: b"",
-        request_id: RequestId::generated(0),
+        request_id: RequestId::from_random(0),
         server: None,
         pool: "",
         route: Some(route),
         regex: None,
     };
-    rewritten(route.edits.path.as_ref()?, &surroundings)
+    rewrite_path(route.edits.path.as_ref()?, &template_context)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, unmet, unmet_with};
+use super::{RequestFacts, first_unmet, first_unmet_with};
 
 /// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
@@ -68,7 +68,7 @@ impl RouteTable {
         self.needs_tls
     }
 
-    /// Returns whether any route restarts route selection with another path.
+    /// Returns whether any route restarts route selection with a new path.
     pub const fn restarts(&self) -> bool {
         self.restarts
     }
@@ -163,13 +163,13 @@ impl Index {
                 .copied()
                 .flatten();
             let unmet = match (&self.set, first_in_set) {
-                (Some(set), Some(first)) => unmet_with(route, facts, host, |when| {
+                (Some(set), Some(first)) => first_unmet_with(route, facts, host, |when| {
                     let hits = hits.get_or_insert_with(|| set.matches(path));
                     (first as usize..)
                         .take(when.path_regexes.len())
                         .any(|index| hits.matched(index))
                 }),
-                _ => unmet(route, facts, host),
+                _ => first_unmet(route, facts, host),
             };
             if unmet.is_none() {
                 return Some(route_index as usize);

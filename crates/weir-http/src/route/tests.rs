@@ -13,20 +13,20 @@ fn route(host: Option<HostPattern>, path: Option<&str>) -> Route {
     route
 }
 
-fn named(name: &str, value: Option<&str>) -> NamedCondition {
+fn named_condition(name: &str, value: Option<&str>) -> NamedCondition {
     NamedCondition {
         name: name.to_owned(),
         value: value.map(|text| ValuePattern::Exact(text.to_owned())),
     }
 }
 
-fn chosen(routes: &[Route], text: &str) -> Option<usize> {
+fn chosen_route(routes: &[Route], text: &str) -> Option<usize> {
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
     let client = "192.0.2.1".parse().unwrap();
-    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     let facts = RequestFacts {
         client,
         target: &target,
@@ -78,23 +78,23 @@ fn first_matching_route_is_chosen() {
         route(None, Some("/status")),
     ];
     assert_eq!(
-        chosen(&routes, &get("A.Example:8080", "/img/x?y=/z")),
+        chosen_route(&routes, &get("A.Example:8080", "/img/x?y=/z")),
         Some(0)
     );
-    assert_eq!(chosen(&routes, &get("a.example.", "/img/")), Some(0));
-    assert_eq!(chosen(&routes, &get("a.example", "/im")), Some(1));
-    assert_eq!(chosen(&routes, &get("b.c.example", "/")), Some(1));
-    assert_eq!(chosen(&routes, &get("example", "/status?x")), Some(2));
-    assert_eq!(chosen(&routes, &get("notexample", "/status/")), None);
+    assert_eq!(chosen_route(&routes, &get("a.example.", "/img/")), Some(0));
+    assert_eq!(chosen_route(&routes, &get("a.example", "/im")), Some(1));
+    assert_eq!(chosen_route(&routes, &get("b.c.example", "/")), Some(1));
+    assert_eq!(chosen_route(&routes, &get("example", "/status?x")), Some(2));
+    assert_eq!(chosen_route(&routes, &get("notexample", "/status/")), None);
     assert_eq!(
-        chosen(
+        chosen_route(
             &routes,
             "GET http://a.example/img/1 HTTP/1.1\r\nHost: other\r\n\r\n"
         ),
         Some(0)
     );
     assert_eq!(
-        chosen(&routes, &get("[2001:db8::1]:80", "/status")),
+        chosen_route(&routes, &get("[2001:db8::1]:80", "/status")),
         Some(2)
     );
 }
@@ -103,26 +103,32 @@ fn first_matching_route_is_chosen() {
 fn methods_and_fields_are_matched() {
     let mut route = route(None, None);
     route.when.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
-    route.when.headers = vec![named("accept", Some("text/html")), named("host", None)];
+    route.when.headers = vec![
+        named_condition("accept", Some("text/html")),
+        named_condition("host", None),
+    ];
     assert_eq!(
-        chosen(std::slice::from_ref(&route), &get("a", "/")),
+        chosen_route(std::slice::from_ref(&route), &get("a", "/")),
         Some(0)
     );
-    route.when.headers[0] = named("accept", Some("text"));
-    assert_eq!(chosen(std::slice::from_ref(&route), &get("a", "/")), None);
+    route.when.headers[0] = named_condition("accept", Some("text"));
+    assert_eq!(
+        chosen_route(std::slice::from_ref(&route), &get("a", "/")),
+        None
+    );
     route.when.headers.clear();
     route.when.methods = vec!["POST".to_owned()];
-    assert_eq!(chosen(&[route], &get("a", "/")), None);
+    assert_eq!(chosen_route(&[route], &get("a", "/")), None);
 }
 
 #[test]
 fn query_cookies_and_source_are_matched() {
     let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
-    let pair = named;
+    let pair = named_condition;
     let matches = |change: &dyn Fn(&mut Route)| {
         let mut changed = route(None, None);
         change(&mut changed);
-        chosen(std::slice::from_ref(&changed), text).is_some()
+        chosen_route(std::slice::from_ref(&changed), text).is_some()
     };
     assert!(matches(
         &|route| route.when.queries = vec![pair("v", Some("2")), pair("w", None)]
@@ -158,7 +164,7 @@ fn alternatives_and_negations_are_matched() {
         let mut not = Conditions::default();
         change(&mut changed.when, &mut not);
         changed.not = (!not.is_empty()).then(|| Box::new(not));
-        chosen(std::slice::from_ref(&changed), text).is_some()
+        chosen_route(std::slice::from_ref(&changed), text).is_some()
     };
     let exact = |host: &str| HostPattern::Exact(host.to_owned());
     let wild = |name: &str, value: &str| NamedCondition {
@@ -185,7 +191,7 @@ fn alternatives_and_negations_are_matched() {
         &|when, _| when.paths = vec!["/b/*".to_owned(), "*x".to_owned()]
     ));
     // Values of one name are alternatives; names are not.
-    let pair = named;
+    let pair = named_condition;
     assert!(matches(
         &|when, _| when.headers = vec![pair("x-a", Some("3")), pair("x-a", Some("2"))]
     ));
@@ -226,7 +232,7 @@ fn unmet_condition_is_returned() {
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
-    let target = RequestPath::received(b"/a");
+    let target = RequestPath::as_received(b"/a");
     let facts = RequestFacts {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,
@@ -238,18 +244,18 @@ fn unmet_condition_is_returned() {
     };
     let mut changed = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(
-        unmet(&changed, &facts, facts.host()),
+        first_unmet(&changed, &facts, facts.host()),
         Some((ConditionKey::Path, false))
     );
     changed.when.paths.clear();
-    assert_eq!(unmet(&changed, &facts, facts.host()), None);
+    assert_eq!(first_unmet(&changed, &facts, facts.host()), None);
     let not = Conditions {
         methods: vec!["GET".to_owned()],
         ..Conditions::default()
     };
     changed.not = Some(Box::new(not));
     assert_eq!(
-        unmet(&changed, &facts, facts.host()),
+        first_unmet(&changed, &facts, facts.host()),
         Some((ConditionKey::Method, true))
     );
 }

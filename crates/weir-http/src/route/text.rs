@@ -37,7 +37,7 @@ impl RequestId {
     pub const MAX: usize = 64;
 
     /// Returns an identifier of 32 hexadecimal digits.
-    pub fn generated(random: u128) -> Self {
+    pub fn from_random(random: u128) -> Self {
         let mut bytes = [0; Self::MAX];
         for (index, byte) in bytes.iter_mut().take(32).enumerate() {
             let digit = (random >> (124 - 4 * index)) & 15;
@@ -48,7 +48,7 @@ impl RequestId {
 
     /// Returns the identifier that a client sent, or `None` if it is empty, too long, or contains characters other than
     /// letters, digits and `-._~+/=:`.
-    pub fn accepted(text: &[u8]) -> Option<Self> {
+    pub fn from_client(text: &[u8]) -> Option<Self> {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(byte);
         if text.is_empty() || text.len() > Self::MAX || !text.iter().all(is_plain) {
             return None;
@@ -71,9 +71,9 @@ impl std::fmt::Debug for RequestId {
     }
 }
 
-/// The sources of the values of variables.
+/// The data from which variables get their values.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct TemplateContext<'a> {
     /// The request.
     pub facts: RequestFacts<'a>,
     /// The client's address and port.
@@ -98,13 +98,18 @@ pub struct Surroundings<'a> {
 pub const SERVER_MARK: u8 = 0;
 
 /// Appends a template with the values of its variables. `?{query}` and `&{query}` are omitted if there is no query.
-pub fn fill(text: &Template, target: Target, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
+pub fn fill(
+    text: &Template,
+    target: Target,
+    template_context: &TemplateContext<'_>,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     for part in text.parts() {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(variable) => {
-                let value = surroundings.value(variable);
+                let value = template_context.value(variable);
                 if *variable == Variable::Query
                     && value.as_bytes().is_empty()
                     && matches!(out[start..].last(), Some(b'?' | b'&'))
@@ -118,32 +123,32 @@ pub fn fill(text: &Template, target: Target, surroundings: &Surroundings<'_>, ou
 }
 
 /// Returns the key of a request in a map; hosts are in lower case.
-pub fn map_key<'a>(map: &ValueMap, surroundings: &Surroundings<'a>) -> Cow<'a, [u8]> {
+pub fn map_key<'a>(map: &ValueMap, template_context: &TemplateContext<'a>) -> Cow<'a, [u8]> {
     if let [Part::Variable(variable)] = map.key.parts()
         && *variable != Variable::Host
-        && let Value::Borrowed(value) = surroundings.value(variable)
+        && let Value::Borrowed(value) = template_context.value(variable)
     {
         return Cow::Borrowed(value);
     }
-    Cow::Owned(key_text(&map.key, surroundings))
+    Cow::Owned(key_text(&map.key, template_context))
 }
 
 /// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case.
-pub fn key_text(text: &Template, surroundings: &Surroundings<'_>) -> Vec<u8> {
+pub fn key_text(text: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.parts() {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(Variable::Host) => {
                 out.extend(
-                    surroundings
+                    template_context
                         .value(&Variable::Host)
                         .as_bytes()
                         .to_ascii_lowercase(),
                 );
             }
             Part::Variable(variable) => {
-                out.extend_from_slice(surroundings.value(variable).as_bytes())
+                out.extend_from_slice(template_context.value(variable).as_bytes())
             }
         }
     }
@@ -165,7 +170,7 @@ impl Value<'_> {
     }
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> TemplateContext<'a> {
     /// Returns the value of a variable as received, for a log.
     pub fn text(&self, variable: &Variable) -> Vec<u8> {
         self.value(variable).as_bytes().to_vec()
@@ -337,21 +342,21 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
 
 /// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
 /// taken from its normal form: parts of the path as received could escape the route's prefix.
-pub fn rewritten(edit: &PathRewrite, surroundings: &Surroundings<'_>) -> Option<Vec<u8>> {
-    let target = surroundings.facts.target;
+pub fn rewrite_path(edit: &PathRewrite, template_context: &TemplateContext<'_>) -> Option<Vec<u8>> {
+    let target = template_context.facts.target;
     if let Some(regex) = &edit.regex
         && !regex.matches(target.path())
     {
         return None;
     }
-    let surroundings = Surroundings {
+    let template_context = TemplateContext {
         regex: edit.regex.as_ref(),
-        ..*surroundings
+        ..*template_context
     };
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
-    fill(to, Target::Url, &surroundings, &mut out);
-    // As in nginx: the query of the request is added to that of the new path, unless the new path ends with `?`.
+    fill(to, Target::Url, &template_context, &mut out);
+    // Like nginx, append the request's query to that of the new path, unless the new path ends with `?`.
     match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
         (true, _) => {
             out.pop();
@@ -367,9 +372,9 @@ pub fn rewritten(edit: &PathRewrite, surroundings: &Surroundings<'_>) -> Option<
 }
 
 /// Returns the value of `Location` for a redirect.
-pub fn location(to: &Template, surroundings: &Surroundings<'_>) -> Vec<u8> {
+pub fn location(to: &Template, template_context: &TemplateContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.as_str().len() + 64);
-    fill(to, Target::Url, surroundings, &mut out);
+    fill(to, Target::Url, template_context, &mut out);
     // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
     let slashes = out
         .iter()

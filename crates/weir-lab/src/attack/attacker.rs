@@ -227,7 +227,7 @@ impl Connection {
                 GOAWAY => is_open = false,
                 SETTINGS if frame.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;
-                    frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
+                    frame::append_frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
                 }
                 _ => {}
             }

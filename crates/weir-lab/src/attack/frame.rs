@@ -27,7 +27,7 @@ pub(crate) const CANCEL: u32 = 8;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// Appends one frame.
-pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+pub(crate) fn append_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     out.extend(&length.to_be_bytes()[1..]);
     out.extend([kind, flags]);
@@ -36,29 +36,29 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
 }
 
 /// Returns the data that opens a connection. With `closed_windows` the proxy must not send body data.
-pub(crate) fn opening(closed_windows: bool) -> Vec<u8> {
+pub(crate) fn opening_bytes(closed_windows: bool) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     let mut settings = Vec::new();
     if closed_windows {
         settings.extend(INITIAL_WINDOW_SIZE.to_be_bytes());
         settings.extend(0_u32.to_be_bytes());
     }
-    frame(&mut out, SETTINGS, 0, 0, &settings);
+    append_frame(&mut out, SETTINGS, 0, 0, &settings);
     out
 }
 
 /// Returns the header block of a GET request for `path`, with all fields without indexing.
-pub(crate) fn get(path: &str) -> Vec<u8> {
+pub(crate) fn get_block(path: &str) -> Vec<u8> {
     block(0x82, path)
 }
 
 /// Returns the header block of a POST request, with a content-length if given.
-pub(crate) fn post(path: &str, content_length: Option<&str>) -> Vec<u8> {
+pub(crate) fn post_block(path: &str, content_length: Option<&str>) -> Vec<u8> {
     let mut out = block(0x83, path);
     if let Some(length) = content_length {
         // Index 28 of the static table is content-length.
         out.extend([0x0f, 28 - 15]);
-        text(&mut out, length);
+        append_text(&mut out, length);
     }
     out
 }
@@ -66,37 +66,37 @@ pub(crate) fn post(path: &str, content_length: Option<&str>) -> Vec<u8> {
 fn block(method: u8, path: &str) -> Vec<u8> {
     // Indexes 4 and 1 of the static table: `:path`, `:authority`; 0x86 is `:scheme http`.
     let mut out = vec![method, 0x86, 0x04];
-    text(&mut out, path);
+    append_text(&mut out, path);
     out.push(0x01);
-    text(&mut out, "attack.example");
+    append_text(&mut out, "attack.example");
     out
 }
 
 /// Appends a field with a value of `length` bytes that is added to the dynamic table as entry 62.
-pub(crate) fn indexed_field(out: &mut Vec<u8>, length: usize) {
+pub(crate) fn append_indexed_field(out: &mut Vec<u8>, length: usize) {
     out.push(0x40);
-    text(out, "x");
-    string(out, &vec![b'a'; length]);
+    append_text(out, "x");
+    append_string(out, &vec![b'a'; length]);
 }
 
 /// Appends references to the newest entry of the dynamic table.
-pub(crate) fn references(out: &mut Vec<u8>, count: usize) {
+pub(crate) fn append_references(out: &mut Vec<u8>, count: usize) {
     out.resize(out.len() + count, 0x80 | 62);
 }
 
 /// Appends a field that is not added to the dynamic table.
-pub(crate) fn plain_field(out: &mut Vec<u8>, name: &str, length: usize) {
+pub(crate) fn append_plain_field(out: &mut Vec<u8>, name: &str, length: usize) {
     out.push(0x00);
-    text(out, name);
-    string(out, &vec![b'a'; length]);
+    append_text(out, name);
+    append_string(out, &vec![b'a'; length]);
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
-    string(out, text.as_bytes());
+fn append_text(out: &mut Vec<u8>, text: &str) {
+    append_string(out, text.as_bytes());
 }
 
 /// Appends a string without Huffman coding; its length is an integer with a 7-bit prefix (RFC 7541 §5.1).
-fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+fn append_string(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.len() < 127 {
         out.push(u8::try_from(bytes.len()).unwrap_or(0));
     } else {
@@ -134,7 +134,7 @@ pub(crate) fn is_success(flags: u8, payload: &[u8]) -> bool {
 }
 
 /// A frame from the proxy.
-pub(crate) struct Received {
+pub(crate) struct ReceivedFrame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
@@ -154,7 +154,7 @@ impl FrameReader {
     }
 
     /// Returns the next complete frame.
-    pub(crate) fn next(&mut self) -> Option<Received> {
+    pub(crate) fn next(&mut self) -> Option<ReceivedFrame> {
         let head: [u8; 9] = self.bytes.get(..9)?.try_into().ok()?;
         let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
         if self.bytes.len() < 9 + length {
@@ -162,7 +162,7 @@ impl FrameReader {
         }
         let payload = self.bytes[9..9 + length].to_vec();
         self.bytes.drain(..9 + length);
-        Some(Received {
+        Some(ReceivedFrame {
             kind: head[3],
             flags: head[4],
             stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff,
@@ -221,15 +221,15 @@ mod tests {
     #[test]
     fn frame_has_length_kind_flags_and_stream() {
         let mut out = Vec::new();
-        frame(&mut out, RST_STREAM, 0, 5, &CANCEL.to_be_bytes());
+        append_frame(&mut out, RST_STREAM, 0, 5, &CANCEL.to_be_bytes());
         assert_eq!(out, [0, 0, 4, 3, 0, 0, 0, 0, 5, 0, 0, 0, 8]);
     }
 
     #[test]
     fn reader_returns_whole_frames_only() {
         let mut bytes = Vec::new();
-        frame(&mut bytes, PING, ACK, 0, &[7; 8]);
-        frame(&mut bytes, DATA, END_STREAM, 3, b"ok");
+        append_frame(&mut bytes, PING, ACK, 0, &[7; 8]);
+        append_frame(&mut bytes, DATA, END_STREAM, 3, b"ok");
         let mut reader = FrameReader::default();
         let mut kinds = Vec::new();
         for byte in bytes {
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn long_strings_have_continued_lengths() {
         let mut out = Vec::new();
-        string(&mut out, &[b'a'; 4000]);
+        append_string(&mut out, &[b'a'; 4000]);
         // 4000 - 127 = 3873 = 30 * 128 + 33.
         assert_eq!(out[..3], [127, 33 | 0x80, 30]);
         assert_eq!(out.len(), 3 + 4000);

@@ -2,7 +2,7 @@
 //!
 //! A trial is one attack on one newly started proxy in a separate network namespace. The proxies alternate in each
 //! round, so that other load on the machine affects all of them. The proxy has one CPU; attackers, origin and other
-//! clients share another one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the
+//! clients share a second one. Attacks have a fixed rate, so that the columns compare the cost of the same attack; the
 //! number of units that a proxy accepted is shown next to them.
 //!
 //! Start reading with `catalog` (the attacks), `trial` (the measurement), `rules` (the limits) and `proxy` (the
@@ -86,9 +86,9 @@ pub fn list() -> Vec<(&'static str, &'static str)> {
 pub fn run(arguments: &AttackArguments) -> Result<AttackReport> {
     let attacks = select_attacks(&arguments.only)?;
     let candidates = candidates(arguments)?;
-    requirement::root()?;
-    requirement::programs(BASE.into_iter().chain(ATTACK))?;
-    requirement::raise_open_files();
+    requirement::require_root()?;
+    requirement::require_programs(BASE.into_iter().chain(ATTACK))?;
+    requirement::raise_open_file_limit();
     interrupt::install();
     let (proxy_cpu, tool_cpu) = cpus()?;
     let session = Session::open()?;

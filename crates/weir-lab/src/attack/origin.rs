@@ -27,9 +27,9 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum length of a request head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Counters of the proxies' requests.
+/// Counts the requests that proxies send.
 #[derive(Default)]
-pub(crate) struct Requests {
+pub(crate) struct RequestCounters {
     /// Requests for `/slow` and `/large`.
     pub(crate) total: AtomicU64,
     /// Requests without a complete response that were not aborted.
@@ -40,7 +40,7 @@ pub(crate) struct Requests {
     pub(crate) stop: AtomicBool,
 }
 
-impl Requests {
+impl RequestCounters {
     fn begin(&self) {
         self.total.fetch_add(1, Ordering::Relaxed);
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
@@ -74,12 +74,12 @@ pub(crate) struct Origin<'a> {
     delay: Duration,
     /// Slot, generation and time of each delayed response; sorted by time, because all delays are equal.
     waiting: VecDeque<(usize, u64, Instant)>,
-    requests: &'a Requests,
+    requests: &'a RequestCounters,
 }
 
 impl<'a> Origin<'a> {
     /// Opens the listening socket.
-    pub(crate) fn bind(delay: Duration, requests: &'a Requests) -> io::Result<Self> {
+    pub(crate) fn bind(delay: Duration, requests: &'a RequestCounters) -> io::Result<Self> {
         let listener = TcpListener::bind(ADDRESS)?;
         listener.set_nonblocking(true)?;
         // std uses a backlog of 128; a second call of listen(2) changes it.
@@ -221,7 +221,7 @@ impl<'a> Origin<'a> {
 }
 
 impl Connection {
-    fn count(&mut self, requests: &Requests) {
+    fn count(&mut self, requests: &RequestCounters) {
         if !self.is_counted {
             self.is_counted = true;
             requests.begin();

@@ -1,6 +1,6 @@
 //! The other clients: requests at a low, fixed rate from an address that is not the attacker's. Every second request
-//! uses a new connection, the others use kept connections. The rate does not depend on the responses (open loop), and a
-//! failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
+//! uses a new connection; the other requests reuse connections. The rate does not depend on the responses (open loop),
+//! and a failed request counts with the time limit as its latency, so that a proxy gains nothing by rejecting requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -143,7 +143,7 @@ impl<'a> Prober<'a> {
         let connection = Connection {
             socket,
             pending: if self.http2 {
-                frame::opening(false)
+                frame::opening_bytes(false)
             } else {
                 Vec::new()
             },
@@ -234,12 +234,12 @@ impl Connection {
         if http2 {
             self.stream = if self.stream == 0 { 1 } else { self.stream + 2 };
             let flags = END_STREAM | END_HEADERS;
-            frame::frame(
+            frame::append_frame(
                 &mut self.pending,
                 HEADERS,
                 flags,
                 self.stream,
-                &frame::get("/probe"),
+                &frame::get_block("/probe"),
             );
         } else {
             self.pending
@@ -284,7 +284,7 @@ impl Connection {
             match received.kind {
                 SETTINGS if received.flags & ACK == 0 && !self.settings_seen => {
                     self.settings_seen = true;
-                    frame::frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
+                    frame::append_frame(&mut self.pending, SETTINGS, ACK, 0, &[]);
                 }
                 GOAWAY if !matches!(outcome, Outcome::Done(_)) => outcome = Outcome::Ended,
                 HEADERS if is_own_stream => {

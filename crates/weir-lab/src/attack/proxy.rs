@@ -64,7 +64,7 @@ impl Candidate {
     /// Finds the program at the given path or in `PATH`, and reads its version.
     pub(crate) fn find(kind: Kind, specified: Option<&Path>) -> Result<Self> {
         let program = match (kind, specified) {
-            (Kind::Weir, specified) => requirement::weir(specified)?,
+            (Kind::Weir, specified) => requirement::find_weir(specified)?,
             (_, Some(path)) => fs::canonicalize(path).map_err(LabError::file(path))?,
             (Kind::Haproxy, None) => locate(HAPROXY)?,
             (Kind::Nginx, None) => locate(NGINX)?,
@@ -148,7 +148,7 @@ impl Candidate {
             }
         }
         let mut daemon = launcher.start(self.kind.name(), Path::new("env"), &arguments)?;
-        let what = format!("the start of {}", self.kind.name());
+        let what = format!("{} to start", self.kind.name());
         daemon.wait_ready(&what, START_LIMIT, || {
             let ports = [HTTP2_PORT, HTTP1_PORT, TLS_PORT];
             Ok(ports
@@ -162,9 +162,9 @@ impl Candidate {
     pub(crate) fn configuration(&self, directory: &Path, certificate: &Path) -> String {
         let limit = connections();
         match self.kind {
-            Kind::Weir => weir(limit, certificate),
-            Kind::Haproxy => haproxy(limit, certificate),
-            Kind::Nginx => nginx(limit, directory, certificate, self.number()),
+            Kind::Weir => weir_configuration(limit, certificate),
+            Kind::Haproxy => haproxy_configuration(limit, certificate),
+            Kind::Nginx => nginx_configuration(limit, directory, certificate, self.number()),
         }
     }
 }
@@ -222,7 +222,7 @@ fn name_of(file: &str, number: u32) -> String {
 }
 
 fn locate(program: requirement::Program) -> Result<PathBuf> {
-    requirement::programs([program])?;
+    requirement::require_programs([program])?;
     Ok(requirement::locate(program).unwrap_or_else(|| program.name.into()))
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn make_certificate(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn weir(limit: u64, certificate: &Path) -> String {
+fn weir_configuration(limit: u64, certificate: &Path) -> String {
     let mut text = format!("[pool.origin]\nservers = [\"{}\"]\n", origin::ADDRESS);
     for (name, target) in [
         ("http2", Target::Http2),
@@ -288,7 +288,7 @@ fn weir(limit: u64, certificate: &Path) -> String {
     text
 }
 
-fn haproxy(limit: u64, certificate: &Path) -> String {
+fn haproxy_configuration(limit: u64, certificate: &Path) -> String {
     format!(
         "global\n  uid {UNPRIVILEGED_ID}\n  gid {UNPRIVILEGED_ID}\n  maxconn {limit}\n  nbthread 1\n  \
          tune.h2.max-concurrent-streams 128\n\
@@ -305,13 +305,18 @@ fn haproxy(limit: u64, certificate: &Path) -> String {
     )
 }
 
-fn nginx(limit: u64, directory: &Path, certificate: &Path, version: Option<(u32, u32)>) -> String {
+fn nginx_configuration(
+    limit: u64,
+    directory: &Path,
+    certificate: &Path,
+    version: Option<(u32, u32)>,
+) -> String {
     let directory = directory.display();
     let certificate = certificate.display();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {directory}/{kind};\n"))
         .concat();
-    // `http2 on` exists since 1.25; before, `http2` was an option of `listen`.
+    // `http2 on` exists since 1.25. Before that, `http2` was an option of `listen`.
     let is_new = version.is_none_or(|version| version >= (1, 26));
     let (listen_option, directive) = if is_new {
         ("", "http2 on; ")

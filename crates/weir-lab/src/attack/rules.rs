@@ -60,7 +60,7 @@ impl Column {
         }
     }
 
-    /// Returns the difference from the better peer up to which it is noise.
+    /// Returns the largest difference from the better peer that counts as noise.
     pub(crate) fn floor(self) -> f64 {
         match self {
             Column::Cpu => 10.0,

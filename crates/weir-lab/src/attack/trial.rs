@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::attacker::{Attacker, Work};
 use super::catalog::{Attack, Target};
-use super::origin::{Origin, Requests};
+use super::origin::{Origin, RequestCounters};
 use super::prober::{Prober, Probes, REQUEST_INTERVAL, Sample};
 use super::proxy::{self, Candidate};
 use super::rules::{Column, DESCRIPTOR_FLOOR};
@@ -25,9 +25,9 @@ use crate::session::Session;
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Time limit for a proxy to recover. It is the same for all proxies and is the maximum of the recovery column.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// Sampling interval of the proxy's processes.
+/// Interval at which the proxy's processes are sampled.
 const SAMPLING_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of consecutive requests that must be served as before the attack.
+/// Number of consecutive requests that must be served as fast as before the attack.
 const NORMAL_RUN: usize = 10;
 /// Latency that always counts as normal, regardless of the latency before the attack.
 const NORMAL_LATENCY: Duration = Duration::from_millis(20);
@@ -98,7 +98,7 @@ pub(crate) fn run(
         let trial = Trial {
             settings,
             attack,
-            requests: Requests::default(),
+            requests: RequestCounters::default(),
             probes: Probes::default(),
         };
         std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn start_error(component: &'static str) -> impl FnOnce(std::io::Error) -> LabErr
 struct Trial<'a> {
     settings: &'a Settings<'a>,
     attack: &'a Attack,
-    requests: Requests,
+    requests: RequestCounters,
     probes: Probes,
 }
 
@@ -144,7 +144,7 @@ struct Baseline {
 }
 
 /// Peak usage, and when the proxy's descriptor count returned to the baseline.
-struct Observed {
+struct Observations {
     peak: Usage,
     attack_end: Instant,
     descriptors_recovered_at: Option<Instant>,
@@ -201,7 +201,7 @@ impl Trial<'_> {
     fn wait(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Err(LabError::Interrupted);
             }
             std::thread::sleep(SAMPLING_INTERVAL);
@@ -230,17 +230,17 @@ impl Trial<'_> {
     }
 
     /// Samples the proxy's usage until the attack is over.
-    fn watch(&self, baseline: &Baseline, is_over: impl Fn() -> bool) -> Result<Observed> {
+    fn watch(&self, baseline: &Baseline, is_over: impl Fn() -> bool) -> Result<Observations> {
         let mut peak = baseline.usage;
         // After the configured duration the attacker only closes its connections.
         while !is_over() {
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Err(LabError::Interrupted);
             }
             peak = max_usage(peak, baseline.processes.usage());
             std::thread::sleep(SAMPLING_INTERVAL);
         }
-        Ok(Observed {
+        Ok(Observations {
             peak,
             attack_end: Instant::now(),
             descriptors_recovered_at: None,
@@ -252,9 +252,9 @@ impl Trial<'_> {
     fn settle(
         &self,
         baseline: &Baseline,
-        mut observed: Observed,
+        mut observed: Observations,
         daemon: &mut Daemon,
-    ) -> Result<(Observed, u64)> {
+    ) -> Result<(Observations, u64)> {
         loop {
             let now = baseline.processes.usage();
             observed.peak = max_usage(observed.peak, now);
@@ -272,15 +272,15 @@ impl Trial<'_> {
                 daemon.check_running()?;
                 return Ok((observed, remaining));
             }
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Err(LabError::Interrupted);
             }
             std::thread::sleep(SAMPLING_INTERVAL);
         }
     }
 
-    /// Returns the time from which the other clients are served as before the attack.
-    fn normal_since(&self, baseline: &Baseline, observed: &Observed) -> Option<Instant> {
+    /// Returns the time at which the other clients were served as before the attack again.
+    fn normal_since(&self, baseline: &Baseline, observed: &Observations) -> Option<Instant> {
         let mut samples = self.probes.samples();
         samples.retain(|sample| sample.issued >= observed.attack_end);
         normal_since(&samples, baseline.normal)
@@ -289,7 +289,7 @@ impl Trial<'_> {
     fn measurement(
         &self,
         baseline: &Baseline,
-        observed: &Observed,
+        observed: &Observations,
         remaining: u64,
         after: Usage,
         work: Work,

@@ -129,7 +129,7 @@ pub(super) struct LiveBalancer<'a> {
 
 /// The disturbances of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Disturbed {
+pub(super) struct Disturbances {
     /// Duration of each disturbance, in milliseconds.
     pub(super) milliseconds: Vec<f64>,
     /// Number of disturbances that the program rejected, because the previous reload was not complete.
@@ -296,7 +296,7 @@ impl<'a> LiveBalancer<'a> {
 pub(super) fn during<T: Send>(
     balancer: &LiveBalancer<'_>,
     work: impl FnOnce() -> Result<T> + Send,
-) -> Result<(T, Disturbed)> {
+) -> Result<(T, Disturbances)> {
     let done = AtomicBool::new(false);
     let (result, disturbed) = std::thread::scope(|scope| {
         let disturber = scope.spawn(|| disturb_until(balancer, &done));
@@ -313,8 +313,8 @@ pub(super) fn during<T: Send>(
     Ok((result, disturbed))
 }
 
-fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Disturbed> {
-    let mut disturbed = Disturbed::default();
+fn disturb_until(balancer: &LiveBalancer<'_>, done: &AtomicBool) -> Result<Disturbances> {
+    let mut disturbed = Disturbances::default();
     for round in 0.. {
         let started_at = Instant::now();
         match balancer.disturb(round) {

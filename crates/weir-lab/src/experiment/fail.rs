@@ -2,8 +2,8 @@
 //! the check reports the server as down, which takes at most `interval × fall + timeout` if the machine is not
 //! overloaded, and not afterwards.
 //!
-//! `ab` runs in short consecutive slices, so that the time of a failure is known. Between slices the state of the
-//! server is read from Weir.
+//! The load consists of short consecutive runs of `ab`, so that the time of a failure is known. Between runs, the state
+//! of the server is read from Weir.
 
 mod phase;
 mod runner;
@@ -28,18 +28,18 @@ const RISE: u32 = 2;
 const JITTER: u32 = 20;
 /// Duration of the phase before the stop, and of the phase after the server is down.
 const STEADY_TIME: Duration = Duration::from_secs(2);
-/// Requests per slice, and concurrent requests. The client must not reuse a port that it had when the server stopped:
-/// with `direct` the packets would be forwarded to the stopped server again.
-const SLICE: (u32, u32) = (40, 8);
-/// Time limit for a slice.
-const SLICE_LIMIT: Duration = Duration::from_secs(60);
+/// Number of requests and concurrency of a run of `ab`. The client must not reuse a port that it had when the server
+/// stopped: with `direct` the packets would be forwarded to the stopped server again.
+const LOAD_RUN: (u32, u32) = (40, 8);
+/// Time limit for a run of `ab`.
+const LOAD_RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The setup of an experiment with `--fail`.
 struct Setup {
     servers: u8,
     forward: Forward,
     scheduler: String,
-    slice: (u32, u32),
+    run_size: (u32, u32),
 }
 
 /// Returns the required programs.
@@ -88,9 +88,9 @@ fn setup(name: &str, options: &RunOptions) -> Result<Setup> {
         servers,
         forward,
         scheduler: scheduler(options, default_scheduler)?,
-        slice: (
-            options.requests.unwrap_or(SLICE.0),
-            options.concurrency.unwrap_or(SLICE.1),
+        run_size: (
+            options.requests.unwrap_or(LOAD_RUN.0),
+            options.concurrency.unwrap_or(LOAD_RUN.1),
         ),
     })
 }
@@ -124,18 +124,18 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
             seconds(window)
         ),
         format!(
-            "Stopped: {} requests failed, the last ones {}; Weir reported the server as down after {}.",
-            phases.stopped.failed(),
-            last.map_or_else(
-                || "never".to_owned(),
-                |last| format!("in a slice that started {} after the stop", seconds(last))
-            ),
+            "Stopped: {} requests failed{}; Weir reported the server as down after {}.",
+            phases.stopped.failed_requests(),
+            last.map_or_else(String::new, |last| {
+                let started = seconds(last);
+                format!(", the last of them in a run of ab that started {started} after the stop")
+            }),
             seconds(phases.down_after)
         ),
         format!(
             "Restarted: up after {}, {} requests failed, and the server handled {} connections.",
             seconds(phases.up_after),
-            phases.restarted.failed(),
+            phases.restarted.failed_requests(),
             phases.connections_after_restart
         ),
     ];
@@ -143,10 +143,13 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
         event: event.to_owned(),
         seconds: after.as_secs_f64(),
     };
-    report.events = vec![event("requests may fail after the stop for", window)];
+    report.events = vec![event(
+        "time after the stop in which requests may fail",
+        window,
+    )];
     report
         .events
-        .extend(last.map(|last| event("the last slice with a failure began after the stop", last)));
+        .extend(last.map(|last| event("the last run with a failure began after the stop", last)));
     report.events.extend([
         event("down after the stop", phases.down_after),
         event("up after the start", phases.up_after),
@@ -165,7 +168,10 @@ fn report(experiment: &Experiment, setup: &Setup, phases: &Phases) -> Report {
 /// Returns violations: after `detected_after` no request may fail.
 fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
     let violations = [
-        (phases.before.failed(), "failed before the server stopped"),
+        (
+            phases.before.failed_requests(),
+            "failed before the server stopped",
+        ),
         (
             phases
                 .stopped
@@ -173,7 +179,7 @@ fn violations(phases: &Phases, detected_after: Duration) -> Vec<String> {
             "failed after the server was reported as down",
         ),
         (
-            phases.restarted.failed(),
+            phases.restarted.failed_requests(),
             "failed while the server recovered",
         ),
     ];

@@ -56,7 +56,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "small-box-nat",
-        summary: "short requests of many clients through NAT, compared with one server alone and the kernel's \
+        summary: "short requests from many clients through NAT, compared with one server alone and the kernel's \
          conntrack",
         trials: small_box_nat::trials,
     },
@@ -74,7 +74,7 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment {
         name: "slow-server",
-        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks processor time, then recovers",
+        summary: "one of four servers becomes slower by 1, 5 and 20 ms, then lacks CPU time, then recovers",
         trials: slow_server::trials,
     },
 ];
@@ -121,21 +121,21 @@ pub fn list() -> &'static [Experiment] {
 pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     let experiment = find(name)?;
     let trials = select_trials((experiment.trials)(options)?, &options.methods)?;
-    requirement::root()?;
+    requirement::require_root()?;
     if options.fail {
-        requirement::programs(fail::programs())?;
+        requirement::require_programs(fail::programs())?;
     } else {
-        requirement::programs(trials.iter().flat_map(Trial::programs))?;
+        requirement::require_programs(trials.iter().flat_map(Trial::programs))?;
     }
     let uses_weir = |trial: &Trial| trial.method.balancer.needs_weir();
     let needs_weir = options.fail || trials.iter().any(uses_weir);
     let weir = if needs_weir {
-        Some(requirement::weir(options.weir.as_deref())?)
+        Some(requirement::find_weir(options.weir.as_deref())?)
     } else {
         None
     };
     let busy = busy::note();
-    requirement::raise_open_files();
+    requirement::raise_open_file_limit();
     interrupt::install();
 
     let session = Session::open()?;
@@ -153,7 +153,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
         let mut report = progress.show_during(|| fail::run(experiment, options, &setting))?;
         report
             .notes
-            .extend(note::of_run(options, &note_facts(&[]), weir.as_deref()));
+            .extend(note::for_run(options, &note_facts(&[]), weir.as_deref()));
         report.busy = busy;
         report.write_html(&options.report)?;
         return Ok(report);
@@ -166,7 +166,7 @@ pub fn run(name: &str, options: &RunOptions) -> Result<Report> {
     })?;
 
     let mut report = build_report(experiment, &trials, &rounds);
-    report.notes = note::of_run(options, &note_facts(&trials), weir.as_deref());
+    report.notes = note::for_run(options, &note_facts(&trials), weir.as_deref());
     report.busy = busy;
     report.write_html(&options.report)?;
     Ok(report)

@@ -26,7 +26,7 @@ pub(super) fn batches(trials: &[Trial]) -> Vec<Vec<usize>> {
     batches.into_iter().map(|(_, members)| members).collect()
 }
 
-/// Results of all trials, in the trials' order.
+/// Results of all trials, in the order of the trials.
 pub(super) type Round = Vec<Result<Vec<Measurement>>>;
 
 /// Runs all trials once.
@@ -50,7 +50,7 @@ pub(super) fn run(setting: &Setting<'_>, trials: &[Trial]) -> Result<Round> {
                 })
                 .collect()
         });
-        if interrupt::requested() {
+        if interrupt::is_requested() {
             return Err(LabError::Interrupted);
         }
         results.extend(outcomes);

@@ -1,5 +1,5 @@
 //! Experiment 1: each host's link is limited to 10 Mbit/s by default, and the file is 4 MB. Methods that send responses
-//! through the director share its link; with direct methods the servers' rates add up.
+//! through the director share its link; with direct methods, the server rates add up.
 
 use super::trial::{Balancer, Method, Site, Trial, Workload};
 use super::{RunOptions, scheduler};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::RunOptions;
-use super::trial::{Balancer, Method, Site, Timed, Trial, Workload};
+use super::trial::{Balancer, Method, Site, TimedRun, Trial, Workload};
 use crate::error::Result;
 use crate::peer::paced::Pace;
 use crate::peer::weir::Forward;
@@ -61,7 +61,7 @@ pub(super) fn trials(options: &RunOptions) -> Result<Vec<Trial>> {
         any_length: false,
         keep_alive: false,
         response_bytes: 3,
-        timed: Some(Timed {
+        timed: Some(TimedRun {
             disturbed: false,
             wrk: None,
         }),

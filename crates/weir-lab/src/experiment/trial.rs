@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::start::Running;
+use self::start::RunningBalancer;
 use super::RunOptions;
-use super::disturbance::{self, Disturbance, Disturbed, Subject};
+use super::disturbance::{self, Disturbance, Disturbances, Subject};
 use crate::cgroup::Cgroup;
 use crate::error::{LabError, Result};
 use crate::peer::paced::{self, Pace};
@@ -31,9 +31,9 @@ pub(super) enum Balancer {
     NftablesDirect,
     /// DNAT with conntrack.
     NftablesDnat,
-    /// nginx with FastCGI to the servers' workers, and a directive for the selection.
+    /// nginx as a FastCGI balancer, with the directive that selects a worker.
     NginxFastCgi(&'static str),
-    /// nginx as an HTTP proxy, with a directive for the selection.
+    /// nginx as an HTTP proxy, with the directive that selects a server.
     NginxProxy(&'static str),
     Weir(weir::Forward),
     /// Direct routing by Weir, managed by ldirectord.
@@ -99,7 +99,7 @@ pub(super) enum Site {
 
 /// A run whose latencies are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Timed {
+pub(super) struct TimedRun {
     /// Whether the balancer is disturbed during the run.
     pub(super) disturbed: bool,
     /// Duration of a run with wrk, which keeps its connections; `None` = the client is `ab`.
@@ -124,8 +124,8 @@ pub(super) struct Workload {
     /// Length of a response, to compute the transfer time.
     pub(super) response_bytes: u64,
     /// `None` = only rates are reported.
-    pub(super) timed: Option<Timed>,
-    /// What the first server does during the run, for [`Site::Paced`].
+    pub(super) timed: Option<TimedRun>,
+    /// The speed of the first server during the run, for [`Site::Paced`].
     pub(super) pace: Pace,
 }
 
@@ -169,7 +169,7 @@ impl Workload {
         .map(|(name, disturbed, wrk)| Self {
             name: Some(name.into()),
             keep_alive: wrk.is_some(),
-            timed: Some(Timed { disturbed, wrk }),
+            timed: Some(TimedRun { disturbed, wrk }),
             ..run.clone()
         })
         .into()
@@ -194,7 +194,7 @@ pub(super) struct Measurement {
     pub(super) outcome: ab::Outcome,
     pub(super) series: Series,
     /// The disturbances during the run.
-    pub(super) disturbed: Option<Disturbed>,
+    pub(super) disturbed: Option<Disturbances>,
     /// The first server's share of the requests over time, for [`Site::Paced`].
     pub(super) shares: Option<Shares>,
 }
@@ -340,7 +340,7 @@ impl Trial {
         &self,
         setting: &Setting<'_>,
         topology: &Topology,
-        balancer: &Running<'_>,
+        balancer: &RunningBalancer<'_>,
         (client, director): (&Launcher<'_>, &Path),
         workload: &Workload,
     ) -> Result<Measurement> {
@@ -364,7 +364,7 @@ impl Trial {
         };
         let is_disturbed = workload.timed.is_some_and(|timed| timed.disturbed);
         let ((outcome, disturbed), series) = sample::during(topology, || match balancer {
-            Running::Disturbed(balancer) if is_disturbed => {
+            RunningBalancer::Disturbed(balancer) if is_disturbed => {
                 disturbance::during(balancer, run_client)
                     .map(|(outcome, disturbed)| (outcome, Some(disturbed)))
             }

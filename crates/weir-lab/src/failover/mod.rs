@@ -1,6 +1,6 @@
 //! `weir lab run director-failover`: measures how long a VIP is unreachable, and how many flows break, when the active
-//! one of two directors fails in different ways. VRRP is run by keepalived on both directors, by Weir on both, or by
-//! Weir on the active one and keepalived on the other. The data plane is always Weir's.
+//! of two directors fails in different ways. VRRP is run by keepalived on both directors, by Weir on both, or by Weir
+//! on the active director and keepalived on the standby. The data plane is always Weir's.
 
 mod fault;
 mod probe;
@@ -114,13 +114,13 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         |it| it.name(),
         &options.faults,
     )?;
-    requirement::root()?;
-    requirement::programs(
+    requirement::require_root()?;
+    requirement::require_programs(
         requirement::BASE
             .into_iter()
             .chain([requirement::KEEPALIVED]),
     )?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     let session = Session::open()?;
     let progress = Progress::new();
@@ -146,12 +146,12 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description(&rows), &rows, &options.report, json, &progress)
 }
 
-/// A pair, with the results of its runs with a fault. The directors are used again if the fault is reversible, because
+/// A pair, with the results of its runs with a fault. The directors are reused if the fault is reversible, because
 /// loading the data plane takes most of the time of a start.
 struct PairRuns {
     pair: Pair,
     rig: Option<Rig>,
-    runs: Vec<probe::Measured>,
+    runs: Vec<probe::Measurement>,
     error: Option<String>,
 }
 
@@ -178,7 +178,12 @@ impl PairRuns {
         Ok(())
     }
 
-    fn measure(&mut self, session: &Session, weir: &Path, fault: Fault) -> Result<probe::Measured> {
+    fn measure(
+        &mut self,
+        session: &Session,
+        weir: &Path,
+        fault: Fault,
+    ) -> Result<probe::Measurement> {
         let mut rig = match self.rig.take() {
             Some(rig) => rig,
             None => Rig::build(session, weir, self.pair)?,
@@ -197,7 +202,7 @@ impl PairRuns {
     }
 }
 
-fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measured>, error: Option<String>) -> Row {
+fn row(fault: Fault, pair: Pair, runs: Vec<probe::Measurement>, error: Option<String>) -> Row {
     let mut outages: Vec<u64> = runs
         .iter()
         .map(|run| u64::try_from(run.outage.as_millis()).unwrap_or(u64::MAX))
@@ -269,7 +274,7 @@ fn description(rows: &[Row]) -> Description<'static> {
         headings: [("FAULT", 14), ("VRRP", 16)],
         columns: "  MEDIAN       P95     WORST  BROKEN FLOWS",
         full_bar: rows.iter().map(FaultRow::length).fold(1.0, f64::max),
-        note: "Version 3, advertisements every 100 ms, or 10 ms, priorities 200 and 100. Outage: the longest time \
+        note: "VRRP version 3, advertisements every 100 ms or 10 ms, priorities 200 and 100. Outage: the longest time \
                without a\nresponse to a UDP client that sends once per millisecond. Flows: open TCP connections, \
                maglev, direct.",
     }
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn row_contains_median_and_maximum() {
-        let run = |outage, broken| probe::Measured {
+        let run = |outage, broken| probe::Measurement {
             outage: Duration::from_millis(outage),
             broken,
         };
@@ -307,7 +312,7 @@ mod tests {
 
     #[test]
     fn one_of_twenty_runs_exceeds_the_95th_percentile() {
-        let runs = (1..=20).map(|outage| probe::Measured {
+        let runs = (1..=20).map(|outage| probe::Measurement {
             outage: Duration::from_millis(outage),
             broken: 0,
         });

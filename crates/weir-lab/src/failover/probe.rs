@@ -23,12 +23,12 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     pub(crate) outage: Duration,
     pub(crate) broken: usize,
 }
 
-fn failed(source: std::io::Error) -> LabError {
+fn socket_error(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
@@ -43,13 +43,13 @@ impl Server {
         let (udp, tcp) = namespace.enter(|| {
             let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
             // Bound to the VIP, so that responses have the VIP as their source.
-            let udp = UdpSocket::bind((VIP, PORT)).map_err(failed)?;
-            let tcp = TcpListener::bind(unspecified).map_err(failed)?;
+            let udp = UdpSocket::bind((VIP, PORT)).map_err(socket_error)?;
+            let tcp = TcpListener::bind(unspecified).map_err(socket_error)?;
             Ok((udp, tcp))
         })?;
         udp.set_read_timeout(Some(Duration::from_millis(100)))
-            .map_err(failed)?;
-        tcp.set_nonblocking(true).map_err(failed)?;
+            .map_err(socket_error)?;
+        tcp.set_nonblocking(true).map_err(socket_error)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (udp_stop, tcp_stop) = (Arc::clone(&stop), Arc::clone(&stop));
         let datagrams = std::thread::spawn(move || {
@@ -115,16 +115,16 @@ impl Client {
     /// Opens all connections, and waits for one response on each.
     pub(super) fn open(namespace: &Namespace) -> Result<Self> {
         namespace.enter(|| {
-            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
-            udp.connect((VIP, PORT)).map_err(failed)?;
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(socket_error)?;
+            udp.connect((VIP, PORT)).map_err(socket_error)?;
             let mut streams = Vec::new();
             for _ in 0..FLOWS {
-                let mut stream = TcpStream::connect((VIP, PORT)).map_err(failed)?;
+                let mut stream = TcpStream::connect((VIP, PORT)).map_err(socket_error)?;
                 stream
                     .set_read_timeout(Some(RESPONSE_TIMEOUT))
-                    .map_err(failed)?;
+                    .map_err(socket_error)?;
                 if !responds(&mut stream) {
-                    return Err(failed(ErrorKind::ConnectionReset.into()));
+                    return Err(socket_error(ErrorKind::ConnectionReset.into()));
                 }
                 streams.push(stream);
             }
@@ -135,17 +135,20 @@ impl Client {
     /// Returns whether the VIP responds.
     pub(super) fn vip_responds(namespace: &Namespace) -> Result<bool> {
         namespace.enter(|| {
-            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(socket_error)?;
             udp.set_read_timeout(Some(Duration::from_millis(50)))
-                .map_err(failed)?;
+                .map_err(socket_error)?;
             let sent = udp.connect((VIP, PORT)).and_then(|()| udp.send(b"a"));
             Ok(sent.is_ok() && udp.recv(&mut [0; 1]).is_ok())
         })
     }
 
     /// Monitors the VIP while `fault` injects a fault.
-    pub(super) fn measure(mut self, fault: impl FnOnce() -> Result<()> + Send) -> Result<Measured> {
-        self.udp.set_nonblocking(true).map_err(failed)?;
+    pub(super) fn measure(
+        mut self,
+        fault: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<Measurement> {
+        self.udp.set_nonblocking(true).map_err(socket_error)?;
         let outage = std::thread::scope(|scope| {
             let (ready, is_ready) = std::sync::mpsc::channel();
             let client = &self;
@@ -165,7 +168,7 @@ impl Client {
             .map(responds)
             .filter(|responds| !responds)
             .count();
-        Ok(Measured { outage, broken })
+        Ok(Measurement { outage, broken })
     }
 
     /// Returns the longest time between two responses, up to the end. Sends to `ready` when the VIP responds.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::fault::Fault;
-use super::probe::{Client, Measured, Server};
+use super::probe::{Client, Measurement, Server};
 use super::{Pair, Vrrp};
-use crate::cut::{self, ALL_FRAMES, drop_frames};
 use crate::error::{LabError, Result};
+use crate::frame_drop::{self, ALL_FRAMES, drop_frames};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
@@ -46,36 +46,36 @@ pub(super) struct Rig {
     _server_namespace: Namespace,
 }
 
-fn ip(namespace: &Namespace, words: &str) -> Result<()> {
+fn run_ip(namespace: &Namespace, words: &str) -> Result<()> {
     let mut arguments = vec!["-n", namespace.name()];
     arguments.extend(words.split(' '));
     process::run("ip", &arguments).map(drop)
 }
 
 /// Creates a namespace with `eth0` on the switch. The port has the host's name.
-fn host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
+fn create_host(session: &Session, wire: &Namespace, name: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
-    ip(
+    run_ip(
         wire,
         &format!("link add {name} type veth peer name eth0 netns {unique}"),
     )?;
-    ip(wire, &format!("link set {name} master br0 up"))?;
-    ip(
+    run_ip(wire, &format!("link set {name} master br0 up"))?;
+    run_ip(
         &namespace,
         &format!("addr add 10.77.0.{number}/24 dev eth0"),
     )?;
-    ip(&namespace, "link set eth0 up")?;
+    run_ip(&namespace, "link set eth0 up")?;
     Ok(namespace)
 }
 
 impl Rig {
     pub(super) fn build(session: &Session, weir: &Path, pair: Pair) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
-        ip(&wire, "link add br0 type bridge forward_delay 0")?;
-        ip(&wire, "link set br0 up")?;
-        let client = host(session, &wire, "client", 2)?;
-        let server_namespace = host(session, &wire, "server", 5)?;
+        run_ip(&wire, "link add br0 type bridge forward_delay 0")?;
+        run_ip(&wire, "link set br0 up")?;
+        let client = create_host(session, &wire, "client", 2)?;
+        let server_namespace = create_host(session, &wire, "server", 5)?;
         let directory = session.directory(&format!("server{}", session.next_number()))?;
         let launcher = Launcher {
             namespace: &server_namespace,
@@ -99,7 +99,7 @@ impl Rig {
         let director = |name: &str, number, vrrp| -> Result<Director> {
             let unique = format!("{name}{}", session.next_number());
             Ok(Director {
-                namespace: host(session, &wire, name, number)?,
+                namespace: create_host(session, &wire, name, number)?,
                 directory: session.directory(&unique)?,
                 pins: session.pin_directory(&unique),
                 weir: weir.to_owned(),
@@ -165,7 +165,7 @@ impl Rig {
 
     /// Makes the client resolve the VIP again, because not every director announces it after a partition.
     fn resolve_again(&self) {
-        let _ = ip(&self.client, &format!("neigh flush to {VIP}"));
+        let _ = run_ip(&self.client, &format!("neigh flush to {VIP}"));
         let _ = Client::vip_responds(&self.client);
     }
 
@@ -185,7 +185,7 @@ impl Rig {
     pub(super) fn restore(&self, fault: Fault) -> Result<()> {
         match fault {
             Fault::Cut | Fault::OneWay | Fault::Partition => {
-                cut::pass_frames(&self.wire)?;
+                frame_drop::pass_frames(&self.wire)?;
             }
             Fault::Pause => signal(self.directors[0].processes(), Signal::CONT)?,
             Fault::Stop
@@ -199,7 +199,7 @@ impl Rig {
         self.settle()
     }
 
-    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measured> {
+    pub(super) fn measure(&mut self, fault: Fault) -> Result<Measurement> {
         let client = Client::open(&self.client)?;
         let (wire, active) = (&self.wire, &self.directors[0]);
         client.measure(|| active.inject(fault, wire))

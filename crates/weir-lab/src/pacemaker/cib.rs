@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Paths on the nodes, for the configuration.
+/// Paths on the nodes that the configuration contains.
 pub(super) struct Paths<'a> {
     pub(super) weir: &'a Path,
     pub(super) config: &'a Path,
@@ -22,7 +22,7 @@ pub(super) fn sections(vip: &str, paths: &Paths<'_>) -> [(&'static str, String);
     ]
 }
 
-/// Weir and the VIP are on one node; the application and the VIP on lo are on the others.
+/// Weir and the VIP are on one node; the application and the VIP on lo are on the other nodes.
 const CONSTRAINTS: &str = "<constraints>\
     <rsc_colocation id=\"weir-with-vip\" rsc=\"weir\" with-rsc=\"vip\" score=\"INFINITY\"/>\
     <rsc_colocation id=\"lo-not-vip\" rsc=\"lo-clone\" with-rsc=\"vip\" score=\"-INFINITY\"/>\

@@ -42,25 +42,25 @@ pub(super) struct Cluster {
     wire: Namespace,
 }
 
-fn ip(namespace: &Namespace, words: &str) -> Result<()> {
+fn run_ip(namespace: &Namespace, words: &str) -> Result<()> {
     let mut arguments = vec!["-n", namespace.name()];
     arguments.extend(words.split(' '));
     process::run("ip", &arguments).map(drop)
 }
 
-fn host(session: &Session, wire: &Namespace, port: &str, number: u8) -> Result<Namespace> {
+fn create_host(session: &Session, wire: &Namespace, port: &str, number: u8) -> Result<Namespace> {
     let unique = format!("{}-{}{port}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
-    ip(
+    run_ip(
         wire,
         &format!("link add {port} type veth peer name eth0 netns {unique}"),
     )?;
-    ip(wire, &format!("link set {port} master br0 up"))?;
-    ip(
+    run_ip(wire, &format!("link set {port} master br0 up"))?;
+    run_ip(
         &namespace,
         &format!("addr add 10.78.0.{number}/24 dev eth0"),
     )?;
-    ip(&namespace, "link set eth0 up")?;
+    run_ip(&namespace, "link set eth0 up")?;
     Ok(namespace)
 }
 
@@ -89,12 +89,12 @@ impl Cluster {
     /// Starts the cluster, and waits until two nodes respond through the VIP.
     pub(super) fn start(session: &Session, weir: &Path) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
-        ip(
+        run_ip(
             &wire,
             "link add br0 type bridge forward_delay 0 mcast_snooping 0",
         )?;
-        ip(&wire, "link set br0 up")?;
-        let client = host(session, &wire, "client", 50)?;
+        run_ip(&wire, "link set br0 up")?;
+        let client = create_host(session, &wire, "client", 50)?;
         let shared = session.directory(&format!("cluster{}", session.next_number()))?;
         let (app, config, script) = (
             shared.join("app.js"),
@@ -195,15 +195,15 @@ impl Cluster {
         })
     }
 
-    /// Sets a node's link down and kills all its processes.
+    /// Brings a node's link down and kills all its processes.
     pub(super) fn kill(&mut self, node: usize) -> Result<()> {
         let node = &mut self.nodes[node];
-        ip(&self.wire, &format!("link set {} down", node.port))?;
+        run_ip(&self.wire, &format!("link set {} down", node.port))?;
         node.kill();
         Ok(())
     }
 
-    /// Puts a node on standby, so that another node takes over.
+    /// Puts a node in standby, so that another node takes over.
     pub(super) fn put_on_standby(&self, node: usize) -> Result<()> {
         let node = &self.nodes[node];
         let arguments = ["--node", &node.name, "--name", "standby", "--update", "on"];
@@ -211,8 +211,8 @@ impl Cluster {
     }
 }
 
-/// Returns Weir's configuration as in the report, with a shorter check interval, so that a moved application is
-/// detected.
+/// Returns Weir's configuration, which equals the report's except for a shorter check interval, so that a moved
+/// application is detected.
 fn configuration() -> String {
     let servers: Vec<String> = (1..=NODES)
         .map(|number| format!("\"10.78.0.{number}:{PORT}\""))
@@ -233,7 +233,7 @@ impl Node {
         number: u8,
     ) -> Result<Self> {
         let name = format!("node{number}");
-        let namespace = host(session, wire, &name, number)?;
+        let namespace = create_host(session, wire, &name, number)?;
         // The report's sysctls: the VIP on lo is not announced.
         namespace.set_sysctls(&[
             ("net/ipv4/conf/all/arp_ignore", "1"),

@@ -15,9 +15,9 @@ const CLIENTS: usize = 8;
 /// Time limit for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The results of a load.
+/// The results of a load run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct Measurement {
     pub(super) outage: Duration,
     pub(super) requests: u64,
     pub(super) failed: u64,
@@ -51,7 +51,10 @@ pub(super) fn request_from(client: &Namespace) -> Result<Option<String>> {
 }
 
 /// Sends requests while `fault` runs.
-pub(super) fn measure(client: &Namespace, fault: impl FnOnce() -> Result<()>) -> Result<Measured> {
+pub(super) fn measure(
+    client: &Namespace,
+    fault: impl FnOnce() -> Result<()>,
+) -> Result<Measurement> {
     let stop = AtomicBool::new(false);
     let requests: Mutex<Vec<FinishedRequest>> = Mutex::new(Vec::new());
     let started = Instant::now();
@@ -95,7 +98,7 @@ fn send(stop: &AtomicBool, requests: &Mutex<Vec<FinishedRequest>>) {
 }
 
 /// Returns the longest time between two responses, and the counts.
-fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measured {
+fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Measurement {
     let responses = requests
         .iter()
         .filter(|(_, has_response)| *has_response)
@@ -105,7 +108,7 @@ fn outcome(started: Instant, end: Instant, requests: &[FinishedRequest]) -> Meas
         outage = outage.max(time.saturating_duration_since(last));
         last = time;
     }
-    Measured {
+    Measurement {
         outage,
         requests: requests.len() as u64,
         failed: requests

@@ -1,5 +1,5 @@
-//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster under Corosync and Pacemaker. The VIP
-//! and Weir are on one node, the application is on the others; the active node fails while clients send requests.
+//! `weir lab run clustered-rest --pacemaker`: the fourth report's cluster with Corosync and Pacemaker. The VIP and Weir
+//! are on one node, the application is on the other nodes. The active node fails while clients send requests.
 //!
 //! There are three nodes, because the application must not run on the director, and because one node fails.
 
@@ -32,9 +32,9 @@ const LOAD_AFTER: Duration = Duration::from_secs(3);
 /// The faults of the active node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The node is put on standby: its resources move to another node.
+    /// The node is put in standby: its resources move to another node.
     Standby,
-    /// The node's link is set down, and all its processes are killed.
+    /// The node's link is brought down, and all its processes are killed.
     Kill,
 }
 
@@ -71,9 +71,9 @@ struct Row {
 /// Missing root or programs; Ctrl-C.
 pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     let faults = select_faults(&options.faults)?;
-    requirement::root()?;
-    requirement::programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    requirement::require_root()?;
+    requirement::require_programs(requirement::BASE.into_iter().chain(requirement::PACEMAKER))?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     let session = Session::open()?;
     let progress = Progress::new();
@@ -116,7 +116,7 @@ fn select_faults(names: &[String]) -> Result<Vec<Fault>> {
     Ok(Fault::ALL.into_iter().filter(is_selected).collect())
 }
 
-fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
+fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measurement> {
     let no_active_node = || {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         LabError::file("the node with the VIP")(missing)
@@ -131,16 +131,16 @@ fn measure(cluster: &mut Cluster, fault: Fault) -> Result<load::Measured> {
         }
         let moved = || Ok(cluster.node_with_vip().filter(|it| *it != active));
         wait_for("another active node", TAKEOVER_TIMEOUT, moved, String::new)?;
-        // One of the two remaining nodes is the director, the other one runs the application.
+        // One of the two remaining nodes is the director, the other node runs the application.
         cluster.wait_for_service(1)?;
         std::thread::sleep(LOAD_AFTER);
         Ok(())
     })
 }
 
-fn row(fault: Fault, runs: &[load::Measured], error: Option<String>) -> Row {
+fn row(fault: Fault, runs: &[load::Measurement], error: Option<String>) -> Row {
     let milliseconds =
-        |it: &load::Measured| u64::try_from(it.outage.as_millis()).unwrap_or(u64::MAX);
+        |it: &load::Measurement| u64::try_from(it.outage.as_millis()).unwrap_or(u64::MAX);
     let mut outages: Vec<u64> = runs.iter().map(milliseconds).collect();
     outages.sort_unstable();
     Row {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn row_contains_median_and_all_failures() {
-        let run = |ms, failed| load::Measured {
+        let run = |ms, failed| load::Measurement {
             outage: Duration::from_millis(ms),
             requests: 100,
             failed,

@@ -17,7 +17,7 @@ pub(crate) struct Load {
     pub(crate) url: String,
     pub(crate) requests: u32,
     pub(crate) concurrency: u32,
-    /// Responses may have different lengths (`-l`); otherwise another length is a failure.
+    /// Responses may have different lengths (`-l`); otherwise a different length is a failure.
     pub(crate) any_length: bool,
     /// Use keep-alive (`-k`).
     pub(crate) keep_alive: bool,
@@ -50,8 +50,8 @@ const MIN_FAILURES_AT_ABORT: u64 = 12;
 /// Maximum number of restarts for the remaining requests.
 const MAX_RESTARTS: u32 = 100;
 
-/// Runs `ab` until it exits, at most `limit` per run. If it aborts, another run sends the remaining requests.
-/// Rates and latencies are then those of the last run, and the failures of the other runs are their minimum.
+/// Runs `ab` until it exits, at most `limit` per run. If it aborts, another run sends the remaining requests. Rates and
+/// latencies then come from the last run, and the failures of the aborted runs are a lower bound.
 pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Outcome> {
     let started_at = Instant::now();
     let mut load = load.clone();
@@ -72,7 +72,7 @@ pub(crate) fn run(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Resu
             }
             other => return other,
         };
-        match completed(&message) {
+        match completed_requests(&message) {
             Some(done @ 1..) => load.requests = load.requests.saturating_sub(done).max(1),
             _ => break,
         }
@@ -115,7 +115,7 @@ pub(crate) fn wait_until_served(launcher: &Launcher<'_>, url: &str, limit: Durat
 }
 
 /// Returns the number of completed requests in the output of a run that aborted.
-fn completed(message: &str) -> Option<u32> {
+fn completed_requests(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("Total of ")?;
     rest.split_whitespace().next()?.parse().ok()
 }
@@ -160,8 +160,8 @@ fn run_once(launcher: &Launcher<'_>, load: &Load, limit: Duration) -> Result<Out
     Ok(outcome)
 }
 
-/// Reads the distribution: `ab` writes whole percentiles in microseconds, and each request in milliseconds, which is
-/// used for the last percent.
+/// Reads the distribution. `ab` writes whole percentiles in microseconds and each request in milliseconds; the requests
+/// are used for the last percent.
 fn latency(shares: &str, requests: &str) -> Latency {
     let pair = |line: &str| -> Option<(f64, f64)> {
         let (percent, milliseconds) = line.split_once(',')?;
@@ -213,7 +213,7 @@ fn parse(output: &str) -> Result<Outcome> {
         .find(|line| line.starts_with("(Connect:"))
         .unwrap_or_default();
     let wrong_length = wrong_lengths(kinds);
-    // An error page usually also has another length; ab counts such a response twice.
+    // An error page usually also has a different length; ab counts such a response twice.
     let failed =
         (bad_responses - wrong_length + wrong_length.max(other_status) + write_errors) as u64;
     let breakdown = if failed == 0 {
@@ -313,8 +313,8 @@ Transfer rate:          4596.12 [Kbytes/sec] received
     fn completed_requests_are_read_from_aborted_run() {
         let text = "Test aborted after 10 failures\n\napr_socket_connect(): Connection reset by peer (104)\nTotal of \
          61362 requests completed\n";
-        assert_eq!(completed(text), Some(61_362));
-        assert_eq!(completed("apr_socket_recv: refused"), None);
+        assert_eq!(completed_requests(text), Some(61_362));
+        assert_eq!(completed_requests("apr_socket_recv: refused"), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const SYN_TABLE: &str = "weir-lab-syns";
 
 /// Loads the rules of stateless direct routing: the director sets the destination address by a hash of the client's
 /// port and forwards the packet; the servers set the service's address as the source of their responses.
-pub(crate) fn direct(topology: &Topology) -> Result<()> {
+pub(crate) fn load_direct_rules(topology: &Topology) -> Result<()> {
     let servers = server_addresses(topology);
     load(&topology.director.namespace, &direct_director(&servers))?;
     forward_packets(&topology.director.namespace)?;
@@ -25,7 +25,7 @@ pub(crate) fn direct(topology: &Topology) -> Result<()> {
 }
 
 /// Loads DNAT with conntrack and round robin.
-pub(crate) fn dnat(topology: &Topology) -> Result<()> {
+pub(crate) fn load_dnat_rules(topology: &Topology) -> Result<()> {
     load(
         &topology.director.namespace,
         &dnat_director(&server_addresses(topology)),
@@ -44,7 +44,7 @@ pub(crate) fn drop_syns(host: &Namespace, port: u16) -> Result<()> {
     )
 }
 
-/// Ends [`drop_syns`].
+/// Reverts [`drop_syns`].
 pub(crate) fn pass_syns(host: &Namespace) -> Result<()> {
     load(host, &format!("delete table inet {SYN_TABLE}\n"))
 }

@@ -27,11 +27,11 @@ const IMAGE_SIZE: (u32, u32) = (1024, 1365);
 pub(crate) enum Role<'a> {
     /// Serves the document root.
     Files,
-    /// Forwards `*.php` to FPM workers: local ones (`127.0.0.1`), or those of several hosts.
+    /// Forwards `*.php` to FPM workers: local workers (`127.0.0.1`), or workers on several hosts.
     FastCgi {
         /// Directive inside `upstream`: `hash $remote_port;`, `least_conn;`, or empty.
         method: &'a str,
-        /// Addresses of the hosts of the workers.
+        /// Addresses of the hosts that run the workers.
         workers: &'a [Ipv4Addr],
     },
     /// Balances requests.
@@ -43,7 +43,7 @@ pub(crate) enum Role<'a> {
     },
 }
 
-/// Starts nginx by `launcher` and waits until it listens. `root` is the document root.
+/// Starts nginx through `launcher` and waits until it listens. `root` is the document root.
 pub(crate) fn start(launcher: &Launcher<'_>, root: &Path, role: &Role<'_>) -> Result<Daemon> {
     let file = write(launcher, root, role)?;
     let program = requirement::locate(NGINX).unwrap_or_else(|| PathBuf::from(NGINX.name));

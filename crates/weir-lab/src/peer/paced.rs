@@ -1,7 +1,7 @@
 //! A web server whose responses take a given time, as threads of the lab.
 //!
-//! A thread sleeps for the time of a response, which is exact to about 0.1 ms. Each server has a fixed number of
-//! threads, more than the number of concurrent requests of any method.
+//! A thread sleeps for the time of a response, to within about 0.1 ms. Each server has a fixed number of threads, more
+//! than the number of concurrent requests of any method.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::sample::Shares;
 
 /// Response time of a normal server.
 pub(crate) const NORMAL_TIME: Duration = Duration::from_millis(4);
-/// Response time of a server that lacks processor time and handles one request at a time.
+/// Response time of a server that lacks CPU time and handles one request at a time.
 pub(crate) const STARVED_TIME: Duration = Duration::from_millis(8);
 
 const THREADS: usize = 48;
@@ -40,7 +40,7 @@ pub(crate) enum Pace {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     extra_us: AtomicU64,
     starved: AtomicBool,
     processor: Mutex<()>,
@@ -51,7 +51,7 @@ struct Shared {
 /// A running server. Dropping it stops the threads.
 #[derive(Debug)]
 pub(crate) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     listener: Arc<TcpListener>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
             TcpListener::bind(address).map_err(failed)
         };
         let server = Self {
-            shared: Arc::new(Shared::default()),
+            shared: Arc::new(SharedState::default()),
             listener: Arc::new(namespace.enter(listen)?),
         };
         for _ in 0..THREADS {
@@ -105,7 +105,7 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl SharedState {
     fn serve(&self, listener: &TcpListener) {
         while !self.stopped.load(Ordering::Relaxed) {
             match listener.accept() {
@@ -195,14 +195,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_is_of_the_responses_between_two_counts() {
+    fn share_covers_the_responses_between_two_counts() {
         assert_eq!(share(&[1, 1, 1, 1], &[2, 2, 3, 1]), Some(0.25));
         assert_eq!(share(&[1, 1], &[1, 1]), None);
     }
 
     #[test]
     fn response_takes_the_given_time_and_is_counted() {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         shared.extra_us.store(10_000, Ordering::Relaxed);
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
         let address = listener.local_addr().expect("read the local address");

@@ -129,7 +129,7 @@ impl<'a> Director<'a> {
     }
 
     /// Like `start`, with health checks; `check` contains the keys.
-    pub(crate) fn start_checked(
+    pub(crate) fn start_with_check(
         program: &'a Path,
         topology: &'a Topology,
         directories: &Directories<'_>,

@@ -82,8 +82,8 @@ fn parse(output: &str) -> Option<Outcome> {
     let seconds = microseconds / 1e6;
     let failed: f64 = errors.iter().sum();
     let breakdown = format!(
-        "{connect} not connected, {read} not read, {write} not written, {status} answers outside 2xx and 3xx, \
-         {timeout} late"
+        "{connect} connect errors, {read} read errors, {write} write errors, {status} responses other than 2xx and \
+         3xx, {timeout} timeouts"
     );
     Some(Outcome {
         requests_per_second: requests / seconds,
@@ -110,7 +110,7 @@ mod tests {
         let outcome = parse(output).expect("contains the summary");
         assert_eq!((outcome.requests_per_second, outcome.failed), (1000.0, 4));
         assert_eq!(outcome.kbytes_per_second, 500.0);
-        assert!(outcome.breakdown.contains("3 not read"));
+        assert!(outcome.breakdown.contains("3 read errors"));
         let latency = outcome.latency.expect("shares");
         assert_eq!(
             [0.5, 0.9999, 1.0].map(|share| latency.at(share)),

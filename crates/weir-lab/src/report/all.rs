@@ -46,7 +46,7 @@ pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
          machine with the same peers and with Weir. Absolute numbers depend on the machine: compare the columns \
          \u{201c}peer, here\u{201d} and \u{201c}Weir, here\u{201d}, and their ratios with those of the report.</p>\n",
     );
-    summary(&mut content, reports);
+    write_summary(&mut content, reports);
     for name in missing {
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -58,12 +58,12 @@ pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
         content.push_str("<hr/>\n<section>\n");
         let field = field::field_report(&report.experiment);
         if let Some(field) = field {
-            introduction(&mut content, field);
-            table(&mut content, report);
+            write_introduction(&mut content, field);
+            write_table(&mut content, report);
         }
         content.push_str(&body(report));
         if let Some(chart) = sizes::chart(report) {
-            size_chart(&mut content, report, &chart);
+            write_size_chart(&mut content, report, &chart);
         }
         if let Some(field) = field {
             content.push_str("<h2>Differences from the report</h2>\n<ul>\n");
@@ -77,7 +77,7 @@ pub(crate) fn render(reports: &[Report], missing: &[&str]) -> String {
     page("all experiments", &content)
 }
 
-fn introduction(content: &mut String, field: &FieldReport) {
+fn write_introduction(content: &mut String, field: &FieldReport) {
     let _ = writeln!(
         content,
         "<h1>{}</h1>\n<p>{}</p>",
@@ -87,7 +87,7 @@ fn introduction(content: &mut String, field: &FieldReport) {
 }
 
 /// Writes the headline of each experiment.
-fn summary(content: &mut String, reports: &[Report]) {
+fn write_summary(content: &mut String, reports: &[Report]) {
     content.push_str("<ul>\n");
     for report in reports {
         let headline = super::headline::summarize(report).unwrap_or_default();
@@ -101,7 +101,7 @@ fn summary(content: &mut String, reports: &[Report]) {
     content.push_str("</ul>\n");
 }
 
-fn table(content: &mut String, report: &Report) {
+fn write_table(content: &mut String, report: &Report) {
     content.push_str(
         "<div class=\"scroll\"><table>\n<tr><th>figure</th><th>unit</th><th>the report</th><th>peer, here</th>\
          <th>Weir, here</th></tr>\n",
@@ -125,12 +125,12 @@ fn table(content: &mut String, report: &Report) {
     content.push_str("</table></div>\n");
 }
 
-fn size_chart(content: &mut String, report: &Report, chart: &str) {
+fn write_size_chart(content: &mut String, report: &Report, chart: &str) {
     content.push_str("<h2>Requests by size</h2>\n");
     let keys = sizes::methods(report)
         .into_iter()
         .map(|(method, class)| (class.to_owned(), escape(method)));
-    super::html::legend(content, keys.collect());
+    super::html::write_legend(content, keys.collect());
     let _ = writeln!(content, "<figure>{chart}</figure>");
 }
 
@@ -144,7 +144,7 @@ mod tests {
         let mut report = example::report();
         report.rows.push(example::row("haproxy", 0.25, 400.0));
         let page = render(&[report, example::timed_report()], &["slow-server"]);
-        // KB/s of direct routing: of the report, none of nftables, and Weir's.
+        // KB/s of direct routing: the report's value, no value for nftables, and Weir's value.
         assert!(
             page.contains("<tr><td>direct routing</td><td>KB/s</td><td>4596</td><td>\u{2013}</td><td>4088</td></tr>"),
             "{page}"

@@ -29,7 +29,7 @@ pub(super) fn render(page: &mut String, report: &Report) {
                 label: format!("{value:.2} ms"),
             })
         });
-        section(page, title, &bars.collect::<Vec<_>>());
+        write_section(page, title, &bars.collect::<Vec<_>>());
         return;
     }
     let mut workloads: Vec<Option<&str>> = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn render(page: &mut String, report: &Report) {
             Some(workload) => format!("Requests per second: {workload}"),
             None => "Requests per second".to_owned(),
         };
-        section(page, &title, &bars);
+        write_section(page, &title, &bars);
     }
 }
 
@@ -60,7 +60,7 @@ fn bar(row: &Row) -> Bar<'_> {
     }
 }
 
-fn section(page: &mut String, title: &str, bars: &[Bar<'_>]) {
+fn write_section(page: &mut String, title: &str, bars: &[Bar<'_>]) {
     if bars.is_empty() {
         return;
     }

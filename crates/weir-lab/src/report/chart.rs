@@ -1,4 +1,4 @@
-//! SVG charts of the hosts' traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
+//! SVG charts of host traffic over time. Colours are CSS classes, so that a file supports light and dark mode.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ fn ticks(end: f64, position: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
 
 /// Draws the transmit rate of each host, and the receive rate of the director, over time.
 pub(super) fn traffic(panel: &Panel) -> String {
-    let series = panel.series.downsampled(MAX_POINTS);
+    let series = panel.series.downsample(MAX_POINTS);
     // The link's rate is at the same height in all panels; the client's transmit rate is lower.
     let scale = Scale {
         seconds: series.seconds.last().copied().unwrap_or(1.0).max(1e-3),

@@ -114,7 +114,7 @@ fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
             html::escape(group[0].fault())
         );
         for row in group {
-            bar(&mut body, description, row);
+            write_bar(&mut body, description, row);
         }
         body.push_str("</section>\n");
     }
@@ -122,7 +122,7 @@ fn page<R: FaultRow>(description: &Description<'_>, rows: &[R]) -> String {
     html::document(description.name, &body)
 }
 
-fn bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
+fn write_bar<R: FaultRow>(body: &mut String, description: &Description<'_>, row: &R) {
     let full_bar = description.full_bar.max(f64::MIN_POSITIVE);
     let percent = (row.length() / full_bar * 100.0).clamp(0.0, 100.0);
     let class = if row.is_base() { "bar base" } else { "bar" };

@@ -1,5 +1,5 @@
-//! The field reports that the experiments reproduce: the figures of their authors, the rows of the lab that measure the
-//! same, and why they differ.
+//! The field reports that the experiments reproduce: the authors' figures, the lab's rows that measure the same, and
+//! why they differ.
 
 use super::Row;
 
@@ -24,7 +24,7 @@ pub(crate) struct Figure {
     /// The author's value; `None` = the report has none.
     pub(crate) reported: Option<f64>,
     pub(crate) metric: Metric,
-    /// The rows of the lab that measure the same: of the peer, then of Weir.
+    /// The lab's rows that measure the same: the peer's row, then Weir's.
     pub(crate) peer: Option<&'static str>,
     pub(crate) weir: Option<&'static str>,
 }
@@ -89,7 +89,7 @@ const fn figure(
 }
 
 /// Creates a figure that the report does not have.
-const fn unreported(
+const fn unreported_figure(
     what: &'static str,
     metric: Metric,
     peer: &'static str,
@@ -114,7 +114,7 @@ use Metric::{Failed, KbytesPerSecond, Latency, RequestsPerSecond, Seconds, Times
 pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "saturated-uplink",
-        title: "Proxy against direct routing: HAProxy and LVS-DR",
+        title: "Proxy compared with direct routing: HAProxy and LVS-DR",
         setup: "Four servers with a 4 MB file, every host's uplink limited to 10 Mbit/s; ab -n 100 -c 12.",
         figures: &[
             figure(
@@ -250,7 +250,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     },
     FieldReport {
         experiment: "stateless-direct",
-        title: "Direct routing without state: nftables against nginx",
+        title: "Direct routing without state: nftables compared with nginx",
         setup: "Two servers with nginx and PHP behind a router; ab -n 10000 -c 100. The author ranks the \
                 methods, with few numbers: nftables is the fastest with large pages, slightly faster with small pages \
                 (400 to 500 requests/s), and slower with pages that sleep.",
@@ -262,25 +262,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            unreported(
+            unreported_figure(
                 "small pages: against nginx hash",
                 Times("nginx-hash/small"),
                 "nftables/small",
                 "l3dsr-sh/small",
             ),
-            unreported(
+            unreported_figure(
                 "sleeping pages: against nginx hash",
                 Times("nginx-hash/rand"),
                 "nftables/rand",
                 "l3dsr-wlc/rand",
             ),
-            unreported(
+            unreported_figure(
                 "64 KB: against nginx hash",
                 Times("nginx-hash/size-65535"),
                 "nftables/size-65535",
                 "l3dsr-sh/size-65535",
             ),
-            unreported(
+            unreported_figure(
                 "640 KB: against nginx hash",
                 Times("nginx-hash/size-655350"),
                 "nftables/size-655350",
@@ -352,7 +352,7 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
     FieldReport {
         experiment: "small-box-nat",
         title: "NAT on a small box: ipvsadm by hand, then keepalived",
-        setup: "Three servers behind NAT of a small machine; ab -n 1000.",
+        setup: "Three servers behind the NAT of a small machine; ab -n 1000.",
         figures: &[
             figure(
                 "one server, 1000 clients",
@@ -409,25 +409,25 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The report's clients reach HAProxy over loopback on every host. It has no figures for a \
                 balancer without a proxy.",
         figures: &[
-            unreported(
+            unreported_figure(
                 "quiet: 99 %",
                 Latency(0.99),
                 "haproxy/quiet",
                 "socket/quiet",
             ),
-            unreported(
+            unreported_figure(
                 "members change: 99 %",
                 Latency(0.99),
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            unreported(
+            unreported_figure(
                 "members change: failed",
                 Failed,
                 "haproxy/disturbed",
                 "socket/disturbed",
             ),
-            unreported(
+            unreported_figure(
                 "requests against a direct connection",
                 Times("one-server/quiet"),
                 "haproxy/quiet",
@@ -444,20 +444,20 @@ pub(crate) static REPORTS: [FieldReport; 7] = [
         setup: "The author announces a later article about least connections and least time for direct routing, where \
                 the balancer never receives replies.",
         figures: &[
-            unreported(
+            unreported_figure(
                 "5 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/5ms",
                 "direct-least-time/5ms",
             ),
-            unreported(
+            unreported_figure(
                 "20 ms slower: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/20ms",
                 "direct-least-time/20ms",
             ),
-            unreported(
-                "lack of processor time: 99 %",
+            unreported_figure(
+                "lack of CPU time: 99 %",
                 Latency(0.99),
                 "haproxy-leastconn/starved",
                 "direct-least-time/starved",

@@ -77,19 +77,19 @@ pub(super) fn render(report: &Report) -> String {
 pub(super) fn body(report: &Report) -> String {
     let name = escape(&report.experiment);
     let mut page = format!("<h1>{name}</h1>\n<p>{}</p>\n", escape(&report.summary));
-    head(&mut page, report);
+    write_head(&mut page, report);
     if report.is_timed() {
-        timed_rows(&mut page, report);
+        write_timed_rows(&mut page, report);
     } else {
-        rows(&mut page, report);
+        write_rows(&mut page, report);
     }
-    failures(&mut page, report);
+    write_failures(&mut page, report);
     if report.has_shares() {
-        shares(&mut page, report);
+        write_shares(&mut page, report);
     } else if report.is_timed() {
-        distributions(&mut page, report);
+        write_distributions(&mut page, report);
     } else if !report.panels.is_empty() {
-        panels(&mut page, report);
+        write_panels(&mut page, report);
     }
     page.push_str("<h2>Conditions</h2>\n<ul>\n");
     for note in &report.notes {
@@ -101,7 +101,7 @@ pub(super) fn body(report: &Report) -> String {
 }
 
 /// Writes the summary, the notes and the bar charts.
-fn head(page: &mut String, report: &Report) {
+fn write_head(page: &mut String, report: &Report) {
     if let Some(headline) = headline::summarize(report) {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "<p class=\"headline\">{}</p>", escape(&headline));
@@ -112,7 +112,7 @@ fn head(page: &mut String, report: &Report) {
     bars::render(page, report);
 }
 
-fn timed_rows(page: &mut String, report: &Report) {
+fn write_timed_rows(page: &mut String, report: &Report) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>method</th>");
     for title in latency::titles(report) {
         let _ = write!(page, "<th>{}</th>", escape(&title));
@@ -131,7 +131,7 @@ fn timed_rows(page: &mut String, report: &Report) {
 }
 
 /// Writes a chart for each method, with all its runs.
-fn distributions(page: &mut String, report: &Report) {
+fn write_distributions(page: &mut String, report: &Report) {
     let mut methods: Vec<&str> = Vec::new();
     let mut workloads: Vec<&str> = Vec::new();
     for row in &report.rows {
@@ -146,7 +146,7 @@ fn distributions(page: &mut String, report: &Report) {
     let keys = workloads
         .iter()
         .map(|workload| (latency::class(workload).to_owned(), escape(workload)));
-    legend(page, keys.collect());
+    write_legend(page, keys.collect());
     page.push_str("<div class=\"panels\">\n");
     for method in methods {
         let rows: Vec<&Row> = report
@@ -166,7 +166,7 @@ fn distributions(page: &mut String, report: &Report) {
 }
 
 /// Writes a chart of the slow server's share over time for each method.
-fn shares(page: &mut String, report: &Report) {
+fn write_shares(page: &mut String, report: &Report) {
     page.push_str("<div class=\"panels\">\n");
     let mut methods: Vec<&str> = Vec::new();
     for row in &report.rows {
@@ -188,7 +188,7 @@ fn shares(page: &mut String, report: &Report) {
     page.push_str("</div>\n");
 }
 
-pub(super) fn legend(page: &mut String, keys: Vec<(String, String)>) {
+pub(super) fn write_legend(page: &mut String, keys: Vec<(String, String)>) {
     page.push_str("<div class=\"legend\">\n");
     for (class, label) in keys {
         let _ = writeln!(
@@ -200,7 +200,7 @@ pub(super) fn legend(page: &mut String, keys: Vec<(String, String)>) {
     page.push_str("</div>\n");
 }
 
-fn rows(page: &mut String, report: &Report) {
+fn write_rows(page: &mut String, report: &Report) {
     let traffic = !report.panels.is_empty();
     let _ = write!(
         page,
@@ -235,7 +235,7 @@ fn rows(page: &mut String, report: &Report) {
     page.push_str("</table></div>\n");
 }
 
-fn failures(page: &mut String, report: &Report) {
+fn write_failures(page: &mut String, report: &Report) {
     for failure in &report.failures {
         let (method, error) = (escape(&failure.method), escape(&failure.error));
         let _ = writeln!(
@@ -245,7 +245,7 @@ fn failures(page: &mut String, report: &Report) {
     }
 }
 
-fn panels(page: &mut String, report: &Report) {
+fn write_panels(page: &mut String, report: &Report) {
     let max = report.panels.iter().map(|panel| servers(panel).count());
     let max = max.max().unwrap_or(0);
     let server = |number: usize| match number {
@@ -258,7 +258,7 @@ fn panels(page: &mut String, report: &Report) {
     ];
     keys.extend((1..=max).map(server));
     keys.push(("client".into(), "client sends".into()));
-    legend(page, keys);
+    write_legend(page, keys);
     page.push_str("<div class=\"panels\">\n");
     for panel in &report.panels {
         let _ = writeln!(
@@ -353,7 +353,7 @@ mod tests {
         let mut report = example::report();
         report.busy = Some("busy <much>".into());
         let mut head = String::new();
-        super::head(&mut head, &report);
+        super::write_head(&mut head, &report);
         insta::assert_snapshot!(head);
         let page = render(&report);
         assert_well_formed(&page);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn limiting_link_is_named() {
+    fn limit_sentence_names_the_bottleneck_link() {
         let report = example::report();
         assert!(
             limit_sentence(&report.panels[0])

@@ -143,7 +143,7 @@ pub(super) fn chart(method: &str, rows: &[&Row]) -> String {
     svg
 }
 
-/// Returns the class of a line. Runs with kept connections have another colour.
+/// Returns the class of a line. Runs with kept connections have a different colour.
 pub(super) fn class(workload: &str) -> &'static str {
     match workload {
         "quiet" => "s1",
@@ -201,14 +201,14 @@ mod tests {
 
     #[test]
     fn undisturbed_row_shows_dashes_and_fully_rejected_row_does_not() {
-        let quiet = example::timed("proxy/quiet", &[]);
+        let quiet = example::timed_row("proxy/quiet", &[]);
         let cells = |row: &Row| super::cells(row).split_off(7);
         assert_eq!(cells(&quiet), ["–", "–", "–"]);
         assert_eq!(
-            cells(&example::timed("proxy/disturbed", &[4.0, 2.0, 9.0])),
+            cells(&example::timed_row("proxy/disturbed", &[4.0, 2.0, 9.0])),
             ["3", "4.0", "0"]
         );
-        let mut refused = example::timed("haproxy/disturbed", &[]);
+        let mut refused = example::timed_row("haproxy/disturbed", &[]);
         refused.timing.as_mut().expect("timed").refused = 2;
         assert_eq!(cells(&refused), ["0", "–", "2"]);
         assert_eq!(

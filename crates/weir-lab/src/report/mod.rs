@@ -10,11 +10,11 @@ mod field;
 pub(crate) mod headline;
 pub(crate) mod html;
 mod json;
-pub(crate) mod kept;
 mod latency;
 pub(crate) mod note;
 mod share;
 mod sizes;
+pub(crate) mod store;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ impl Report {
         std::fs::create_dir_all(directory).map_err(LabError::file(directory))?;
         let path = directory.join(format!("{}.html", self.experiment));
         std::fs::write(&path, html::render(self)).map_err(LabError::file(&path))?;
-        kept::write(self, directory)?;
+        store::write(self, directory)?;
         self.html = Some(std::fs::canonicalize(&path).unwrap_or(path));
         Ok(())
     }
@@ -205,7 +205,7 @@ pub(crate) mod example {
         }
     }
 
-    pub(crate) fn timed(name: &str, disturbances: &[f64]) -> Row {
+    pub(crate) fn timed_row(name: &str, disturbances: &[f64]) -> Row {
         let points = vec![(0.5, 1.25), (0.99, 2.5), (0.9999, 7.0), (1.0, 31.0)];
         Row {
             timing: Some(Timing {
@@ -221,10 +221,10 @@ pub(crate) mod example {
     pub(crate) fn timed_report() -> Report {
         let mut report = Report::new("reload-under-load", "what a reload costs");
         report.rows = vec![
-            timed("proxy/quiet", &[]),
-            timed("proxy/disturbed", &[3.0, 5.0]),
-            timed("proxy/kept-quiet", &[]),
-            timed("proxy/kept-disturbed", &[4.0]),
+            timed_row("proxy/quiet", &[]),
+            timed_row("proxy/disturbed", &[3.0, 5.0]),
+            timed_row("proxy/kept-quiet", &[]),
+            timed_row("proxy/kept-disturbed", &[4.0]),
         ];
         report
     }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_server_there_is_no_ratio() {
+    fn ratio_requires_a_row_of_one_server() {
         let mut report = Report::new("saturated-uplink", "");
         report.rows = vec![example::row("direct", 1.0, 1.0)];
         report.set_ratios();

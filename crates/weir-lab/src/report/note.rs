@@ -25,7 +25,7 @@ pub(crate) struct Facts {
 }
 
 /// Returns the notes of a run.
-pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
+pub(crate) fn for_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -> Vec<String> {
     let mut notes = vec![link(facts)];
     notes.push(format!(
         "Accept queues: {BACKLOG} on every host, for Weir and its peers."
@@ -33,7 +33,7 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     notes.extend(schedulers(facts));
     if options.repeat > 1 {
         notes.push(format!(
-            "Each row is the run with the median time of {}; \"failed\" is the worst of them.",
+            "Each row is the run with the median time out of {} runs; \"failed\" is the highest count of all runs.",
             options.repeat
         ));
     }
@@ -44,26 +44,26 @@ pub(crate) fn of_run(options: &RunOptions, facts: &Facts, weir: Option<&Path>) -
     }
     if facts.disturbed {
         notes.push(
-            "A reload every 100 ms, each with one server more or less than before; without SYNs, one second after \
-             the end of the previous one; an upgrade or a kill -9 of the daemon every second. \"kept\": wrk, which \
-             keeps its connections; otherwise ab, with one connection per request, which counts a broken connection \
-             up to three times."
+            "The balancer is reloaded every 100 ms, each time with one server more or less than before. If SYNs are \
+             dropped, a reload starts one second after the previous one has ended. Upgrades and kills (-9) of the \
+             daemon start every second. \"kept\": the client is wrk, which keeps its connections. Otherwise it is \
+             ab, which opens one connection per request and counts a broken connection up to three times."
                 .into(),
         );
     }
     if facts.members {
         notes.push(
             "Clients run on the director. In disturbed runs, one server joins or leaves every 60 ms: through \
-             Weir's API, or by a reload of HAProxy, which takes longer. \"kept\": wrk, which keeps its connections; \
-             otherwise ab, with one connection per request."
+             Weir's API, or by a reload of HAProxy, which takes longer. \"kept\": the client is wrk, which keeps \
+             its connections. Otherwise it is ab, which opens one connection per request."
                 .into(),
         );
     }
     if facts.paced {
         notes.push(
-            "Servers are part of the lab: a response takes 4 ms, and 1, 5 or 20 ms more at the first server. Without \
-             processor time, the server handles one request after another, each in 8 ms. ab opens one connection per \
-             request."
+            "The servers are threads of the lab: a response takes 4 ms, and 1, 5 or 20 ms more at the first server. \
+             When it lacks CPU time, the first server handles one request after another, each in 8 ms. ab opens one \
+             connection per request."
                 .into(),
         );
     }

@@ -18,9 +18,9 @@ pub(crate) fn render(report: &Report) -> String {
         .unwrap_or(0)
         .max("method".len());
     if report.is_timed() {
-        timed_rows(&mut text, report, width);
+        write_timed_rows(&mut text, report, width);
     } else {
-        rows(&mut text, report, width);
+        write_rows(&mut text, report, width);
     }
     for failure in &report.failures {
         // Only the first line of an error is printed; the complete text was printed before and is in the HTML file.
@@ -35,7 +35,7 @@ pub(crate) fn render(report: &Report) -> String {
     text
 }
 
-fn timed_rows(text: &mut String, report: &Report, width: usize) {
+fn write_timed_rows(text: &mut String, report: &Report, width: usize) {
     let titles = latency::titles(report);
     let line = |text: &mut String, name: &str, cells: &[String]| {
         let _ = write!(text, "{name:<width$}");
@@ -50,7 +50,7 @@ fn timed_rows(text: &mut String, report: &Report, width: usize) {
     }
 }
 
-fn rows(text: &mut String, report: &Report, width: usize) {
+fn write_rows(text: &mut String, report: &Report, width: usize) {
     let traffic = !report.panels.is_empty();
     let _ = write!(
         text,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rig::{Fabric, GROUP, ROUTER, START_TIMEOUT, etcd_address, host};
+use super::rig::{Fabric, GROUP, ROUTER, START_TIMEOUT, create_host, etcd_address};
 use super::{Balancer, Method, VIP};
 use crate::error::{LabError, Result};
 use crate::interrupt::wait_for;
@@ -47,7 +47,7 @@ impl Director {
     ) -> Result<Self> {
         let name = name(number);
         let unique = format!("{name}-{}", fabric.session.next_number());
-        let namespace = host(fabric, &name, address(number))?;
+        let namespace = create_host(fabric, &name, address(number))?;
         let mut director = Self {
             address: address(number),
             namespace,
@@ -205,7 +205,7 @@ impl Director {
         }
     }
 
-    /// Ends [`Self::drain`].
+    /// Reverts [`Self::drain`].
     pub(super) fn ready(&self, method: Method) -> Result<()> {
         match method.balancer {
             Balancer::Rules => self.announce_rules(true),

@@ -21,7 +21,7 @@ use crate::report::faults::{self, Description, FaultRow, milliseconds, select};
 use crate::requirement;
 use crate::session::Session;
 use event::Event;
-use probe::Measured;
+use probe::Measurement;
 use rig::Rig;
 
 /// The experiment's name.
@@ -119,9 +119,9 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
         |it| it.name(),
         &options.faults,
     )?;
-    requirement::root()?;
-    requirement::programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
-    let weir = requirement::weir(options.weir.as_deref())?;
+    requirement::require_root()?;
+    requirement::require_programs(requirement::BASE.into_iter().chain(requirement::SCALE_OUT))?;
+    let weir = requirement::find_weir(options.weir.as_deref())?;
     interrupt::install();
     allow_many_sockets();
     let session = Session::open()?;
@@ -154,7 +154,7 @@ pub(crate) fn run(options: &RunOptions, json: bool) -> Result<bool> {
     faults::finish(&description, &rows, &options.report, json, &progress)
 }
 
-/// Raises the limit of open files: client and servers are in this process, so each connection needs two sockets.
+/// Raises the open-file limit: client and servers are in this process, so each connection needs two sockets.
 fn allow_many_sockets() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -169,7 +169,7 @@ fn allow_many_sockets() {
 fn row(
     (event, method): (Event, Method),
     (directors, connections): (u8, u32),
-    runs: &[Measured],
+    runs: &[Measurement],
     error: Option<String>,
 ) -> Row {
     let mut broken: Vec<usize> = runs.iter().map(|run| run.broken).collect();
@@ -261,9 +261,9 @@ const fn description(note: &str) -> Description<'_> {
 
 fn note(directors: u8, connections: u32) -> String {
     format!(
-        "{directors} directors, {connections} connections of which BROKEN do not continue, and 32 flows of datagrams: \
-         OUTAGE is the longest\ntime without a response on one of them. ROUTE is the time until the router has exactly \
-         the expected paths, with\nBFD at 300 ms x 3. GOAL is the maximum number of broken connections: with tables, \
+        "{directors} directors, {connections} connections and 32 UDP flows. BROKEN is the number of connections that \
+         do not continue. OUTAGE is\nthe longest time without a response on a UDP flow. ROUTE is the time until the router has exactly \
+         the expected paths, with\nBFD at 300 ms x 3. GOAL is the maximum number of broken connections; for tables: \
          changed slots x moved flows x\n1.1. nftables: jhash modulo the number of servers, no state."
     )
 }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn row_contains_medians_and_maxima() {
-        let run = |outage, broken| Measured {
+        let run = |outage, broken| Measurement {
             outage: Duration::from_millis(outage),
             route: Some(Duration::from_millis(outage / 10)),
             broken,

@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::namespace::Namespace;
 
 const PORT: u16 = 80;
-/// Number of flows of datagrams: enough that each of eight directors receives some.
+/// Number of UDP flows: enough that each of eight directors receives some.
 const DATAGRAM_FLOWS: usize = 32;
 /// Interval between two datagrams of a flow.
 const DATAGRAM_INTERVAL: Duration = Duration::from_millis(5);
@@ -34,8 +34,8 @@ const LAST_BYTE: u8 = b'z';
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
-    /// The longest time without a response on one of the flows of datagrams.
+pub(crate) struct Measurement {
+    /// The longest time without a response on one of the UDP flows.
     pub(crate) outage: Duration,
     /// Number of connections that no longer return a byte.
     pub(crate) broken: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Measured {
     pub(crate) route: Option<Duration>,
 }
 
-fn failed(source: std::io::Error) -> LabError {
+fn socket_error(source: std::io::Error) -> LabError {
     LabError::file("socket")(source)
 }
 
@@ -58,16 +58,16 @@ impl Server {
     pub(super) fn start(namespace: &Namespace, address: Ipv4Addr) -> Result<Self> {
         let (udp, tcp) = namespace.enter(|| {
             let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-            let udp = UdpSocket::bind((address, PORT)).map_err(failed)?;
-            let tcp = TcpListener::bind(unspecified).map_err(failed)?;
-            udp.set_nonblocking(true).map_err(failed)?;
-            tcp.set_nonblocking(true).map_err(failed)?;
+            let udp = UdpSocket::bind((address, PORT)).map_err(socket_error)?;
+            let tcp = TcpListener::bind(unspecified).map_err(socket_error)?;
+            udp.set_nonblocking(true).map_err(socket_error)?;
+            tcp.set_nonblocking(true).map_err(socket_error)?;
             Ok((udp, tcp))
         })?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(failed)?;
+            .map_err(socket_error)?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
@@ -211,16 +211,16 @@ impl Client {
         namespace.enter(|| {
             let mut opened = Vec::with_capacity(connections);
             for _ in 0..connections {
-                if interrupt::requested() {
+                if interrupt::is_requested() {
                     return Err(LabError::Interrupted);
                 }
-                opened.push(Connection::open().map_err(failed)?);
+                opened.push(Connection::open().map_err(socket_error)?);
             }
             let flows = (0..DATAGRAM_FLOWS).map(|_| Datagrams::open());
             let flows: std::io::Result<Vec<_>> = flows.collect();
             Ok(Self {
                 connections: opened,
-                flows: flows.map_err(failed)?,
+                flows: flows.map_err(socket_error)?,
             })
         })
     }
@@ -228,9 +228,9 @@ impl Client {
     /// Returns whether the VIP responds to a datagram and on a connection.
     pub(super) fn vip_responds(namespace: &Namespace) -> Result<bool> {
         namespace.enter(|| {
-            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(socket_error)?;
             udp.set_read_timeout(Some(Duration::from_millis(200)))
-                .map_err(failed)?;
+                .map_err(socket_error)?;
             let sent = udp.connect((VIP, PORT)).and_then(|()| udp.send(b"a"));
             Ok(sent.is_ok() && udp.recv(&mut [0; 1]).is_ok() && Connection::open().is_ok())
         })
@@ -240,7 +240,7 @@ impl Client {
     pub(super) fn measure(
         mut self,
         event: impl FnOnce() -> Result<Option<Duration>> + Send,
-    ) -> Result<Measured> {
+    ) -> Result<Measurement> {
         let is_over = AtomicBool::new(false);
         let route = std::thread::scope(|scope| {
             let load = scope.spawn(|| self.load(&is_over));
@@ -259,7 +259,7 @@ impl Client {
             .iter()
             .map(|it| it.longest.max(it.last.elapsed()));
         let outage = longest.max().unwrap_or_default();
-        Ok(Measured {
+        Ok(Measurement {
             outage,
             broken: self.broken(),
             route,

@@ -17,10 +17,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::director::{self, Director, PATH_REMOVAL_TIMEOUT};
 use super::event::Event;
-use super::probe::{Client, Measured, Server};
+use super::probe::{Client, Measurement, Server};
 use super::{Balancer, Method, VIP};
-use crate::cut::{ALL_FRAMES, drop_frames};
 use crate::error::Result;
+use crate::frame_drop::{ALL_FRAMES, drop_frames};
 use crate::interrupt::wait_for;
 use crate::namespace::Namespace;
 use crate::process::{self, Daemon, Launcher};
@@ -86,28 +86,28 @@ const fn server_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, 41 + number)
 }
 
-fn ip(namespace: &Namespace, words: &str) -> Result<String> {
+fn run_ip(namespace: &Namespace, words: &str) -> Result<String> {
     let mut arguments = vec!["-n", namespace.name()];
     arguments.extend(words.split(' '));
     process::run("ip", &arguments)
 }
 
 /// Creates a namespace with `eth0` on the switch, and a default route to the router. The port has the host's name.
-pub(super) fn host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) -> Result<Namespace> {
+pub(super) fn create_host(fabric: &Fabric<'_>, name: &str, address: Ipv4Addr) -> Result<Namespace> {
     let session = fabric.session;
     let unique = format!("{}-{}{name}", session.tag(), session.next_number());
     let namespace = Namespace::create(&unique)?;
     // The port of an earlier host with this name may still exist.
-    let _ = ip(&fabric.wire, &format!("link del {name}"));
-    ip(
+    let _ = run_ip(&fabric.wire, &format!("link del {name}"));
+    run_ip(
         &fabric.wire,
         &format!("link add {name} type veth peer name eth0 netns {unique}"),
     )?;
-    ip(&fabric.wire, &format!("link set {name} master br0 up"))?;
-    ip(&namespace, &format!("addr add {address}/24 dev eth0"))?;
-    ip(&namespace, "link set eth0 up")?;
+    run_ip(&fabric.wire, &format!("link set {name} master br0 up"))?;
+    run_ip(&namespace, &format!("addr add {address}/24 dev eth0"))?;
+    run_ip(&namespace, "link set eth0 up")?;
     if address != ROUTER {
-        ip(&namespace, &format!("route add default via {ROUTER}"))?;
+        run_ip(&namespace, &format!("route add default via {ROUTER}"))?;
     }
     Ok(namespace)
 }
@@ -120,16 +120,16 @@ impl<'a> Rig<'a> {
         count: u8,
     ) -> Result<Self> {
         let wire = Namespace::create(&format!("{}-{}wire", session.tag(), session.next_number()))?;
-        ip(&wire, "link add br0 type bridge forward_delay 0")?;
-        ip(&wire, "link set br0 up")?;
+        run_ip(&wire, "link add br0 type bridge forward_delay 0")?;
+        run_ip(&wire, "link set br0 up")?;
         let fabric = Fabric {
             session,
             weir,
             wire,
         };
-        let (router, client) = router(&fabric)?;
+        let (router, client) = create_router(&fabric)?;
         let bird = start_router(&fabric, &router, count + 1)?;
-        let servers = (0..=SERVERS).map(|number| real_server(&fabric, method, number));
+        let servers = (0..=SERVERS).map(|number| create_real_server(&fabric, method, number));
         let servers = servers.collect::<Result<Vec<_>>>()?;
         let etcd = match method.balancer {
             Balancer::Rules => Vec::new(),
@@ -151,7 +151,7 @@ impl<'a> Rig<'a> {
         }
         if let Balancer::Weir { .. } = method.balancer {
             rig.wait_for_members()?;
-            rig.directors[0].publish(&rig.published(SERVERS))?;
+            rig.directors[0].publish(&rig.published_config(SERVERS))?;
         }
         rig.wait_for_paths(usize::from(count), START_TIMEOUT)?;
         rig.wait_for_servers()?;
@@ -165,7 +165,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Opens connections, and triggers the event under load.
-    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measured> {
+    pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measurement> {
         if event == Event::ServerDrainedDirectorAdded {
             // The director must join within a second of the other change, and its start can take longer.
             self.add_director(SERVERS)?;
@@ -248,7 +248,7 @@ impl<'a> Rig<'a> {
                 let words = ["server", &server, "drain"];
                 self.directors[0].run("server", &words).map(drop)
             }
-            Balancer::Weir { .. } => self.directors[0].publish(&self.published(count)),
+            Balancer::Weir { .. } => self.directors[0].publish(&self.published_config(count)),
         }
     }
 
@@ -257,7 +257,7 @@ impl<'a> Rig<'a> {
         servers.map(|it| it.address).collect()
     }
 
-    fn published(&self, count: u8) -> String {
+    fn published_config(&self, count: u8) -> String {
         let servers: Vec<String> = self
             .addresses(count)
             .iter()
@@ -275,7 +275,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Waits until each director of the group sees all of them.
+    /// Waits until each director reports all members of the group as present.
     fn wait_for_members(&self) -> Result<()> {
         let count = self.directors.len();
         let has_all = |director: &Director| -> bool {
@@ -294,7 +294,7 @@ impl<'a> Rig<'a> {
         )
     }
 
-    /// Waits until all directors report all servers as up: before, directors select different servers.
+    /// Waits until all directors report all servers as up. Until then, directors select different servers.
     fn wait_for_servers(&self) -> Result<()> {
         if self.method.balancer == Balancer::Rules {
             return Ok(());
@@ -317,7 +317,7 @@ impl<'a> Rig<'a> {
 
     /// Waits until the router's kernel has this number of paths to the VIP.
     fn wait_for_paths(&self, count: usize, limit: Duration) -> Result<()> {
-        let routes = || ip(&self.router, &format!("route show {VIP}/32"));
+        let routes = || run_ip(&self.router, &format!("route show {VIP}/32"));
         wait_for(
             &format!("a route with {count} paths"),
             limit,
@@ -328,20 +328,20 @@ impl<'a> Rig<'a> {
 }
 
 /// Creates the router and the client behind it.
-fn router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
+fn create_router(fabric: &Fabric<'_>) -> Result<(Namespace, Namespace)> {
     let session = fabric.session;
-    let router = host(fabric, "router", ROUTER)?;
+    let router = create_host(fabric, "router", ROUTER)?;
     let unique = format!("{}-{}client", session.tag(), session.next_number());
     let client = Namespace::create(&unique)?;
-    ip(
+    run_ip(
         &router,
         &format!("link add inside type veth peer name eth0 netns {unique}"),
     )?;
-    ip(&router, "addr add 198.51.100.1/24 dev inside")?;
-    ip(&router, "link set inside up")?;
-    ip(&client, &format!("addr add {CLIENT}/24 dev eth0"))?;
-    ip(&client, "link set eth0 up")?;
-    ip(&client, "route add default via 198.51.100.1")?;
+    run_ip(&router, "addr add 198.51.100.1/24 dev inside")?;
+    run_ip(&router, "link set inside up")?;
+    run_ip(&client, &format!("addr add {CLIENT}/24 dev eth0"))?;
+    run_ip(&client, "link set eth0 up")?;
+    run_ip(&client, "route add default via 198.51.100.1")?;
     router.set_sysctls(&[
         ("net/ipv4/ip_forward", "1"),
         ("net/ipv4/conf/all/rp_filter", "0"),
@@ -392,9 +392,9 @@ fn start_router(fabric: &Fabric<'_>, router: &Namespace, directors: u8) -> Resul
 }
 
 /// Creates a server with the VIP, or with rules that set the VIP as the source of replies.
-fn real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealServer> {
+fn create_real_server(fabric: &Fabric<'_>, method: Method, number: u8) -> Result<RealServer> {
     let address = server_address(number);
-    let namespace = host(fabric, &format!("s{number}"), address)?;
+    let namespace = create_host(fabric, &format!("s{number}"), address)?;
     let unique = format!("server{number}-{}", fabric.session.next_number());
     let directory = fabric.session.directory(&unique)?;
     let forward: &[&str] = match method.balancer {
@@ -444,7 +444,7 @@ fn start_etcd(fabric: &Fabric<'_>) -> Result<Vec<Etcd>> {
     let mut members = Vec::new();
     let unique = fabric.session.next_number();
     for number in 0..3 {
-        let namespace = host(fabric, &format!("e{number}"), etcd_address(number))?;
+        let namespace = create_host(fabric, &format!("e{number}"), etcd_address(number))?;
         // In `/run`, which is in memory, because etcd waits for the disk at each write.
         let directory = fabric
             .session

@@ -47,7 +47,7 @@ impl Rule {
     }
 
     /// Returns the rule for banned words in a region.
-    pub(crate) const fn of(region: Region) -> Self {
+    pub(crate) const fn for_region(region: Region) -> Self {
         match region {
             Region::Name => Self::Names,
             Region::Text => Self::Texts,
@@ -112,7 +112,7 @@ pub(crate) fn is_excepted(path: &str) -> bool {
 }
 
 /// Returns the banned words in a piece of source text.
-pub(crate) fn banned(piece: &Piece<'_>) -> Vec<String> {
+pub(crate) fn banned_words(piece: &Piece<'_>) -> Vec<String> {
     if piece.region == Region::Name {
         return banned_in_name(piece.text);
     }
@@ -168,7 +168,7 @@ fn names_are_split_into_words() {
 #[test]
 fn words_and_phrases_are_found_in_prose() {
     let found = |text| {
-        banned(&Piece {
+        banned_words(&Piece {
             region: Region::Comment,
             line: 1,
             text,

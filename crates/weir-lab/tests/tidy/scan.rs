@@ -11,7 +11,7 @@ pub(crate) enum Language {
 
 impl Language {
     /// Returns the language by the file name; `None` = the file is not checked.
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
             "c" | "h" => Some(Self::C),
@@ -216,7 +216,7 @@ fn found(language: Language, text: &str) -> Vec<(Region, &str)> {
 }
 
 #[test]
-fn rust_is_split() {
+fn rust_source_is_split_into_pieces() {
     use Region::{Comment, Header, Name, Text};
     let text = "//! head\nlet a = \"b // \\\" c\"; // d 'e\n'\\'' 'f' &'g r#\"h\"i\"# /* j /* k */ l */ br\"m\"";
     let expected = [
@@ -239,7 +239,7 @@ fn rust_is_split() {
 }
 
 #[test]
-fn c_is_split() {
+fn c_source_is_split_into_pieces() {
     use Region::{Comment, Name, Text};
     let text = "/* a /* b */ c(\"d\\\\\"); // e\nif ('\"' == f) r";
     let expected = [

@@ -23,7 +23,7 @@ fn quantiles_are_within_a_bucket() {
 }
 
 #[test]
-fn negative_samples_stay_in_mean() {
+fn negative_samples_are_included_in_mean() {
     let mut statistics = Statistics::new(Method::Timestamps);
     statistics.add(&[-MS, 2 * MS, -MS, 2 * MS], 1);
     let summary = statistics.summary().unwrap();
@@ -49,7 +49,7 @@ fn average_adapts_to_slow_and_recovered_server_within_forty_samples() {
 }
 
 #[test]
-fn old_samples_do_not_count_in_average_and_histogram() {
+fn old_samples_are_excluded_from_average_and_histogram() {
     let mut statistics = Statistics::new(Method::Gaps);
     assert_eq!(statistics.summary(), None);
     statistics.add(&[5 * MS], 1);

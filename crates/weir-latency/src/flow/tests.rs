@@ -83,10 +83,10 @@ impl Connection {
 
     /// Sends payload; the server sent its last packet at `server_sent_us`.
     fn payload(&mut self, at_us: u64, length: u16, server_sent_us: u64) {
-        self.first_payload(at_us, length, server_sent_us, First::Other);
+        self.first_payload(at_us, length, server_sent_us, FirstPayload::Other);
     }
 
-    fn first_payload(&mut self, at_us: u64, length: u16, server_sent_us: u64, first: First) {
+    fn first_payload(&mut self, at_us: u64, length: u16, server_sent_us: u64, first: FirstPayload) {
         let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(server_sent_us));
         self.seq += u32::from(length);
         self.send(
@@ -236,7 +236,7 @@ fn drift_of_100_ppm_costs_one_unit_at_most_and_old_handshakes_are_not_used() {
 }
 
 #[test]
-fn step_back_of_clock_is_discarded() {
+fn backward_clock_step_is_discarded() {
     let mut connection = Connection::new(1_000).open();
     connection.payload(20_000, 200, 0);
     connection.ack += 700;
@@ -255,7 +255,7 @@ fn step_back_of_clock_is_discarded() {
 }
 
 #[test]
-fn step_forward_of_clock_yields_no_sample() {
+fn forward_clock_step_yields_no_sample() {
     // With a unit of 1 ms, the step looks like a clock with a unit of 1 us.
     for (unit, reasons) in [
         (1, &[Reason::ClockShifted][..]),
@@ -291,7 +291,7 @@ fn idle_time_between_requests_is_not_latency() {
 #[test]
 fn tls_handshake_and_tickets_are_not_answers() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
     // The Finished message and the request; two tickets; the answer, then the rest of it.
     connection.payload(23_000, 80, 12_000);
@@ -309,7 +309,7 @@ fn tls_handshake_and_tickets_are_not_answers() {
 #[test]
 fn tls_finished_message_alone_is_not_a_request() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.acknowledge(33_300, 255, 23_200);
@@ -322,7 +322,7 @@ fn tls_finished_message_alone_is_not_a_request() {
 #[test]
 fn tickets_acknowledged_together_with_the_answer_are_discarded() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
     connection.payload(23_000, 380, 12_000);
     connection.acknowledge(73_000, 1_210, 23_200);
@@ -332,9 +332,9 @@ fn tickets_acknowledged_together_with_the_answer_are_discarded() {
 }
 
 #[test]
-fn settings_of_http2_are_not_an_answer() {
+fn http2_settings_are_not_an_answer() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(20_000, 150, 0, First::Preface);
+    connection.first_payload(20_000, 150, 0, FirstPayload::Preface);
     connection.acknowledge(30_200, 40, 20_100);
     connection.acknowledge(36_000, 300, 26_000);
     connection.payload(50_000, 60, 26_000);
@@ -417,7 +417,7 @@ fn answer_before_end_of_upload_is_discarded() {
 }
 
 #[test]
-fn close_and_greeting_of_server_are_not_answers() {
+fn server_close_and_greeting_are_not_answers() {
     let mut connection = Connection::new(1).open();
     // A greeting as in SMTP or MySQL.
     connection.acknowledge(25_000, 90, 15_000);
@@ -438,7 +438,7 @@ fn rescheduled_flow_is_ignored() {
         ts_ecr,
         length: 10,
         flags: 24,
-        first: First::Other,
+        first: FirstPayload::Other,
     };
     let now = (connection.start_us + 20_000) * 1_000;
     connection.table.packet(&packet, now);
@@ -475,7 +475,7 @@ fn missing_option_ends_sampling() {
 #[test]
 fn ticket_acknowledged_with_the_request_is_not_an_answer() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.ack += 271;
@@ -491,7 +491,7 @@ fn ticket_acknowledged_with_the_request_is_not_an_answer() {
 #[test]
 fn ticket_sent_before_the_request_is_not_an_answer() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.ack += 271;
@@ -508,7 +508,7 @@ fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
         (40_000, &[], &[Reason::Handshake; 3]),
     ] {
         let mut connection = Connection::new(1).open();
-        connection.first_payload(11_000, 517, 0, First::Tls);
+        connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
         connection.acknowledge(22_000, 1_327, 12_000);
         connection.payload(23_000, 80, 12_000);
         connection.ack += 271;
@@ -523,7 +523,7 @@ fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
 #[test]
 fn answer_after_a_pause_is_not_a_ticket() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.acknowledge(33_300, 510, 23_200);
@@ -534,9 +534,9 @@ fn answer_after_a_pause_is_not_a_ticket() {
 }
 
 #[test]
-fn control_frames_of_http2_are_not_requests() {
+fn http2_control_frames_are_not_requests() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(20_000, 150, 0, First::Preface);
+    connection.first_payload(20_000, 150, 0, FirstPayload::Preface);
     connection.acknowledge(30_200, 40, 20_100);
     // The acknowledgement of SETTINGS, then a WINDOW_UPDATE.
     connection.payload(30_300, 9, 20_100);
@@ -548,7 +548,7 @@ fn control_frames_of_http2_are_not_requests() {
     connection.check(&[6_000, 3_000], &[]);
     // The same frames in records of TLS.
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_320, 12_000);
     connection.payload(23_000, 64, 12_000);
     connection.payload(23_100, 126, 12_000);
@@ -591,9 +591,9 @@ fn answer_sent_again_because_the_next_request_was_lost_is_discarded() {
 }
 
 #[test]
-fn alert_and_close_of_server_are_not_answers() {
+fn server_alert_and_close_are_not_answers() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.acknowledge(33_300, 510, 23_200);
@@ -615,7 +615,7 @@ fn lost_answer_is_discarded_if_the_client_probes() {
 #[test]
 fn window_ends_with_the_first_answer() {
     let mut connection = Connection::new(1).open();
-    connection.first_payload(11_000, 517, 0, First::Tls);
+    connection.first_payload(11_000, 517, 0, FirstPayload::Tls);
     connection.acknowledge(22_000, 1_320, 12_000);
     connection.payload(23_000, 64, 12_000);
     connection.payload(23_100, 126, 12_000);

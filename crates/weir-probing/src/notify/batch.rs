@@ -1,4 +1,4 @@
-//! `[notify.NAME]`: collects state changes and sends them with a program, a web request or a mail.
+//! `[notify.NAME]`: collects state changes and sends them with a program, a web request or an email.
 //!
 //! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECT`], sends them in one message,
 //! and then waits for the notifier's interval. Errors are logged; a message is not sent again.
@@ -24,7 +24,7 @@ use crate::post::Poster;
 const COLLECT: Duration = Duration::from_secs(1);
 /// Maximum number of queued changes; further changes are counted and dropped.
 const QUEUE_MAX: usize = 1_000;
-/// Time limit for each program, request and mail.
+/// Time limit for each program, request and email.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum length of a line for the privileged helper.
@@ -247,8 +247,8 @@ async fn run_program(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Res
     }
 }
 
-/// Returns the request for the privileged helper, whose channel limits the length of a message. Longer lines are cut,
-/// and changes that do not fit are counted as lost.
+/// Returns the request for the privileged helper, whose channel limits the length of a message. Longer lines are
+/// truncated, and changes that do not fit are counted as lost.
 fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     let mut lines = Vec::new();
     let mut length = 0;
@@ -276,7 +276,7 @@ async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io
     poster.post(&body).await.map_err(io::Error::other)
 }
 
-/// Sends a mail by SMTP (RFC 5321).
+/// Sends an email over SMTP (RFC 5321).
 async fn send_mail(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
     let host = rustix::system::uname()
         .nodename()
@@ -302,17 +302,17 @@ async fn send_mail(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
     smtp.command("DATA", "354").await?;
     smtp.command(&render_mail(&host, &from, &mail.to, batch, lost), "250")
         .await?;
-    // The mail was accepted, so errors no longer matter.
+    // The email was accepted, so errors no longer matter.
     let _ = smtp.command("QUIT", "221").await;
     Ok(())
 }
 
-/// Returns the mail with its header and the final dot. Lines that begin with a dot get a second one (RFC 5321 section
+/// Returns the email with its header and the final dot. Lines that begin with a dot get a second one (RFC 5321 section
 /// 4.5.2).
 fn render_mail(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) -> String {
     let subject = match batch {
         [entry] => entry.format_line(),
-        entries => format!("{} changes of state", entries.len()),
+        entries => format!("{} state changes", entries.len()),
     };
     // A header line must be shorter than 998 characters, and ASCII.
     let ascii = |it: char| if it.is_ascii() { it } else { '?' };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_has_subject_and_ends_only_at_final_dot() {
+    fn email_has_subject_and_ends_only_at_final_dot() {
         let to = ["a@h".to_owned(), "b@h".to_owned()];
         let mail = render_mail("lb1", "weir@lb1", &to, &[entry("s", "refused")], 0);
         assert!(
@@ -402,7 +402,7 @@ mod tests {
             3,
         );
         assert!(
-            mail.contains("Subject: [weir lb1] 2 changes of state\r\n"),
+            mail.contains("Subject: [weir lb1] 2 state changes\r\n"),
             "{mail}"
         );
         assert!(

@@ -1,8 +1,8 @@
-//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The measure is the
-//! CPU time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates
-//! write an access log to a file, as a proxy in production does.
+//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The metric is the CPU
+//! time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates write
+//! an access log to a file, as a proxy in production does.
 //!
-//! `WEIR_BENCH_HAPROXY` is the path of another HAProxy than Debian's, for example one with AWS-LC.
+//! `WEIR_BENCH_HAPROXY` is the path of an HAProxy binary to use instead of Debian's, for example one built with AWS-LC.
 
 use std::fs;
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ impl Drop for Candidate {
 }
 
 /// Describes which programs are missing, or that there are too few CPUs. Returns `None` if the benchmark can run.
-pub(crate) fn missing(programs: &[&str]) -> Option<String> {
+pub(crate) fn missing_requirements(programs: &[&str]) -> Option<String> {
     let is_installed = |program: &&str| {
         let found = Command::new("sh")
             .args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")])
@@ -166,7 +166,7 @@ pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
 }
 
 /// Starts nginx with files of three sizes.
-pub(crate) fn origin(directory: &Path) -> Candidate {
+pub(crate) fn start_origin(directory: &Path) -> Candidate {
     let root: PathBuf = directory.join("root");
     fs::create_dir_all(&root).expect("create directory");
     for (name, size) in [("small", 4), ("16k", 16 << 10), ("1m", 1 << 20)] {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Context, Ready, token};
-use crate::descriptor::{TABLE, Use};
+use super::{Context, Readiness, token};
+use crate::descriptor::{DescriptorUse, TABLE};
 use crate::h2::{H2ClientConn, Owner, StreamPipe, StreamPipeEnd};
 use crate::plan::{Millis, Service, Target};
 use crate::slab::Key;
@@ -24,7 +24,7 @@ pub(crate) struct Upstream {
     pub(crate) port: u16,
     /// The session that uses the connection; [`Key::NONE`] while it is idle.
     pub(crate) session: Key,
-    pub(crate) ready: Ready,
+    pub(crate) ready: Readiness,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
     /// Whether only its session can use it: a PROXY protocol header was sent, or it is a stream.
@@ -39,7 +39,7 @@ pub(crate) struct Upstream {
 /// How long a connection stays idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdleLimits {
-    /// When the connection is closed, in milliseconds of the workers' clock.
+    /// When the connection is closed, in milliseconds on the worker clock.
     pub(super) until: u64,
     /// Maximum number of idle connections to the server.
     pub(super) idle_max: usize,
@@ -60,7 +60,7 @@ impl Context {
             target: Arc::clone(target),
             port,
             session,
-            ready: Ready::default(),
+            ready: Readiness::default(),
             input: Vec::new(),
             dedicated: false,
             served: 0,
@@ -112,9 +112,9 @@ impl Context {
             target: Arc::clone(target),
             port,
             session,
-            ready: Ready {
+            ready: Readiness {
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             input: Vec::new(),
             served: u32::from(existing.is_some()),
@@ -130,14 +130,14 @@ impl Context {
     fn find_h2_client(&self, target: &Target, port: u16) -> Option<Key> {
         let connection = |key: &Key| {
             let connection = self.h2_clients.get(*key).and_then(Option::as_deref);
-            connection.filter(|connection| connection.leads_to(target, port))
+            connection.filter(|connection| connection.is_connected_to(target, port))
         };
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
         // A connection that has not received settings yet is expected to allow as many streams as the others.
         let max_allowed = keys
             .iter()
-            .filter_map(|key| connection(key)?.allowed())
+            .filter_map(|key| connection(key)?.allowed_streams())
             .max();
         let default_limit = H2ClientConn::default_limit(max_allowed);
         keys.into_iter().find(|key| {
@@ -189,6 +189,6 @@ impl Context {
                 Transport::secure(socket, channel.map_err(|_| Errno::INVAL)?)
             }
         };
-        Ok(transport.counted(Use::Server))
+        Ok(transport.with_descriptor_count(DescriptorUse::Server))
     }
 }

@@ -1,7 +1,7 @@
 //! Implements an HTTP/2 connection to a server. It carries the requests of many sessions, each over a [`StreamPipe`].
 //!
-//! A session connects, writes and reads HTTP/1.1, as on a separate connection. If the connection fails or the server
-//! accepts no more streams, the pipes close like connections, and each session retries by its own rules.
+//! A session connects, writes and reads HTTP/1.1 as if it had a separate connection. If the connection fails or the
+//! server accepts no more streams, the pipes close like connections, and each session retries by its own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,9 +21,9 @@ use super::conn_io::ConnIo;
 use super::io_buffer::IoHandle;
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
-use super::transfer::{self, Received, context};
+use super::transfer::{self, ReceiveResult, context};
 use super::{Action, Actions};
-use crate::context::{Context, Ready, token};
+use crate::context::{Context, Readiness, token};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
@@ -65,7 +65,7 @@ struct Stream {
 }
 
 enum Phase {
-    /// The head is not complete, or the server accepts no more streams now.
+    /// The head is not complete, or the server currently accepts no more streams.
     Head,
     Exchange {
         send: Option<(SendStream<Bytes>, Content)>,
@@ -87,7 +87,7 @@ pub(crate) struct H2ClientConn {
     port: u16,
     /// Whether the connection accepts no further streams.
     is_closing: bool,
-    /// Maximum number of concurrent streams; see [`H2ClientConn::allowed`].
+    /// Maximum number of concurrent streams; see [`H2ClientConn::allowed_streams`].
     allowed: Option<usize>,
     /// Whether requests were added before the limit was known.
     has_waiting: bool,
@@ -108,7 +108,7 @@ impl H2ClientConn {
     /// Creates a connection over a transport that is connecting. It is closed after `idle_ms` without streams.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
-            io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
+            io: ConnIo::new(transport, Readiness::default(), &[], Vec::new(), None),
             state: State::Connecting,
             streams: Vec::new(),
             started: 0,
@@ -122,7 +122,7 @@ impl H2ClientConn {
         }
     }
 
-    pub(crate) const fn ready(&mut self) -> &mut Ready {
+    pub(crate) const fn ready(&mut self) -> &mut Readiness {
         &mut self.io.ready
     }
 
@@ -141,7 +141,7 @@ impl H2ClientConn {
     }
 
     /// Returns whether the connection leads to this server and port.
-    pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
+    pub(crate) fn is_connected_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
 
@@ -153,7 +153,7 @@ impl H2ClientConn {
 
     /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
     /// SETTINGS frame was received.
-    pub(crate) const fn allowed(&self) -> Option<usize> {
+    pub(crate) const fn allowed_streams(&self) -> Option<usize> {
         self.allowed
     }
 
@@ -263,7 +263,7 @@ impl H2ClientConn {
             return false;
         }
         match transport.handshake(ready) {
-            Handshake::Waits => return true,
+            Handshake::Pending => return true,
             Handshake::Failed => {
                 if let Some(error) = transport.error() {
                     let server = &self.target.name;
@@ -502,11 +502,11 @@ impl Stream {
         }
         if let Some((content, coding)) = body {
             match transfer::receive(content, *coding, pipe) {
-                Received::Nothing => {}
-                Received::Broken => failed = true,
+                ReceiveResult::Nothing => {}
+                ReceiveResult::Broken => failed = true,
                 received => {
                     moved = true;
-                    if received == Received::All {
+                    if received == ReceiveResult::All {
                         *body = None;
                     }
                     actions.push(Action::Resume(pipe.owner));

@@ -10,7 +10,7 @@ use super::field_filter::FieldFilter;
 use super::frame_counter::{FrameCounter, FrameCounts};
 use super::io_buffer::{IoBuffer, IoHandle};
 use super::upgrade::settings_end;
-use crate::context::Ready;
+use crate::context::Readiness;
 use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
@@ -29,7 +29,7 @@ const PAUSE_MS: u64 = 200;
 #[derive(Debug)]
 pub(super) struct ConnIo {
     pub(super) transport: Transport,
-    pub(super) ready: Ready,
+    pub(super) ready: Readiness,
     buffer: Rc<RefCell<IoBuffer>>,
     /// Number of outbox bytes that the transport has accepted.
     sent: usize,
@@ -40,7 +40,7 @@ pub(super) struct ConnIo {
     before_settings: Vec<u8>,
     /// Counts a client's frames; `None` for servers.
     counter: Option<FrameCounter>,
-    /// Reading is paused until this time, in milliseconds of the workers' clock.
+    /// Reading is paused until this time, in milliseconds on the worker clock.
     paused_until: u64,
     /// Turns malformed header fields from a client into stream errors instead of connection errors.
     fields: Option<Box<FieldFilter>>,
@@ -51,7 +51,7 @@ impl ConnIo {
     /// SETTINGS frame.
     pub(super) fn new(
         transport: Transport,
-        ready: Ready,
+        ready: Readiness,
         input: &[u8],
         inserted_frame: Vec<u8>,
         counter: Option<FrameCounter>,
@@ -110,7 +110,7 @@ impl ConnIo {
     /// Returns the number of streams that were reset because of client errors since the last call.
     pub(super) fn take_provoked_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
-        counter.map_or(0, FrameCounter::take_provoked)
+        counter.map_or(0, FrameCounter::take_provoked_resets)
     }
 
     /// Returns the counts of frames since the last call.
@@ -119,7 +119,7 @@ impl ConnIo {
         counter.map_or_else(FrameCounts::default, FrameCounter::take_counts)
     }
 
-    /// Returns whether the peer has ended its direction.
+    /// Returns whether the peer has finished sending.
     pub(super) fn is_ended(&self) -> bool {
         self.buffer.borrow().ended
     }
@@ -255,9 +255,9 @@ mod tests {
         let address = listener.local_addr().expect("listener has an address");
         let client = TcpStream::connect(address).expect("connect to listener");
         let (server, _) = listener.accept().expect("accept connection");
-        let ready = Ready {
+        let ready = Readiness {
             writable: true,
-            ..Ready::default()
+            ..Readiness::default()
         };
         let transport = Transport::plain(server.into());
         let io = ConnIo::new(transport, ready, &[], Vec::new(), None);

@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Kind {
-    const fn of_static(index: usize) -> Self {
+    const fn from_static_index(index: usize) -> Self {
         match index {
             1 | 6 | 7 => Self::Text,
             2 | 3 => Self::Method,
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    fn of_name(name: &[u8]) -> Self {
+    fn from_name(name: &[u8]) -> Self {
         match name {
             b":authority" | b":scheme" | b":protocol" => Self::Text,
             b":method" => Self::Method,
@@ -107,7 +107,7 @@ const fn is_token(byte: u8) -> bool {
 
 /// The result of checking a block.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Checked {
+pub(super) enum BlockCheck {
     /// The block passes unchanged. This includes undecodable blocks, which `h2` rejects.
     Unchanged,
     /// The block is replaced with this one.
@@ -150,7 +150,7 @@ impl BlockChecker {
     }
 
     /// Checks a whole block. `trailers` is true if the block is not the first one of its request.
-    pub(super) fn check(&mut self, block: &[u8], trailers: bool) -> Checked {
+    pub(super) fn check(&mut self, block: &[u8], trailers: bool) -> BlockCheck {
         let mut reader = Reader {
             block,
             offset: 0,
@@ -160,18 +160,20 @@ impl BlockChecker {
         self.list_size = 0;
         while reader.offset < block.len() {
             if self.list_size > LIST_MAX {
-                return Checked::TooLarge;
+                return BlockCheck::TooLarge;
             }
             match self.check_field(&mut reader, trailers) {
                 Some(is_valid) => has_invalid_field |= !is_valid,
-                None => return Checked::Unchanged,
+                None => return BlockCheck::Unchanged,
             }
         }
         if has_invalid_field {
             let out = reader.out.get_or_insert_with(|| block.to_vec());
             out.extend_from_slice(INVALID_FIELD);
         }
-        reader.out.map_or(Checked::Unchanged, Checked::Replaced)
+        reader
+            .out
+            .map_or(BlockCheck::Unchanged, BlockCheck::Replaced)
     }
 
     /// Reads a field. Returns whether it is allowed, or `None` if the block is malformed.
@@ -197,7 +199,7 @@ impl BlockChecker {
         let kind = match index {
             0 => {
                 reader.read_string(&mut self.name)?;
-                Kind::of_name(&self.name)
+                Kind::from_name(&self.name)
             }
             _ => self.kind(index)?,
         };
@@ -222,7 +224,7 @@ impl BlockChecker {
     fn kind(&self, index: usize) -> Option<Kind> {
         match index {
             0 => None,
-            1..DYNAMIC_START => Some(Kind::of_static(index)),
+            1..DYNAMIC_START => Some(Kind::from_static_index(index)),
             _ => {
                 let age = index - DYNAMIC_START;
                 let known = age < ENTRIES_MAX.min(self.inserted);
@@ -370,7 +372,7 @@ mod tests {
     fn accepted_bytes_match_http_crate() {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
-            let is_field = Kind::of_name(&text) == Kind::Field;
+            let is_field = Kind::from_name(&text) == Kind::Field;
             // The http crate also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
             let is_accepted = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
             assert_eq!(is_field, is_accepted, "{byte:x}");
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_errors_pass() {
+    fn valid_blocks_pass_unchanged() {
         let mut blocks = BlockChecker::new();
         let mut block = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0x3f, 0x45];
         block.extend(literal_field(b"x-a", b"b c\t\xff", true));
@@ -391,16 +393,19 @@ mod tests {
         coded.extend(huffman::tests::encode(b"x-ab"));
         coded.push(0);
         block.extend(coded);
-        assert_eq!(blocks.check(&block, false), Checked::Unchanged);
+        assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
         // Entries of the table, and input that is not a block.
-        assert_eq!(blocks.check(&[0xbe, 0xbf, 0xc0], false), Checked::Unchanged);
+        assert_eq!(
+            blocks.check(&[0xbe, 0xbf, 0xc0], false),
+            BlockCheck::Unchanged
+        );
         for invalid in [
             &[0xff, 0x80, 0x80, 0x80, 0x80, 0x80, 1][..],
             &[0x40, 9, b'a'],
             &[0x80],
             &[0xf0],
         ] {
-            assert_eq!(blocks.check(invalid, false), Checked::Unchanged);
+            assert_eq!(blocks.check(invalid, false), BlockCheck::Unchanged);
         }
     }
 
@@ -421,19 +426,22 @@ mod tests {
             let mut block = vec![0x82];
             block.extend(literal_field(name, value, true));
             block.push(0x84);
-            let Checked::Replaced(out) = blocks.check(&block, false) else {
+            let BlockCheck::Replaced(out) = blocks.check(&block, false) else {
                 panic!("{name:?} passes");
             };
             assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], INVALID_FIELD].concat()));
             let size = block.len() - 2;
             assert_eq!(out.len() - 2 - INVALID_FIELD.len(), size, "{name:?}");
             // Later blocks that refer to the malformed entry, or to its name, are malformed too.
-            assert!(matches!(blocks.check(&[0xbe], false), Checked::Replaced(_)));
+            assert!(matches!(
+                blocks.check(&[0xbe], false),
+                BlockCheck::Replaced(_)
+            ));
             assert!(matches!(
                 blocks.check(&[0x7e, 1, b'a'], false),
-                Checked::Replaced(_)
+                BlockCheck::Replaced(_)
             ));
-            assert_eq!(blocks.check(&[0x82], false), Checked::Unchanged);
+            assert_eq!(blocks.check(&[0x82], false), BlockCheck::Unchanged);
         }
     }
 
@@ -442,7 +450,7 @@ mod tests {
         let mut blocks = BlockChecker::new();
         assert_eq!(
             blocks.check(&literal_field(b":path", b"/a", true), false),
-            Checked::Unchanged
+            BlockCheck::Unchanged
         );
         let others = [
             literal_field(b":path", b"/", false),
@@ -452,11 +460,11 @@ mod tests {
         ];
         for block in others {
             let expected = [&block[..], INVALID_FIELD].concat();
-            assert_eq!(blocks.check(&block, true), Checked::Replaced(expected));
+            assert_eq!(blocks.check(&block, true), BlockCheck::Replaced(expected));
         }
         assert_eq!(
             blocks.check(&literal_field(b"grpc-status", b"0", true), true),
-            Checked::Unchanged
+            BlockCheck::Unchanged
         );
     }
 
@@ -466,12 +474,12 @@ mod tests {
         let mut block = literal_field(b"x", &[b'a'; 4000], true);
         let references_max = LIST_MAX / 4033 - 1;
         block.extend(std::iter::repeat_n(0xbe, references_max));
-        assert_eq!(blocks.check(&block, false), Checked::Unchanged);
+        assert_eq!(blocks.check(&block, false), BlockCheck::Unchanged);
         // Nothing is read after the limit is exceeded: the invalid reference there would be an error.
         block.extend([0xbe, 0xbe, 0xff, 0xff, 0x7f]);
-        assert_eq!(blocks.check(&block, false), Checked::TooLarge);
+        assert_eq!(blocks.check(&block, false), BlockCheck::TooLarge);
         // The limit applies to each block separately.
-        assert_eq!(blocks.check(&[0xbe], false), Checked::Unchanged);
+        assert_eq!(blocks.check(&[0xbe], false), BlockCheck::Unchanged);
     }
 
     #[test]
@@ -479,6 +487,6 @@ mod tests {
         let mut blocks = BlockChecker::new();
         let block = [0x44, 4, b'/', b'c', b'#', b'x'];
         let expected = [&[0x44, 4][..], b"xxxx", INVALID_FIELD].concat();
-        assert_eq!(blocks.check(&block, false), Checked::Replaced(expected));
+        assert_eq!(blocks.check(&block, false), BlockCheck::Replaced(expected));
     }
 }

@@ -4,7 +4,7 @@
 //! framer would queue each of them. A block is held back until it is complete; the framer does not process partial
 //! blocks either.
 
-use super::field_block::{BlockChecker, Checked};
+use super::field_block::{BlockCheck, BlockChecker};
 
 const HEADER_LEN: usize = 9;
 const PREFACE_LEN: usize = 24;
@@ -239,9 +239,9 @@ impl FieldFilter {
             self.blocks.check(&block, trailers)
         };
         match checked {
-            Checked::Unchanged => None,
-            Checked::Replaced(block) => Some(frames_of(&head, priority, &block)),
-            Checked::TooLarge => {
+            BlockCheck::Unchanged => None,
+            BlockCheck::Replaced(block) => Some(frames_of(&head, priority, &block)),
+            BlockCheck::TooLarge => {
                 self.is_disabled = true;
                 None
             }
@@ -412,7 +412,7 @@ mod tests {
     proptest! {
         /// Valid input passes unchanged, and no byte is held back at the end.
         #[test]
-        fn other_input_passes_unchanged(
+        fn valid_input_passes_unchanged(
             frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20),
             step in 1usize..50,
         ) {

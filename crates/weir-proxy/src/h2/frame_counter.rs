@@ -43,7 +43,7 @@ const END_STREAM: u8 = 1;
 
 /// The parser of frame headers in a byte stream that arrives in segments.
 #[derive(Debug)]
-struct Frames {
+struct FrameParser {
     /// Number of bytes until the next frame header.
     skip: usize,
     /// A frame header and, for RST_STREAM, the error code. The first `filled` bytes are present.
@@ -60,7 +60,7 @@ struct Frame {
     code: u32,
 }
 
-impl Frames {
+impl FrameParser {
     const fn new(skip: usize) -> Self {
         Self {
             skip,
@@ -111,8 +111,8 @@ impl Frames {
 /// Counts the idle frames of one connection.
 #[derive(Debug)]
 pub(super) struct FrameCounter {
-    inbound: Frames,
-    outbound: Frames,
+    inbound: FrameParser,
+    outbound: FrameParser,
     budget: u64,
     refilled_at: u64,
     /// Number of idle frames that are not offset, and whether there were any since the last
@@ -140,8 +140,8 @@ impl FrameCounter {
     /// Creates a counter that starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
-            inbound: Frames::new(PREFACE_LEN),
-            outbound: Frames::new(0),
+            inbound: FrameParser::new(PREFACE_LEN),
+            outbound: FrameParser::new(0),
             budget: BUDGET_MAX,
             refilled_at: 0,
             debt: 0,
@@ -233,7 +233,7 @@ impl FrameCounter {
     }
 
     /// Returns the number of streams that were reset because of client errors since the last call.
-    pub(super) fn take_provoked(&mut self) -> u64 {
+    pub(super) fn take_provoked_resets(&mut self) -> u64 {
         std::mem::take(&mut self.provoked)
     }
 
@@ -344,7 +344,13 @@ mod tests {
             reset.chunks(5).for_each(|part| counter.count_sent(part));
             counter.count_sent(&frame(DATA, 0, 100));
         }
-        assert_eq!((counter.take_provoked(), counter.take_provoked()), (4, 0));
+        assert_eq!(
+            (
+                counter.take_provoked_resets(),
+                counter.take_provoked_resets()
+            ),
+            (4, 0)
+        );
     }
 
     proptest! {

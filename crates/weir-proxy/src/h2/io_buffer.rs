@@ -22,7 +22,7 @@ pub(crate) struct IoBuffer {
     read: usize,
     /// Bytes to send.
     pub(crate) outbox: Vec<u8>,
-    /// Whether the peer has ended its direction.
+    /// Whether the peer has finished sending.
     pub(crate) ended: bool,
 }
 

@@ -2,7 +2,7 @@
 //! translate each stream to HTTP/1.1, which sessions process.
 //!
 //! A session does not depend on HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
-//! therefore the same for both versions, and another framer would replace only these files.
+//! therefore the same for both versions, and replacing the `h2` crate would change only these files.
 
 mod client_conn;
 mod conn_io;

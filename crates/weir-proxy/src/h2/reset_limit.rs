@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// Number of resets that a network may make at once, in seconds of its rate.
+/// Burst size: number of seconds whose resets a network may send at once.
 const BURST_S: u64 = 10;
 /// Time for which a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
@@ -40,7 +40,7 @@ pub(crate) struct ResetLimit {
     service_interval: u64,
     /// The time until which the resets of the whole service are used up.
     service: AtomicU64,
-    /// Until when a network or the service may be over its limit, in milliseconds.
+    /// Time until which a network or the service may be over its limit, in milliseconds.
     alert_until: AtomicU64,
 }
 
@@ -123,13 +123,13 @@ impl ResetLimit {
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
                 (owner, _) if owner == tag => (0, 0),
                 (0, _) => (1, 0),
-                (_, due) => (2, ahead(due, now)),
+                (_, due) => (2, time_until(due, now)),
             });
             let Some((slot, entry)) = chosen else {
                 return false;
             };
             let before = match split(entry) {
-                (owner, due) if owner == tag => ahead(due, now),
+                (owner, due) if owner == tag => time_until(due, now),
                 _ => 0,
             };
             let after = before.saturating_add(resets.saturating_mul(self.interval));
@@ -150,14 +150,14 @@ impl ResetLimit {
     }
 
     /// Returns how much of its allowance a client's network has used, in time units.
-    fn used(&self, client: IpAddr, now_ms: u64) -> u64 {
+    fn used_allowance(&self, client: IpAddr, now_ms: u64) -> u64 {
         let Some(table) = self.networks.get() else {
             return 0;
         };
         let now = units(now_ms);
         let (row, tag) = table.row(self.key(client));
         let used_units = |slot: &AtomicU64| match split(slot.load(Ordering::Relaxed)) {
-            (owner, due) if owner == tag => Some(ahead(due, now)),
+            (owner, due) if owner == tag => Some(time_until(due, now)),
             _ => None,
         };
         row.iter().find_map(used_units).unwrap_or(0)
@@ -173,7 +173,7 @@ impl ResetLimit {
         if exempt || !self.is_alert(now_ms) {
             return Verdict::Served;
         }
-        let used = self.used(client, now_ms);
+        let used = self.used_allowance(client, now_ms);
         let service = self.service.load(Ordering::Relaxed);
         let is_over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * SERVICE_UNITS_PER_S;
         match used {
@@ -189,7 +189,7 @@ const fn units(now_ms: u64) -> u32 {
 }
 
 /// Returns the time from `now` until `due`. The clock wraps: a time further ahead than any allowance is in the past.
-fn ahead(due: u32, now: u32) -> u64 {
+fn time_until(due: u32, now: u32) -> u64 {
     let ahead = u64::from(due.wrapping_sub(now));
     if ahead > (BURST_S + PENALTY_S) * UNITS_PER_S {
         0
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn service_over_its_limit_refuses_only_networks_that_reset() {
+    fn service_over_its_limit_refuses_only_networks_that_reset_streams() {
         let resets = ResetLimit::new(100).expect("limit is not 0");
         for last in 0..200 {
             assert!(!resets.count(v4(last), false, 900, START_MS));

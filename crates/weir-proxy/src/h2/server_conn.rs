@@ -25,7 +25,7 @@ use super::stream::Stream;
 use super::stream_pipe::{PipeState, StreamPipe};
 use super::transfer::context;
 use super::{Action, Actions};
-use crate::context::{Context, Local, Ready, token};
+use crate::context::{Context, LocalService, Readiness, token};
 use crate::plan::Detail;
 use crate::plan::Millis;
 use crate::slab::Key;
@@ -71,7 +71,7 @@ pub(crate) struct H2ServerConn {
     watched: bool,
     state: State,
     streams: Vec<Stream>,
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
     peer: SocketAddr,
     port: u16,
     destination: Option<SocketAddr>,
@@ -100,7 +100,7 @@ impl std::fmt::Debug for H2ServerConn {
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
-    pub(crate) ready: Ready,
+    pub(crate) ready: Readiness,
     pub(crate) watched: bool,
     /// HEADERS frame of the request that upgraded to h2c; empty = none.
     pub(crate) first: Vec<u8>,
@@ -110,7 +110,7 @@ pub(crate) struct Upgrade {
     pub(crate) port: u16,
     /// The address to which the client connected, if known.
     pub(crate) destination: Option<SocketAddr>,
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
 }
 
 /// A new stream, for which the worker starts a session.
@@ -121,7 +121,7 @@ pub(crate) struct NewStream {
     pub(crate) port: u16,
     pub(crate) destination: Option<SocketAddr>,
     pub(crate) tls: Option<Rc<TlsDetails>>,
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
 }
 
 impl H2ServerConn {
@@ -168,7 +168,7 @@ impl H2ServerConn {
         }
     }
 
-    pub(crate) const fn ready(&mut self) -> &mut Ready {
+    pub(crate) const fn ready(&mut self) -> &mut Readiness {
         &mut self.io.ready
     }
 
@@ -301,7 +301,7 @@ impl H2ServerConn {
         if self.is_closing || matches!(self.state, State::H2Handshake(_)) {
             return self.end(actions);
         }
-        // Drop streams that are answered, but whose client does not send the rest of the request.
+        // Drop answered streams whose client does not send the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
             // Each stream has a session with its own deadlines.
@@ -321,7 +321,7 @@ impl H2ServerConn {
         idle.then(|| self.deadline.at_ms.saturating_sub(ms))
     }
 
-    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened meanwhile were not
+    /// Closes an idle connection. GOAWAY reports that streams which the client may have opened in the meantime were not
     /// processed.
     pub(crate) fn shed(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if let State::Open(connection) = &mut self.state {
@@ -386,7 +386,7 @@ impl H2ServerConn {
                     self.accept(key, cx, request, respond, actions);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    // Other errors come from the socket, or from decisions of Weir.
+                    // Other errors come from the socket, or are deliberate closes by Weir.
                     if error.reason() == Some(Reason::PROTOCOL_ERROR) || error.is_library() {
                         let service = &self.local.service;
                         service.detail(cx.worker, Detail::H2Errors).add(1);

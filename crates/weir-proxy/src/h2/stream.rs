@@ -14,7 +14,7 @@ use weir_model::{SplitMix64, Underscores};
 
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
-use super::transfer::{self, Received, context};
+use super::transfer::{self, ReceiveResult, context};
 use super::websocket::{self, AcceptValue};
 use super::{Action, Actions};
 use crate::context::Context;
@@ -138,8 +138,8 @@ impl Stream {
         let pipe = &mut *self.pipe.borrow_mut();
         if matches!(self.reply, Reply::Done) {
             return match transfer::discard(body, &mut self.unwanted, UNWANTED_MAX) {
-                Received::Broken => false,
-                Received::All => {
+                ReceiveResult::Broken => false,
+                ReceiveResult::All => {
                     self.body = None;
                     true
                 }
@@ -147,10 +147,10 @@ impl Stream {
             };
         }
         match transfer::receive(body, self.coding, pipe) {
-            Received::Nothing => return true,
-            Received::Some => {}
-            Received::All => self.body = None,
-            Received::Broken => return false,
+            ReceiveResult::Nothing => return true,
+            ReceiveResult::Some => {}
+            ReceiveResult::All => self.body = None,
+            ReceiveResult::Broken => return false,
         }
         actions.push(Action::Resume(pipe.owner));
         true

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::context::Ready;
+use crate::context::Readiness;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
@@ -32,13 +32,13 @@ pub(crate) struct StreamPipe {
     /// Bytes from the stream. The session has read the first `read` bytes.
     inbound: Vec<u8>,
     read: usize,
-    /// Whether the stream has ended its direction.
+    /// Whether the stream has finished sending.
     pub(crate) inbound_ended: bool,
     /// Bytes for the stream.
     pub(crate) outbound: Vec<u8>,
     /// Maximum length of `outbound`. More than [`PIPE_MAX`] only while a longer head is incomplete.
     outbound_max: usize,
-    /// Whether the session has ended its direction.
+    /// Whether the session has finished sending.
     pub(crate) outbound_ended: bool,
     /// Whether the session could not write everything and waits for room.
     pub(crate) waits_for_room: bool,
@@ -158,7 +158,7 @@ impl StreamPipe {
 pub(crate) struct StreamPipeEnd(pub(crate) Rc<RefCell<StreamPipe>>);
 
 impl StreamPipeEnd {
-    pub(crate) fn read(&self, ready: &mut Ready, buffer: &mut [u8]) -> Read {
+    pub(crate) fn read(&self, ready: &mut Readiness, buffer: &mut [u8]) -> Read {
         let pipe = &mut *self.0.borrow_mut();
         let bytes = (pipe.inbound.len() - pipe.read).min(buffer.len());
         if bytes == 0 {
@@ -250,7 +250,7 @@ mod tests {
 
     /// Returns everything that the session can read, with at most `room` bytes per read, and the result of the last
     /// read.
-    fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
+    fn read_all(end: &StreamPipeEnd, ready: &mut Readiness, room: usize) -> (Vec<u8>, Read) {
         let (mut content, mut buffer) = (Vec::new(), vec![0; room]);
         loop {
             match end.read(ready, &mut buffer) {
@@ -264,7 +264,7 @@ mod tests {
     fn session_reads_received_bytes_in_order() {
         for room in [1, 3, 1_000] {
             let (pipe, end, wakeups) = pipe(PipeState::Open);
-            let mut ready = Ready::default();
+            let mut ready = Readiness::default();
             pipe.borrow_mut().inbound().extend_from_slice(b"first ");
             pipe.borrow_mut().inbound().extend_from_slice(b"second");
             let read = read_all(&end, &mut ready, room);
@@ -284,12 +284,15 @@ mod tests {
         pipe.borrow_mut().inbound().push(0);
         assert!(!pipe.borrow().has_room());
         let mut buffer = [0];
-        assert_eq!(end.read(&mut Ready::default(), &mut buffer), Read::Some(1));
+        assert_eq!(
+            end.read(&mut Readiness::default(), &mut buffer),
+            Read::Some(1)
+        );
         assert!(pipe.borrow().has_room());
     }
 
     #[test]
-    fn writes_are_cut_at_the_limit_and_resumed_once() {
+    fn writes_stop_at_limit_and_resume_once() {
         let (pipe, end, _) = pipe(PipeState::Open);
         let content = vec![1; PIPE_START + 10];
         assert_eq!(end.write(&[b"head", &content]), Written::Some(PIPE_START));
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn outbound_grows_for_content_and_for_a_long_head() {
+    fn outbound_limit_is_raised_for_content_and_long_head() {
         let (pipe, end, _) = pipe(PipeState::Open);
         let long = vec![b'a'; 100 << 10];
         assert_eq!(end.write(&[&long]), Written::Some(PIPE_START));
@@ -329,7 +332,11 @@ mod tests {
         ] {
             let (_pipe, end, _) = pipe(state);
             assert_eq!(end.write(&[b"x"]), written, "{state:?}");
-            assert_eq!(end.read(&mut Ready::default(), &mut [0]), read, "{state:?}");
+            assert_eq!(
+                end.read(&mut Readiness::default(), &mut [0]),
+                read,
+                "{state:?}"
+            );
         }
     }
 
@@ -338,7 +345,7 @@ mod tests {
         let (pipe, end, _) = pipe(PipeState::Open);
         pipe.borrow_mut().inbound().extend_from_slice(b"last");
         pipe.borrow_mut().state = PipeState::Closed;
-        let read = read_all(&end, &mut Ready::default(), 10);
+        let read = read_all(&end, &mut Readiness::default(), 10);
         assert_eq!(read, (b"last".to_vec(), Read::End));
     }
 

@@ -16,7 +16,7 @@ pub(super) fn context() -> task::Context<'static> {
 
 /// Result of receiving content from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum ReceiveResult {
     /// Nothing was received.
     Nothing,
     Some,
@@ -27,8 +27,12 @@ pub(super) enum Received {
 }
 
 /// Receives content from the stream into its pipe.
-pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPipe) -> Received {
-    let mut received = Received::Nothing;
+pub(super) fn receive(
+    body: &mut RecvStream,
+    coding: Coding,
+    pipe: &mut StreamPipe,
+) -> ReceiveResult {
+    let mut received = ReceiveResult::Nothing;
     while pipe.has_room() {
         match body.poll_data(&mut context()) {
             Poll::Pending => break,
@@ -37,17 +41,17 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
                 // The pipe limits the buffered bytes, so the window is released at once. Fails for a closed stream,
                 // which needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
-                received = Received::Some;
+                received = ReceiveResult::Some;
             }
-            Poll::Ready(Some(Err(_))) => return Received::Broken,
+            Poll::Ready(Some(Err(_))) => return ReceiveResult::Broken,
             Poll::Ready(None) => match body.poll_trailers(&mut context()) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(trailers)) => {
                     message::write_end(coding, trailers.as_ref(), pipe.inbound());
                     pipe.inbound_ended = true;
-                    return Received::All;
+                    return ReceiveResult::All;
                 }
-                Poll::Ready(Err(_)) => return Received::Broken,
+                Poll::Ready(Err(_)) => return ReceiveResult::Broken,
             },
         }
     }
@@ -56,25 +60,25 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
 
 /// Receives and discards content that is no longer needed. Adds its length to `count`, and stops when `count` exceeds
 /// `max`.
-pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> Received {
+pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> ReceiveResult {
     while *count <= max {
         match body.poll_data(&mut context()) {
-            Poll::Pending => return Received::Nothing,
+            Poll::Pending => return ReceiveResult::Nothing,
             Poll::Ready(Some(Ok(data))) => {
                 *count += data.len();
                 // See `receive`.
                 let _ = body.flow_control().release_capacity(data.len());
             }
-            Poll::Ready(Some(Err(_))) => return Received::Broken,
-            Poll::Ready(None) => return Received::All,
+            Poll::Ready(Some(Err(_))) => return ReceiveResult::Broken,
+            Poll::Ready(None) => return ReceiveResult::All,
         }
     }
-    Received::Some
+    ReceiveResult::Some
 }
 
 /// The result of sending content from a pipe.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct SendResult {
     /// Whether anything was sent.
     pub(super) moved: bool,
     /// Whether the peer's flow control window is used up.
@@ -88,8 +92,8 @@ pub(super) fn send(
     stream: &mut SendStream<Bytes>,
     content: &mut Content,
     pipe: &mut StreamPipe,
-) -> Sent {
-    let mut result = Sent::default();
+) -> SendResult {
+    let mut result = SendResult::default();
     while !result.is_over && (!pipe.outbound.is_empty() || pipe.outbound_ended) {
         stream.reserve_capacity(pipe.outbound.len().max(1));
         let room = stream.capacity();

@@ -76,8 +76,8 @@ fn write_literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length of a client's preface with its SETTINGS frame, or `None` if it is incomplete. Returns 0 if
-/// another frame follows the preface; the `h2` crate rejects it.
+/// Returns the length of a client's preface with its SETTINGS frame, or `None` if it is incomplete. Returns 0 if a
+/// different frame follows the preface; the `h2` crate rejects it.
 pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
     let frame = input.get(PREFACE_LEN..)?;
     let header = frame.get(..FRAME_HEADER_LEN)?;

@@ -57,7 +57,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Returns whether the path now leads to another file, or to none.
+    /// Returns whether the path now refers to a different file or no longer exists.
     pub(super) fn is_moved(&self, path: &str) -> bool {
         let Some(identity) = self.identity else {
             return false;

@@ -66,20 +66,20 @@ impl Taps {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// There is no proxy service with this name.
-    #[error("no proxy service with this name; {}", listed(.existing))]
+    #[error("no proxy service with this name; {}", list_names(.existing))]
     UnknownService {
         /// The names of the proxy services, sorted.
         existing: Vec<String>,
     },
     /// The service has the maximum number of taps.
-    #[error("this service has {TAPS_MAX} taps already")]
+    #[error("this service already has {TAPS_MAX} taps")]
     TooMany,
 }
 
 /// Maximum number of services that an error message lists.
 const LISTED_MAX: usize = 8;
 
-fn listed(names: &[String]) -> String {
+fn list_names(names: &[String]) -> String {
     let first = &names[..names.len().min(LISTED_MAX)];
     match names.len().saturating_sub(LISTED_MAX) {
         _ if names.is_empty() => "this director has none".to_owned(),
@@ -195,7 +195,7 @@ impl Tap {
         let is_shown =
             |record: &Record<'_>| matches.iter().all(|condition| condition.matches(record));
         self.log.format_lines(&mut self.spare, out, is_shown);
-        let dropped = self.log.dropped();
+        let dropped = self.log.dropped_lines();
         if dropped > self.reported {
             let lost = dropped - self.reported;
             out.extend_from_slice(format!("# {lost} lines lost\n").as_bytes());

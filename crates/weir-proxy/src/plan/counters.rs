@@ -77,9 +77,9 @@ impl Count {
 
 /// A set of counters for each worker, and one for the counts of previous processes.
 #[derive(Debug)]
-pub(crate) struct Sharded(Box<[Counters]>);
+pub(crate) struct ShardedCounters(Box<[Counters]>);
 
-impl Sharded {
+impl ShardedCounters {
     pub(crate) fn new(workers: usize) -> Self {
         Self((0..=workers).map(|_| Counters::default()).collect())
     }

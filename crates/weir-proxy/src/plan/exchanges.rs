@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::counters::Count;
 use super::detail::Details;
 use super::rate_peaks::RatePeaks;
-use crate::times::{BOUNDS_US, Durations, ErrorKind, Quantiles, Recent, Results, Stage};
+use crate::times::{
+    BOUNDS_US, DurationHistogram, ErrorKind, ExchangeCounters, Quantiles, RecentDurations, Stage,
+};
 
 /// Half-life of recent durations, in microseconds: their counts are halved this often.
 const HALF_LIFE_US: u64 = 60_000_000;
-/// Age in half-lives from which recent durations are ignored.
+/// Age, in half-lives, at which recent durations are ignored.
 const MAX_AGE_HALF_LIVES: u32 = 10;
 
 /// A histogram of durations.
@@ -34,7 +36,7 @@ impl Histogram {
         self.max_us.raise(us);
     }
 
-    fn add_to(&self, sum: &mut Durations) {
+    fn add_to(&self, sum: &mut DurationHistogram) {
         for (sum, count) in sum.counts.iter_mut().zip(&self.counts) {
             *sum += count.get();
         }
@@ -55,25 +57,25 @@ pub(crate) struct Exchanges {
     /// Attempts at another server, and further attempts at the same server.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
-    /// When the last exchange ended, in microseconds of the workers' clock.
+    /// When the last exchange ended, in microseconds on the worker clock.
     last_us: Count,
 }
 
 /// A finished exchange.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedExchange {
     /// Status of the response that the client received; 0 = none.
     pub(crate) status: u16,
     pub(crate) error: Option<ErrorKind>,
     /// Duration of each stage, in microseconds; `None` = the stage was not reached or was interrupted.
     pub(crate) stages: [Option<u32>; Stage::ALL.len()],
-    /// When the exchange ended, in microseconds of the workers' clock.
+    /// When the exchange ended, in microseconds on the worker clock.
     pub(crate) at_us: u64,
 }
 
 impl Exchanges {
     #[inline]
-    pub(crate) fn record(&self, finished: &Finished) {
+    pub(crate) fn record(&self, finished: &FinishedExchange) {
         self.ended.add(1);
         self.last_us.raise(finished.at_us);
         let class = usize::from(finished.status / 100);
@@ -90,7 +92,7 @@ impl Exchanges {
         }
     }
 
-    fn add_to(&self, sum: &mut Results) {
+    fn add_to(&self, sum: &mut ExchangeCounters) {
         sum.ended += self.ended.get();
         for (sum, count) in sum.responses.iter_mut().zip(&self.responses) {
             *sum += count.get();
@@ -112,7 +114,7 @@ impl Exchanges {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RecentTimes {
-    counts: [AtomicU32; Recent::BUCKETS],
+    counts: [AtomicU32; RecentDurations::BUCKETS],
     /// Index of the half-life in which a duration was last recorded.
     period: AtomicU32,
 }
@@ -140,7 +142,7 @@ impl RecentTimes {
             self.age(current.wrapping_sub(last));
             self.period.store(current, Ordering::Relaxed);
         }
-        let count = &self.counts[Recent::bucket(us)];
+        let count = &self.counts[RecentDurations::bucket(us)];
         count.store(
             count.load(Ordering::Relaxed).saturating_add(1),
             Ordering::Relaxed,
@@ -155,7 +157,7 @@ impl RecentTimes {
         }
     }
 
-    fn add_to(&self, sum: &mut Recent, now_us: u64) {
+    fn add_to(&self, sum: &mut RecentDurations, now_us: u64) {
         let age = period(now_us).wrapping_sub(self.period.load(Ordering::Relaxed));
         if age < MAX_AGE_HALF_LIVES {
             for (sum, count) in sum.counts.iter_mut().zip(&self.counts) {
@@ -200,8 +202,8 @@ impl PerWorker<Details> {
 }
 
 impl PerWorker<Exchanges> {
-    pub(crate) fn results(&self) -> Results {
-        let mut sum = Results::default();
+    pub(crate) fn totals(&self) -> ExchangeCounters {
+        let mut sum = ExchangeCounters::default();
         for exchanges in &self.values {
             exchanges.add_to(&mut sum);
         }
@@ -211,7 +213,7 @@ impl PerWorker<Exchanges> {
 
 impl PerWorker<RecentTimes> {
     pub(crate) fn quantiles(&self, now_us: u64) -> Option<Quantiles> {
-        let mut sum = Recent::default();
+        let mut sum = RecentDurations::default();
         for times in &self.values {
             times.add_to(&mut sum, now_us);
         }
@@ -226,21 +228,21 @@ mod tests {
     #[test]
     fn results_of_all_workers_are_summed() {
         let all = PerWorker::<Exchanges>::new(2);
-        let finished = Finished {
+        let finished = FinishedExchange {
             status: 204,
             error: None,
             stages: [None, Some(600), Some(501), Some(40_000_000)],
             at_us: 7,
         };
         all.of(0).record(&finished);
-        all.of(1).record(&Finished {
+        all.of(1).record(&FinishedExchange {
             status: 0,
             error: Some(ErrorKind::ClientAbort),
             stages: [None; 4],
             at_us: 9,
         });
         all.of(1).record(&finished);
-        let results = all.results();
+        let results = all.totals();
         assert_eq!(results.ended, 3);
         assert_eq!(results.responses, [0, 2, 0, 0, 0]);
         assert_eq!(results.errors[ErrorKind::ClientAbort as usize], 1);
@@ -258,7 +260,7 @@ mod tests {
         for bound in BOUNDS_US {
             histogram.record(bound);
         }
-        let mut sum = Durations::default();
+        let mut sum = DurationHistogram::default();
         histogram.add_to(&mut sum);
         let mut expected = [1; BOUNDS_US.len() + 1];
         expected[BOUNDS_US.len()] = 0;

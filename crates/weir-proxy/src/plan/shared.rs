@@ -10,7 +10,7 @@ use crate::idle_pool::IdlePool;
 
 /// The state that the control thread and the workers share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     plan: Mutex<Arc<Plan>>,
     /// Incremented with every plan; workers compare it when they wake up.
     pub(crate) generation: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) idle_pool: Arc<IdlePool>,
 }
 
-impl Shared {
+impl SharedState {
     /// Makes every worker hand over its clients.
     pub(crate) fn hand_over(&self, outlet: Sender<HandedOverConnection>) {
         *lock(&self.outlet) = Some(outlet);

@@ -1,4 +1,4 @@
-//! Builds the services of a plan from the configuration. Keeps existing state and creates the missing state.
+//! Builds the services of a plan from the configuration. Keeps existing state, and creates what is missing.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use weir_select::RetryPolicy;
 use weir_select::limit::{ConcurrencyLimit, RateLimit};
 use weir_select::route::{Limits, Routes};
 
-use super::{Known, ServerName, Tables, Tickets};
+use super::{KnownState, ServerName, Tables, Tickets};
 use crate::h2::ResetLimit;
 use crate::log::Log;
 use crate::log::tap::Taps;
 use crate::misdirect::{Misdirect, Names};
 use crate::page::Page;
 use crate::plan::{
-    Auths, Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, Sharded,
-    Stickiness, Target, Targets,
+    Exchanges, ForwardAuth, Listeners, Mirror, PerWorker, RouteOptions, Service, ServiceUsers,
+    ShardedCounters, Stickiness, Target, Targets,
 };
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
@@ -29,7 +29,7 @@ use crate::{Error, Result, file_root, socket, tls};
 /// Builds one service. Returns it with the names in its certificates and its listeners.
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn build_service(
-    known: &mut Known,
+    known: &mut KnownState,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
@@ -40,7 +40,7 @@ pub(super) fn build_service(
     let (counters, clients) = known
         .counters
         .entry(proxy.name.clone())
-        .or_insert_with(|| (Arc::new(Sharded::new(workers)), Arc::default()))
+        .or_insert_with(|| (Arc::new(ShardedCounters::new(workers)), Arc::default()))
         .clone();
     let limits = &proxy.limits;
     let Tables {
@@ -164,7 +164,7 @@ pub(super) fn build_service(
 
 /// Returns, for each route, the settings that override the service's; empty if no route has any.
 fn options(
-    known: &mut Known,
+    known: &mut KnownState,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
 ) -> Vec<Option<Box<RouteOptions>>> {
@@ -199,7 +199,7 @@ fn options(
 
 /// Returns the mirrors of a route. A known counter of copies in progress is kept if its limit is the same.
 fn mirrors(
-    known: &mut Known,
+    known: &mut KnownState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     pools: &[&Pool],
@@ -271,7 +271,7 @@ fn forward_auth(
 
 /// Returns the limits of a route for each client. Known tables are kept if the limits are the same.
 fn route_limits(
-    known: &mut Known,
+    known: &mut KnownState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limits: &weir_model::RouteLimits,
@@ -298,7 +298,7 @@ fn route_limits(
 
 /// Returns the counter of a route's requests in progress. A known counter is kept if its limit is the same.
 fn all_clients(
-    known: &mut Known,
+    known: &mut KnownState,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limit: u32,
@@ -311,11 +311,11 @@ fn all_clients(
 }
 
 /// Returns the users of a service and of its routes; `None` = `basic_auth` is not used.
-fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
+fn auths(proxy: &weir_model::Proxy) -> Option<ServiceUsers> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
     let is_used = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
-    is_used.then(|| Auths {
+    is_used.then(|| ServiceUsers {
         service: proxy.basic_auth.clone(),
         routes,
     })
@@ -346,7 +346,7 @@ pub(super) fn set_misdirect(
 
 /// Builds the TLS configuration of a service from the current certificate files.
 fn build_tls(
-    known: &mut Known,
+    known: &mut KnownState,
     proxy: &weir_model::Proxy,
 ) -> Result<Option<tls::ServiceTlsConfig>> {
     let Some(settings) = &proxy.tls else {
@@ -358,7 +358,9 @@ fn build_tls(
     };
     let is_unchanged = |tickets: &&Tickets| {
         let (ca, auth) = (&tickets.client_ca, tickets.client_auth);
-        ca == &settings.client_ca && auth == settings.client_auth && !tickets.keys.are_configured()
+        ca == &settings.client_ca
+            && auth == settings.client_auth
+            && !tickets.keys.has_configured_keys()
     };
     let keys = match known.tickets.get(&proxy.name).filter(is_unchanged) {
         Some(tickets) if settings.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
@@ -389,7 +391,7 @@ fn build_tls(
 
 /// Builds a pool for a service. Known servers are kept if their settings are the same.
 fn build_pool(
-    known: &mut Known,
+    known: &mut KnownState,
     workers: usize,
     proxy: &weir_model::Proxy,
     pool: &Pool,
@@ -451,7 +453,7 @@ fn build_pool(
 /// Returns the target for a server. A known target is kept, unless its TLS or HTTP/2 settings have changed; then a new
 /// target with the same counters replaces it.
 fn target(
-    known: &mut Known,
+    known: &mut KnownState,
     workers: usize,
     service: &str,
     pool: &Pool,
@@ -475,7 +477,7 @@ fn target(
             Arc::clone(&former.recent),
         ),
         None => (
-            Arc::new(Sharded::new(workers)),
+            Arc::new(ShardedCounters::new(workers)),
             Arc::new(PerWorker::new(workers)),
             Arc::new(PerWorker::new(workers)),
         ),
@@ -502,7 +504,7 @@ fn target(
 
 /// Returns the counters of a service, or of `part` of it. Known counters are kept.
 fn exchanges(
-    known: &mut Known,
+    known: &mut KnownState,
     workers: usize,
     proxy: &weir_model::Proxy,
     part: String,
@@ -513,7 +515,7 @@ fn exchanges(
 
 /// Returns the listeners of a service: known ones, ones with inherited sockets, or new ones.
 fn listeners(
-    known: &mut Known,
+    known: &mut KnownState,
     inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
@@ -545,7 +547,7 @@ fn listeners(
 }
 
 /// Returns the tables that limit a service's clients. Known tables are kept if the limits are the same.
-fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
+fn tables(known: &mut KnownState, proxy: &weir_model::Proxy) -> Tables {
     let limits = &proxy.limits;
     let burst = limits.burst();
     let kind = (
@@ -588,7 +590,7 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
 }
 
 /// Returns the log of a service. A known log is kept if its settings are the same.
-fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
+fn log(known: &mut KnownState, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
     let is_unchanged = |log: &&Arc<Log>| log.kind == *kind && log.protocol == proxy.protocol;
@@ -602,7 +604,7 @@ fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<A
 
 /// Drops the state that no service uses. Listening sockets close when the last worker has released them.
 pub(super) fn drop_unused(
-    known: &mut Known,
+    known: &mut KnownState,
     services: &[Arc<Service>],
     listen: &[(Arc<Listeners>, Arc<Service>)],
 ) {

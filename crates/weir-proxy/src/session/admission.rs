@@ -6,7 +6,7 @@ use weir_select::limit::{Admission, Slot};
 use weir_select::route::{Facts, HostCheck, Rejection};
 use weir_sys::{Clock, now_ns};
 
-use super::state::{Admitted, Gate, Phase, Verified};
+use super::state::{AdmittedSlots, PasswordResult, Phase, UserCheck};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::job::PASSWORDS;
@@ -26,9 +26,9 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+    ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
         let (verified, admitted) = match self.verified.take() {
-            Some(Verified { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
+            Some(PasswordResult { is_valid, admitted }) => (Some(is_valid), Some(admitted)),
             None => (None, None),
         };
         let head = &bytes[..request.len];
@@ -62,9 +62,9 @@ impl Session {
         let route = facts
             .as_ref()
             .and_then(|facts| service.routes.choose(&facts.request_facts()));
-        let auth = service.auth_of(route);
+        let auth = service.auth_for(route);
         let job = match password_job(auth, head, &cx.fields, verified) {
-            Err(gate) => Err((gate, admitted)),
+            Err(check) => Err((check, admitted)),
             Ok(job) => match facts.map(|facts| admit(&facts, service, route)) {
                 None => Ok((job, Box::default())),
                 Some(Ok(admitted)) => Ok((job, Box::new(admitted))),
@@ -80,7 +80,7 @@ impl Session {
         let work =
             move || JobResult::Verified(password::verify(&job.hash, &job.secret) && job.is_known);
         if !PASSWORDS.submit(key, ticket, &cx.inbox, work) {
-            return Some((Gate::Busy, Some(admitted)));
+            return Some((UserCheck::Busy, Some(admitted)));
         }
         self.begin_log_record(cx);
         self.input = cx.buffer();
@@ -104,7 +104,7 @@ impl Session {
                 Phase::Verify(expected, admitted),
                 result @ (JobResult::Verified(_) | JobResult::Failed),
             ) if *expected == ticket => {
-                self.verified = Some(Verified {
+                self.verified = Some(PasswordResult {
                     is_valid: matches!(result, JobResult::Verified(true)),
                     admitted: std::mem::take(admitted),
                 });
@@ -128,16 +128,18 @@ impl Session {
         service: &Service,
         route: Option<usize>,
     ) -> Option<Step> {
-        match self.request.gate {
-            Gate::Open if service.has_forward_auth => {
+        match self.request.user_check {
+            UserCheck::Passed if service.has_forward_auth => {
                 self.refuse_unadmitted(key, cx, service, route)
             }
-            Gate::Open => None,
-            Gate::Busy => Some(self.fail(key, cx, 503)),
-            Gate::Rejected { rejection, .. } => Some(self.fail_with_rejection(key, cx, rejection)),
-            Gate::Closed => {
+            UserCheck::Passed => None,
+            UserCheck::Busy => Some(self.fail(key, cx, 503)),
+            UserCheck::Rejected { rejection, .. } => {
+                Some(self.fail_with_rejection(key, cx, rejection))
+            }
+            UserCheck::InvalidCredentials => {
                 self.request.route = route;
-                let realm = service.auth_of(route).map_or("", |auth| &auth.realm);
+                let realm = service.auth_for(route).map_or("", |auth| &auth.realm);
                 let field =
                     format!("WWW-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
                 Some(self.answer_with_fields(key, cx, 401, field.as_bytes()))
@@ -157,26 +159,26 @@ struct PasswordJob {
 /// Returns the password that must be verified for a request. `verified` is the result, if it was verified already.
 ///
 /// # Errors
-/// The gate for the request, if no password must be verified.
+/// The result of the check, if no password must be verified.
 fn password_job(
     auth: Option<&BasicAuth>,
     head: &[u8],
     fields: &[Field],
     verified: Option<bool>,
-) -> Result<PasswordJob, Gate> {
-    let auth = auth.ok_or(Gate::Open)?;
-    let (user, secret) = authorization(head, fields).ok_or(Gate::Closed)?;
+) -> Result<PasswordJob, UserCheck> {
+    let auth = auth.ok_or(UserCheck::Passed)?;
+    let (user, secret) = authorization(head, fields).ok_or(UserCheck::InvalidCredentials)?;
     let known_hash = auth.hash_of(&user);
     let is_known = known_hash.is_some();
     let hash = known_hash.or_else(|| auth.any_hash(password::user_hash(&user)));
-    let hash = hash.ok_or(Gate::Closed)?;
+    let hash = hash.ok_or(UserCheck::InvalidCredentials)?;
     if is_known && password::is_remembered(hash, &secret) {
-        return Err(Gate::Open);
+        return Err(UserCheck::Passed);
     }
     match verified {
         // A valid password is remembered, unless many others were verified since then.
-        Some(true) => Err(Gate::Busy),
-        Some(false) => Err(Gate::Closed),
+        Some(true) => Err(UserCheck::Busy),
+        Some(false) => Err(UserCheck::InvalidCredentials),
         None => Ok(PasswordJob {
             hash: hash.to_owned(),
             secret,
@@ -188,13 +190,13 @@ fn password_job(
 /// Applies the limits of a service and a route to a request whose password is not verified yet.
 ///
 /// # Errors
-/// The gate for a request that exceeds a limit.
+/// The result for a request that exceeds a limit.
 pub(super) fn admit(
     facts: &Facts<'_>,
     service: &Service,
     route: Option<usize>,
-) -> Result<Admitted, Gate> {
-    let rejected = |route| move |rejection| Gate::Rejected { rejection, route };
+) -> Result<AdmittedSlots, UserCheck> {
+    let rejected = |route| move |rejection| UserCheck::Rejected { rejection, route };
     let now_ns = match service.limits.needs_time() {
         true => now_ns(Clock::Monotonic),
         false => 0,
@@ -207,7 +209,7 @@ pub(super) fn admit(
         Some(index) => limit(facts, service, index).map_err(rejected(Some(index)))?,
         None => [None, None],
     };
-    Ok(Admitted {
+    Ok(AdmittedSlots {
         slot,
         more_slots: more_slots.into_iter().flatten().collect(),
     })
@@ -243,7 +245,7 @@ fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // With several fields, a server could use another one than Weir.
+    // If there are several fields, the server could use a different one than Weir.
     values
         .next()
         .is_none()

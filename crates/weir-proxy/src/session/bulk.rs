@@ -12,12 +12,12 @@ const BULK_BYTES: usize = 64 << 10;
 
 /// The directions of a tunnel that use pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bulk {
+pub(super) struct BulkDirections {
     pub(super) up: bool,
     pub(super) down: bool,
 }
 
-impl Bulk {
+impl BulkDirections {
     /// Returns whether the next read should use a pipe, given the size of the last read.
     pub(super) const fn is_bulk(bytes: usize) -> bool {
         bytes >= BULK_BYTES
@@ -67,7 +67,9 @@ impl Session {
         let read = self.fill_down(cx, remaining)?;
         Some(match read {
             Read::Some(bytes) => {
-                self.request.exchange.response_forwarded(bytes as u64);
+                self.request
+                    .exchange
+                    .record_forwarded_response(bytes as u64);
                 let is_empty = self.flush_pipe(cx);
                 match is_empty {
                     None => Step::Close,
@@ -167,7 +169,7 @@ impl Session {
         let read = self.fill_up(cx, remaining)?;
         Some(match read {
             Read::Some(bytes) => {
-                self.request.exchange.request_forwarded(bytes as u64);
+                self.request.exchange.record_forwarded_request(bytes as u64);
                 match self.flush_up(cx) {
                     Some(_) => Step::Continue,
                     None if self.has_response_bytes(cx) => Step::Continue,
@@ -227,7 +229,7 @@ impl Session {
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_up(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {
-            self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::is_bulk(bytes));
+            self.update_tunnel(|tunnel| tunnel.bulk.up = BulkDirections::is_bulk(bytes));
         }
         Some(read)
     }
@@ -236,7 +238,7 @@ impl Session {
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let read = self.fill_down(cx, u64::MAX)?;
         if let Read::Some(bytes) = read {
-            self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::is_bulk(bytes));
+            self.update_tunnel(|tunnel| tunnel.bulk.down = BulkDirections::is_bulk(bytes));
         }
         Some(read)
     }

@@ -261,7 +261,7 @@ impl Session {
         };
         match upstream.transport.handshake(&mut upstream.ready) {
             Handshake::Done => {}
-            Handshake::Waits => return Step::Pending,
+            Handshake::Pending => return Step::Pending,
             Handshake::Failed => return self.fail_tls(key, cx),
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {

@@ -1,9 +1,9 @@
-//! Edits header fields and paths according to the service and the route, and gives variables their values.
+//! Edits header fields and paths according to the service and the route, and provides the values of variables.
 
 use std::borrow::Cow;
 
 use weir_http::cookie::siphash;
-use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
+use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Target, TemplateContext};
 use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
 use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Part, Pool, Route, SplitMix64};
 
@@ -16,7 +16,7 @@ pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }
 
-/// The texts to which the edit of a response refers.
+/// The texts that response edits refer to.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTexts<'a> {
     add: Vec<u8>,
@@ -26,16 +26,16 @@ pub(super) struct ResponseTexts<'a> {
 
 impl Session {
     /// Returns the values of variables for a request.
-    pub(super) fn surroundings<'a>(
+    pub(super) fn template_context<'a>(
         &mut self,
         facts: RequestFacts<'a>,
         default_host: &'a [u8],
         pool: &'a str,
         route: Option<&'a Route>,
         random: &mut SplitMix64,
-    ) -> Surroundings<'a> {
+    ) -> TemplateContext<'a> {
         let id = self.request_id(&facts, random);
-        Surroundings {
+        TemplateContext {
             facts,
             client: self.peer,
             port: self.listen_port(),
@@ -62,9 +62,10 @@ impl Session {
         if let Some(literal) = text.as_literal() {
             return Some(Cow::Borrowed(literal.as_bytes()));
         }
-        let surroundings = self.surroundings(facts, default_host, &targets.pool, route, random);
+        let template_context =
+            self.template_context(facts, default_host, &targets.pool, route, random);
         let mut host = Vec::new();
-        route::fill(text, Target::Field, &surroundings, &mut host);
+        route::fill(text, Target::Field, &template_context, &mut host);
         let is_valid = (1..=Pool::MAX_HOST).contains(&host.len())
             && host.iter().all(|byte| {
                 let mut parts = text.parts().iter();
@@ -77,7 +78,7 @@ impl Session {
         is_valid.then_some(Cow::Owned(host))
     }
 
-    /// Returns the request's identifier: the one that a trusted client sent, or a random one.
+    /// Returns the request's identifier: the identifier that a trusted client sent, or a random one.
     fn request_id(&mut self, facts: &RequestFacts<'_>, random: &mut SplitMix64) -> RequestId {
         if let Some(id) = self.request.id {
             return id;
@@ -97,9 +98,9 @@ impl Session {
                 field_name.eq_ignore_ascii_case(name.as_bytes())
             };
             let field = facts.fields.iter().find(has_name)?;
-            RequestId::accepted(field.value_in(facts.head))
+            RequestId::from_client(field.value_in(facts.head))
         });
-        let id = sent.unwrap_or_else(|| RequestId::generated(random_id(random)));
+        let id = sent.unwrap_or_else(|| RequestId::from_random(random_id(random)));
         self.request.id = Some(id);
         id
     }
@@ -109,32 +110,32 @@ impl Session {
     pub(super) fn edit_request(
         &mut self,
         service: &Service,
-        surroundings: &Surroundings<'_>,
+        template_context: &TemplateContext<'_>,
         add: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let edits = surroundings.route.map(|route| &route.edits);
+        let edits = template_context.route.map(|route| &route.edits);
         for field in service.request_header.fields() {
             // A field that the route sets replaces the service's.
             let is_replaced =
                 edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
             if !is_replaced {
-                write_field(field, surroundings, add);
+                write_field(field, template_context, add);
             }
         }
         if let Some(edits) = edits {
             edits
                 .request
                 .fields()
-                .for_each(|field| write_field(field, surroundings, add));
+                .for_each(|field| write_field(field, template_context, add));
         }
-        for field in response_fields(service, surroundings.route)
+        for field in response_fields(service, template_context.route)
             .filter(|field| field.value.as_literal().is_none())
         {
             let mut value = Vec::new();
-            route::fill(&field.value, Target::Field, surroundings, &mut value);
+            route::fill(&field.value, Target::Field, template_context, &mut value);
             self.request.response_values.push(value);
         }
-        route::rewritten(edits?.path.as_ref()?, surroundings)
+        route::rewrite_path(edits?.path.as_ref()?, template_context)
     }
 
     /// Generates the texts of a response.
@@ -204,7 +205,7 @@ impl Session {
         texts
     }
 
-    /// Returns the changes to a response's head: those of the service and the route, and the sticky cookie. `head`
+    /// Returns the changes to a response's head: the edits of the service and the route, and the sticky cookie. `head`
     /// starts with the head as received.
     pub(super) fn response_edit<'a>(
         &self,
@@ -238,7 +239,7 @@ pub(super) struct AnswerFields {
 pub(super) fn answer_fields(
     edits: &HeaderEdits,
     status: u16,
-    surroundings: &Surroundings<'_>,
+    template_context: &TemplateContext<'_>,
 ) -> AnswerFields {
     let mut added = AnswerFields::default();
     for (index, field) in edits.fields().enumerate() {
@@ -248,7 +249,7 @@ pub(super) fn answer_fields(
             continue;
         }
         let (mut filled, mut value) = (Vec::new(), Vec::new());
-        route::fill(&field.value, Target::Field, surroundings, &mut filled);
+        route::fill(&field.value, Target::Field, template_context, &mut filled);
         write_with_server(&filled, "", &mut value);
         let is_set = index < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
@@ -276,17 +277,17 @@ pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields:
     }
 }
 
-/// The rules of `forward_auth` about fields of the client, and the lines in their place.
+/// The `forward_auth` rules for the client's fields, and the lines that replace those fields.
 type CopiedFields<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
 
-/// Returns whether the server gets none of the client's cookies.
+/// Returns whether the server receives none of the client's cookies.
 pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: CopiedFields<'_>) -> bool {
     let mut edits = edits.into_iter().flatten();
     edits.any(|edits| edits.replaces(b"cookie"))
         || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
 }
 
-/// Marks the fields of a request that `forward_auth` replaces, and appends the lines in their place.
+/// Marks the fields of a request that `forward_auth` replaces, and appends the lines that replace them.
 pub(super) fn replace_copied(
     copied: CopiedFields<'_>,
     head: &[u8],
@@ -302,8 +303,8 @@ pub(super) fn replace_copied(
     add.extend_from_slice(lines);
 }
 
-/// Returns the filter for the request's trailers; `None` = the request has none. Unlike the route, the filter outlives
-/// a reload.
+/// Returns the filter for the request's trailers; `None` = the request has no trailers. Unlike the route, the filter
+/// outlives a reload.
 pub(super) fn trailer_filter(
     request: &Request,
     edit: &RequestEdit<'_>,
@@ -328,10 +329,10 @@ fn response_fields<'a>(
         .flat_map(HeaderEdits::fields)
 }
 
-fn write_field(field: &HeaderEdit, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
+fn write_field(field: &HeaderEdit, template_context: &TemplateContext<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(field.name.as_bytes());
     out.extend_from_slice(b": ");
-    route::fill(&field.value, Target::Field, surroundings, out);
+    route::fill(&field.value, Target::Field, template_context, out);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -9,7 +9,7 @@ use crate::encoder::Encoder;
 use crate::plan::Detail;
 use crate::plan::Service;
 
-/// Returns the compression rules of a route, or those of the service if the route has no options.
+/// Returns the compression rules of a route, or the service's rules if the route has no options.
 pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Compression> {
     let options = route.and_then(|index| service.options.get(index)?.as_deref());
     match options {

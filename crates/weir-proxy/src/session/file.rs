@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_http::route::{self, Surroundings, Target};
+use weir_http::route::{self, Target, TemplateContext};
 use weir_http::{Field, reason};
 use weir_model::{HeaderEdits, StaticFiles};
 
 use super::edit::AnswerFields;
-use super::file_transfer::{Line, Sent, Transfer, is_replaced};
+use super::file_transfer::{FileProgress, Line, Transfer, is_replaced};
 use super::state::Phase;
 use super::{Session, Step};
 use crate::context::Context;
@@ -22,9 +22,9 @@ use crate::static_file::{self, PART_MAX, Query, QueryResult, Response};
 pub(super) fn file_request(
     service: &Service,
     files: &Arc<StaticFiles>,
-    surroundings: &Surroundings<'_>,
+    template_context: &TemplateContext<'_>,
 ) -> (Query, Transfer) {
-    let facts = &surroundings.facts;
+    let facts = &template_context.facts;
     let head = facts.head;
     let method = facts.request.method_in(head);
     let is_allowed = method == b"GET" || method == b"HEAD";
@@ -47,13 +47,13 @@ pub(super) fn file_request(
         range: field("range").filter(|_| !to_head),
         if_range: field("if-range"),
     };
-    let route_edits = surroundings.route.map(|route| &route.edits.response);
+    let route_edits = template_context.route.map(|route| &route.edits.response);
     let (mut edits, mut removed) = (Vec::new(), Vec::new());
     for header_edits in [Some(&service.response_header), route_edits]
         .into_iter()
         .flatten()
     {
-        add_edits(header_edits, surroundings, &mut edits);
+        add_edits(header_edits, template_context, &mut edits);
         removed.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
@@ -191,7 +191,7 @@ impl Session {
             (true, false) => {}
         }
         out.extend_from_slice(b"\r\n");
-        transfer.sent = Some(Sent {
+        transfer.sent = Some(FileProgress {
             status: response.status,
             file: response.file,
             next_offset: response.next_offset,
@@ -275,10 +275,10 @@ impl Session {
     }
 }
 
-fn add_edits(edits: &HeaderEdits, surroundings: &Surroundings<'_>, lines: &mut Vec<Line>) {
+fn add_edits(edits: &HeaderEdits, template_context: &TemplateContext<'_>, lines: &mut Vec<Line>) {
     for (index, field) in edits.fields().enumerate() {
         let mut value = Vec::new();
-        route::fill(&field.value, Target::Field, surroundings, &mut value);
+        route::fill(&field.value, Target::Field, template_context, &mut value);
         // There is no server whose name could be inserted.
         value.retain(|byte| *byte != route::SERVER_MARK);
         lines.push(Line {

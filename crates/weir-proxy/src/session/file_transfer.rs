@@ -26,12 +26,12 @@ pub(super) struct Transfer {
     /// Names of fields that the configuration removes.
     pub(super) removed: Vec<String>,
     /// Progress of the response; `None` until its head was sent.
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<FileProgress>,
 }
 
 /// Progress of a response with a file.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct FileProgress {
     pub(super) status: u16,
     pub(super) file: Arc<File>,
     /// Offset of the next byte to read, and number of bytes that are not read yet.

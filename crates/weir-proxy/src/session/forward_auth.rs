@@ -1,4 +1,4 @@
-//! Implements `forward_auth`: another server decides whether a request is allowed.
+//! Implements `forward_auth`: a separate server decides whether a request is allowed.
 //!
 //! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and so
 //! uses the selection, connections, TLS and HTTP/2 of all requests. It is sent to a pool directly, not through the
@@ -22,7 +22,7 @@ use weir_select::limit::Admission;
 use weir_select::route::{Facts, HostCheck};
 
 use super::admission::admit;
-use super::state::{Admitted, AuthResult, Gate, Phase};
+use super::state::{AdmittedSlots, AuthResult, Phase, UserCheck};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
 use crate::job_result::Ticket;
@@ -73,12 +73,12 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-        user_check: (Gate, Option<Box<Admitted>>),
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
-        let (gate, admitted) = user_check;
-        if gate != Gate::Open {
+        user_check: (UserCheck, Option<Box<AdmittedSlots>>),
+    ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
+        let (check, admitted) = user_check;
+        if check != UserCheck::Passed {
             self.auth_result = None;
-            return Some((gate, admitted));
+            return Some((check, admitted));
         }
         let head = &bytes[..request.len];
         let mut path_buffer = std::mem::take(&mut cx.path);
@@ -97,13 +97,13 @@ impl Session {
                 self.authorize(key, cx, service, request_facts, admitted)
             }
             // An invalid path is rejected later.
-            Err(_) => Authorization::Known(Gate::Open, admitted),
+            Err(_) => Authorization::Known(UserCheck::Passed, admitted),
         };
         cx.fields = fields;
         cx.path = path_buffer;
         let (ticket, timeout_ms, admitted) = match authorization {
-            Authorization::Known(gate, admitted) => return Some((gate, admitted)),
-            Authorization::Waits {
+            Authorization::Known(check, admitted) => return Some((check, admitted)),
+            Authorization::Pending {
                 ticket,
                 timeout_ms,
                 admitted,
@@ -124,7 +124,7 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         (head, request, fields, target): (&[u8], &Request, &[Field], &RequestPath<'_>),
-        admitted: Option<Box<Admitted>>,
+        admitted: Option<Box<AdmittedSlots>>,
     ) -> Authorization {
         let tls = self.tls_details(service);
         let facts = Facts {
@@ -140,15 +140,15 @@ impl Session {
             admitted: admitted.is_some(),
         };
         let route = service.routes.choose(&facts.request_facts());
-        let Some(rules) = service.forward_auth_of(route) else {
+        let Some(rules) = service.forward_auth_for(route) else {
             self.auth_result = None;
-            return Authorization::Known(Gate::Open, admitted);
+            return Authorization::Known(UserCheck::Passed, admitted);
         };
         if let Some(auth_result) = &mut self.auth_result
             && auth_result.applies_to(&rules.rules)
         {
             let slots = auth_result.admitted.take();
-            return Authorization::Known(Gate::Open, admitted.or(slots));
+            return Authorization::Known(UserCheck::Passed, admitted.or(slots));
         }
         self.auth_result = None;
         // Limits are applied first, because an authorization request is expensive.
@@ -156,7 +156,7 @@ impl Session {
             Some(admitted) => admitted,
             None => match admit(&facts, service, route) {
                 Ok(admitted) => Box::new(admitted),
-                Err(gate) => return Authorization::Known(gate, None),
+                Err(check) => return Authorization::Known(check, None),
             },
         };
         let rules = Arc::clone(rules);
@@ -168,7 +168,7 @@ impl Session {
                 verdict: Verdict::Failed,
                 admitted: None,
             }));
-            return Authorization::Known(Gate::Open, Some(admitted));
+            return Authorization::Known(UserCheck::Passed, Some(admitted));
         };
         let ticket = cx.next_ticket();
         let timeout_ms = rules.mirror.timeouts.total;
@@ -178,7 +178,7 @@ impl Session {
             rules,
         });
         cx.copies.push(copy);
-        Authorization::Waits {
+        Authorization::Pending {
             ticket,
             timeout_ms,
             admitted,
@@ -201,12 +201,12 @@ impl Session {
         let host = self.default_host(facts.head, facts.request, facts.fields);
         let route = route.and_then(|index| service.routes.get(index));
         let mut add = Vec::new();
-        let surroundings =
-            self.surroundings(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
+        let template_context =
+            self.template_context(facts, host.as_bytes(), &targets.pool, route, &mut cx.random);
         for field in &rules.rules.set {
             add.extend_from_slice(field.name.as_bytes());
             add.extend_from_slice(b": ");
-            route::fill(&field.value, Target::Field, &surroundings, &mut add);
+            route::fill(&field.value, Target::Field, &template_context, &mut add);
             add.extend_from_slice(b"\r\n");
         }
         let client_edit = self.client_edit(service);
@@ -291,7 +291,7 @@ impl Session {
         service: &Service,
         route: Option<usize>,
     ) -> Option<Step> {
-        let rules = service.forward_auth_of(route)?;
+        let rules = service.forward_auth_for(route)?;
         let auth_result = self.request.auth_result.as_ref();
         let verdict = auth_result.filter(|auth_result| auth_result.applies_to(&rules.rules));
         let verdict = verdict.map_or(Verdict::Failed, |auth_result| auth_result.verdict.clone());
@@ -339,13 +339,13 @@ impl Session {
 
 /// The next step for a request whose route may have `forward_auth`.
 enum Authorization {
-    /// The request is handled further.
-    Known(Gate, Option<Box<Admitted>>),
+    /// The request is processed further.
+    Known(UserCheck, Option<Box<AdmittedSlots>>),
     /// The request waits for the verdict.
-    Waits {
+    Pending {
         ticket: Ticket,
         timeout_ms: u64,
-        admitted: Box<Admitted>,
+        admitted: Box<AdmittedSlots>,
     },
 }
 

@@ -7,8 +7,8 @@ use weir_model::ProxyProtocol;
 
 use super::state::{self, Direction, Phase, Watch};
 use super::{Outcome, Session, bulk};
-use crate::context::{Context, Local};
-use crate::descriptor::Use;
+use crate::context::{Context, LocalService};
+use crate::descriptor::DescriptorUse;
 use crate::handover::{HANDOVER_BUFFER_MAX, HandedOverConnection, Tunnel};
 use crate::plan::Service;
 use crate::slab::Key;
@@ -108,11 +108,12 @@ impl Session {
     /// tunnel's server connection and `pool` the index of its pool.
     pub(crate) fn from_handover(
         connection: HandedOverConnection,
-        local: Rc<Local>,
+        local: Rc<LocalService>,
         server: Key,
         pool: usize,
     ) -> Self {
-        let transport = Transport::plain(connection.client).counted(Use::Client);
+        let transport =
+            Transport::plain(connection.client).with_descriptor_count(DescriptorUse::Client);
         let mut session = Self::new(transport, connection.peer, connection.port, local);
         session.destination = connection.destination;
         session.served = connection.served;

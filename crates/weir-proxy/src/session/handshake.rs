@@ -17,7 +17,7 @@ impl Session {
     /// Continues the TLS handshake with the client, and starts serving it when the handshake is complete.
     pub(super) fn handshake(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.transport.handshake(&mut self.ready) {
-            Handshake::Waits => return Step::Pending,
+            Handshake::Pending => return Step::Pending,
             Handshake::Failed => {
                 self.local.service.counters.of(cx.worker).tls_failed.add(1);
                 let service = &self.local.service.name;

@@ -14,7 +14,7 @@ use weir_select::limit::Admission;
 use weir_select::{Replay, Selection};
 
 use super::record::NORMAL_END;
-use super::request::Incoming;
+use super::request::IncomingRequest;
 use super::state::{self, Linger, Phase, Times};
 use super::{Outcome, Session, Step};
 use crate::context::{Context, MirrorCopy};
@@ -32,7 +32,7 @@ impl Session {
         &mut self,
         cx: &mut Context,
         service: &Service,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
         edit: &RequestEdit<'_>,
     ) {
         let mirrors = self.options().map_or(0, |options| options.mirrors.len());
@@ -51,10 +51,10 @@ impl Session {
         cx: &mut Context,
         service: &Service,
         mirror: Arc<Mirror>,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
         edit: &RequestEdit<'_>,
     ) {
-        let Incoming {
+        let IncomingRequest {
             head,
             request,
             target,
@@ -242,7 +242,7 @@ impl Session {
         if (status == 0 || end != NORMAL_END) && !is_auth_request {
             self.count_copy(cx, Detail::MirrorFailed);
         }
-        let finished = self.finished(cx, status, end);
+        let finished = self.finished_exchange(cx, status, end);
         self.count_for_server(cx, &finished);
     }
 }

@@ -38,8 +38,10 @@ use weir_http::Exchange;
 use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
-use self::state::{AuthResult, Outgoing, Phase, Request, Times, Verified, Watch};
-use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, Local, Ready, token};
+use self::state::{AuthResult, OutgoingBytes, PasswordResult, Phase, Request, Times, Watch};
+use crate::context::{
+    BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, LocalService, Readiness, token,
+};
 use crate::h2::Upgrade;
 use crate::log::LogRecord;
 use crate::pipe::Pipe;
@@ -61,11 +63,11 @@ const LINGER_MS: u64 = 2_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The session waits for an event or its deadline.
-    Waits,
+    Wait,
     /// The session can continue, after other sessions had their turn.
-    Again,
+    Yield,
     /// The session is finished.
-    Ends,
+    End,
     /// The client uses HTTP/2.
     Http2,
 }
@@ -87,7 +89,7 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Session {
     transport: Transport,
-    pub(crate) ready: Ready,
+    pub(crate) ready: Readiness,
     watch: Watch,
     phase: Phase,
     /// Whether a request was answered on this connection.
@@ -95,7 +97,7 @@ pub(crate) struct Session {
     peer: SocketAddr,
     /// The listener's port.
     port: u16,
-    pub(crate) local: Rc<Local>,
+    pub(crate) local: Rc<LocalService>,
     /// The current request.
     request: Request,
     /// The connection to the server of the current request.
@@ -117,9 +119,9 @@ pub(crate) struct Session {
     input: Vec<u8>,
     scanned: usize,
     /// The result of verifying the password of the request at the start of `input`, once it is known.
-    verified: Option<Verified>,
-    to_server: Outgoing,
-    to_client: Outgoing,
+    verified: Option<PasswordResult>,
+    to_server: OutgoingBytes,
+    to_client: OutgoingBytes,
     /// Kernel pipes for body bytes to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
@@ -130,7 +132,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        peer: SocketAddr,
+        port: u16,
+        local: Rc<LocalService>,
+    ) -> Self {
         let read_size = if transport.is_stream() {
             HEAD_BUFFER_BYTES
         } else {
@@ -138,10 +145,10 @@ impl Session {
         };
         Self {
             transport,
-            ready: Ready {
+            ready: Readiness {
                 readable: true,
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             watch: Watch::No,
             phase: Phase::Head,
@@ -161,8 +168,8 @@ impl Session {
             input: Vec::new(),
             scanned: 0,
             verified: None,
-            to_server: Outgoing::default(),
-            to_client: Outgoing::default(),
+            to_server: OutgoingBytes::default(),
+            to_client: OutgoingBytes::default(),
             up: None,
             down: None,
             read_size,
@@ -209,15 +216,15 @@ impl Session {
         let mut step = first;
         for _ in 0..STEPS_MAX {
             if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
-                return Outcome::Ends;
+                return Outcome::End;
             }
             match step {
                 Step::Continue => {}
                 Step::Pending => {
                     self.watch_client(key, cx);
-                    return Outcome::Waits;
+                    return Outcome::Wait;
                 }
-                Step::Close => return Outcome::Ends,
+                Step::Close => return Outcome::End,
                 Step::Http2 => return Outcome::Http2,
             }
             step = match &self.phase {
@@ -235,18 +242,18 @@ impl Session {
             };
         }
         match step {
-            Step::Close => Outcome::Ends,
+            Step::Close => Outcome::End,
             Step::Http2 => Outcome::Http2,
-            Step::Continue => Outcome::Again,
+            Step::Continue => Outcome::Yield,
             Step::Pending => {
                 self.watch_client(key, cx);
-                Outcome::Waits
+                Outcome::Wait
             }
         }
     }
 
     /// Returns whether the client of a request that is queued or being processed has disconnected: by a reset, or, with
-    /// `abort_on_close`, by closing its direction.
+    /// `abort_on_close`, by a half-close.
     fn is_abandoned(&mut self) -> bool {
         match &self.phase {
             // No response can be sent.
@@ -341,7 +348,7 @@ impl Session {
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
     }
 
-    /// Returns under which conditions the current request is retried.
+    /// Returns the conditions on which the current request is retried.
     fn retry_policy(&self) -> &RetryPolicy {
         if let Some(mirror) = &self.mirror {
             return &mirror.retry;
@@ -371,7 +378,7 @@ impl Session {
 
     /// Applies a new configuration of the service. A request in progress keeps its server connection; only the indices
     /// of its pool and server change.
-    pub(crate) fn apply_service(&mut self, local: &Rc<Local>) {
+    pub(crate) fn apply_service(&mut self, local: &Rc<LocalService>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
         }
@@ -435,7 +442,7 @@ impl Session {
         }
     }
 
-    /// Sends the end of the TLS session to a client that is closed while idle.
+    /// Notifies a client whose idle connection is closed that the TLS session ends.
     pub(crate) fn notify_close(&mut self) {
         self.transport.notify_close();
     }

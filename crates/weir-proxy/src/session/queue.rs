@@ -16,7 +16,7 @@ impl Session {
         matches!(self.phase, Phase::Queue(_))
     }
 
-    /// Enters the queue: at its end, or at the former position if the session was called but found no free server.
+    /// Enters the queue: at its end, or at its previous position if the session was called but found no free server.
     pub(super) fn enter_queue(&mut self, key: Key, cx: &mut Context) -> Step {
         let local = Rc::clone(&self.local);
         let targets = &local.service.pools[self.request.pool];

@@ -14,7 +14,7 @@ use super::state::Phase;
 use crate::context::Context;
 use crate::log::Outcome;
 use crate::plan::Detail;
-use crate::plan::Finished;
+use crate::plan::FinishedExchange;
 use crate::times::{ErrorKind, Stage};
 
 /// Termination flags of an exchange that ended normally.
@@ -107,12 +107,16 @@ impl Session {
         if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
-        let surroundings = self.surroundings(facts, host, "", None, random);
+        let template_context = self.template_context(facts, host, "", None, random);
         let maps = &self.local.service.log_maps;
         let map_value = |name: &str| {
             let name = name.strip_prefix("map.")?;
             let map = maps.iter().find(|map| map.name == name)?;
-            Some(map.value(&map_key(map, &surroundings)).as_bytes().to_vec())
+            Some(
+                map.value(&map_key(map, &template_context))
+                    .as_bytes()
+                    .to_vec(),
+            )
         };
         let Some(record) = &mut self.log_record else {
             return;
@@ -122,7 +126,7 @@ impl Session {
             .iter()
             .map(|name| {
                 let variable =
-                    Variable::from_name(name).map(|variable| surroundings.text(&variable));
+                    Variable::from_name(name).map(|variable| template_context.text(&variable));
                 variable.or_else(|| map_value(name)).unwrap_or_default()
             })
             .collect();
@@ -153,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Stops the timer of the current phase, which is interrupted.
+    /// Stops the timer of the current phase, because the phase is interrupted.
     fn mark_unfinished(&mut self) {
         match self.phase {
             Phase::Collect => self.stop_timer(Timer::Request),
@@ -316,7 +320,7 @@ impl Session {
         if self.request.times.began_us > 0 && service.protocol == ProxyProtocol::Http {
             self.count_end(cx);
         }
-        let finished = self.finished(cx, status, end);
+        let finished = self.finished_exchange(cx, status, end);
         service.exchanges.of(cx.worker).record(&finished);
         let route = self.request.route;
         if let Some((_, route)) = route.and_then(|index| service.route_exchanges.get(index)) {
@@ -326,16 +330,21 @@ impl Session {
     }
 
     /// Returns the data to count for an exchange that ends.
-    pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> Finished {
+    pub(super) fn finished_exchange(
+        &mut self,
+        cx: &Context,
+        status: u16,
+        end: [u8; 2],
+    ) -> FinishedExchange {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
-        let mut finished = Finished {
+        let mut finished = FinishedExchange {
             status,
-            error: ErrorKind::of_termination(end),
+            error: ErrorKind::from_termination_flags(end),
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
+        // How long a tunnel of an HTTP service lasts depends only on its client, so its duration is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
@@ -345,7 +354,7 @@ impl Session {
     }
 
     /// Counts the end of an exchange for its pool and server.
-    pub(super) fn count_for_server(&self, cx: &Context, finished: &Finished) {
+    pub(super) fn count_for_server(&self, cx: &Context, finished: &FinishedExchange) {
         let service = &self.local.service;
         if !self.request.selection.is_started() {
             return;
@@ -363,7 +372,7 @@ impl Session {
         }
     }
 
-    /// Records an exchange that the end of the session interrupts.
+    /// Records an exchange that is interrupted by the end of the session.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
         let status = self.request.exchange.client_status();
         self.mark_unfinished();

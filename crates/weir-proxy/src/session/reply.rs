@@ -216,7 +216,7 @@ impl Session {
             close: !exchange.client_could_persist() || self.is_last(cx),
             to_head: exchange.to_head(),
             http10: exchange.is_http10(),
-            ..Answer::closing(status)
+            ..Answer::with_close(status)
         }
     }
 

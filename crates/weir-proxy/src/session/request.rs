@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_http::head::{self, head_end};
-use weir_http::route::{self, RequestFacts, Restarted, Target, TlsFacts};
+use weir_http::route::{self, RequestFacts, RestartedPath, Target, TlsFacts};
 use weir_http::{
     Client, ClientEdit, Exchange, Field, Framing, Refusal, Request, RequestEdit, RequestPath,
     Upload, encoding, path, write_request,
@@ -18,7 +18,7 @@ use super::admission::limit;
 use super::edit::{answer_fields, drop_fields, replace_copied, replaces_cookie, trailer_filter};
 use super::encode::compression;
 use super::file::file_request;
-use super::state::{Admitted, AuthResult, Gate};
+use super::state::{AdmittedSlots, AuthResult, UserCheck};
 use super::{Session, Step, state};
 use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::{PREFACE, first_stream};
@@ -29,10 +29,10 @@ use crate::tls::TlsDetails;
 
 /// A request whose head was parsed.
 #[derive(Clone, Copy)]
-pub(super) struct Incoming<'a> {
+pub(super) struct IncomingRequest<'a> {
     pub(super) head: &'a [u8],
     pub(super) request: &'a Request,
-    /// The path in the form that routes are compared with.
+    /// The path as it is compared with routes.
     pub(super) target: &'a RequestPath<'a>,
     /// Data of the client's TLS connection, if routes or texts use it.
     tls: TlsFacts<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Incoming<'a> {
     secure: bool,
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> IncomingRequest<'a> {
     pub(super) fn facts(&self, client: IpAddr, fields: &'a [Field]) -> RequestFacts<'a> {
         RequestFacts {
             client,
@@ -133,7 +133,7 @@ impl Session {
         if request.underscores > 0 {
             self.log_underscores(&request);
         }
-        let Some((gate, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
+        let Some((check, admitted)) = self.check_user(key, cx, service, &request, bytes) else {
             return Step::Pending;
         };
         let mut exchange = Exchange::new(&request, service.head.underscores);
@@ -152,7 +152,7 @@ impl Session {
         self.log_request(cx, head, &request, body);
         local.budget.earn(service.retry_percent);
         self.request = state::Request::new(exchange);
-        self.request.gate = gate;
+        self.request.user_check = check;
         self.request.auth_result = self.auth_result.take();
         self.request.admit(admitted);
         self.request.times = state::Times::new(cx.now_us);
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Returns the gate for a request, and the slots that it holds already. Returns `None` if the session waits for a
+    /// Returns the result of the user check, and the slots that the request holds already. Returns `None` if the session waits for a
     /// password to be verified or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
@@ -218,11 +218,11 @@ impl Session {
         service: &Service,
         request: &Request,
         bytes: &[u8],
-    ) -> Option<(Gate, Option<Box<Admitted>>)> {
+    ) -> Option<(UserCheck, Option<Box<AdmittedSlots>>)> {
         let user_check = match service.auth.is_some() {
             false => {
                 self.verified = None;
-                (Gate::Open, None)
+                (UserCheck::Passed, None)
             }
             true => self.verify_user(key, cx, service, request, bytes)?,
         };
@@ -262,7 +262,7 @@ impl Session {
             Ok(target) => target,
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
         };
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             head,
             request,
             target: &target,
@@ -289,7 +289,8 @@ impl Session {
         None
     }
 
-    /// Returns the path by which a route is selected: normalized, and rewritten by routes with `restart`. `normal` and
+    /// Returns the path that is used to select a route: normalized, and rewritten by routes with `restart`. `normal`
+    /// and
     /// `rewritten` are buffers for these forms.
     ///
     /// # Errors
@@ -305,7 +306,7 @@ impl Session {
     ) -> Result<RequestPath<'a>, Refusal> {
         let received = request.path_in(head);
         let target = match &service.normalize_path {
-            None => RequestPath::received(received),
+            None => RequestPath::as_received(received),
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
@@ -323,7 +324,7 @@ impl Session {
         fields: &[Field],
         (tls, secure): (TlsFacts<'_>, bool),
         path_buffer: &mut Vec<u8>,
-    ) -> Result<Option<Restarted>, Refusal> {
+    ) -> Result<Option<RestartedPath>, Refusal> {
         if !service.routes.restarts() {
             return Ok(None);
         }
@@ -339,7 +340,7 @@ impl Session {
         let rules = service.normalize_path.as_ref();
         service
             .routes
-            .restarted(&facts, rules, path_buffer)
+            .apply_restarts(&facts, rules, path_buffer)
             .map(Some)
     }
 
@@ -391,9 +392,9 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
     ) -> Option<Step> {
-        let Incoming {
+        let IncomingRequest {
             head,
             request,
             target,
@@ -412,7 +413,7 @@ impl Session {
             secure,
             admitted: self.request.admitted,
         };
-        if let Gate::Rejected { rejection, route } = self.request.gate {
+        if let UserCheck::Rejected { rejection, route } = self.request.user_check {
             self.request.route = route;
             return Some(self.fail_with_rejection(key, cx, rejection));
         }
@@ -469,16 +470,16 @@ impl Session {
         key: Key,
         cx: &mut Context,
         service: &Service,
-        incoming: Incoming<'_>,
+        incoming: IncomingRequest<'_>,
         route: usize,
     ) -> Option<Step> {
-        let Incoming { head, request, .. } = incoming;
+        let IncomingRequest { head, request, .. } = incoming;
         self.request.route = Some(route);
         let index = route;
         let route = service.routes.get(route)?;
         let host = self.default_host(head, request, &cx.fields);
         let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-        let surroundings = self.surroundings(
+        let template_context = self.template_context(
             request_facts,
             host.as_bytes(),
             "",
@@ -487,14 +488,14 @@ impl Session {
         );
         match &route.action {
             RouteAction::Redirect { to, status } => {
-                let location = route::location(to, &surroundings);
-                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
+                let location = route::location(to, &template_context);
+                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
                 Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
-                route::fill(body, Target::Body, &surroundings, &mut text);
-                let route_fields = answer_fields(&route.edits.response, *status, &surroundings);
+                route::fill(body, Target::Body, &template_context, &mut text);
+                let route_fields = answer_fields(&route.edits.response, *status, &template_context);
                 Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
@@ -502,15 +503,15 @@ impl Session {
                 Some(Step::Close)
             }
             RouteAction::Mapped(map) => {
-                let text = route::map_key(map, &surroundings);
+                let text = route::map_key(map, &template_context);
                 self.request.pool = service.routes.pool_of_text(index, &text);
                 None
             }
-            RouteAction::Files(_) if has_other_route(service, &surroundings.facts, index) => {
+            RouteAction::Files(_) if has_other_route(service, &template_context.facts, index) => {
                 Some(self.fail(key, cx, 404))
             }
             RouteAction::Files(files) => {
-                let lookup = file_request(service, files, &surroundings);
+                let lookup = file_request(service, files, &template_context);
                 match service.routes.pool_without_file(index) {
                     Some(pool) => {
                         self.request.pool = pool;
@@ -522,7 +523,7 @@ impl Session {
             }
             RouteAction::Split(split) => {
                 if let Some(key) = &split.by {
-                    let text = route::key_text(key, &surroundings);
+                    let text = route::key_text(key, &template_context);
                     self.request.pool = service.routes.pool_of_share(index, &text);
                 }
                 None
@@ -534,8 +535,13 @@ impl Session {
 
     /// Writes the request for the server, and sets the inputs of the server selection.
     #[inline]
-    fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: Incoming<'_>) {
-        let Incoming {
+    fn write_request(
+        &mut self,
+        cx: &mut Context,
+        service: &Service,
+        incoming: IncomingRequest<'_>,
+    ) {
+        let IncomingRequest {
             head,
             request,
             target,
@@ -571,14 +577,14 @@ impl Session {
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
-            let surroundings = self.surroundings(
+            let template_context = self.template_context(
                 request_facts,
                 host.as_bytes(),
                 &targets.pool,
                 route,
                 &mut cx.random,
             );
-            rewritten = self.edit_request(service, &surroundings, &mut add);
+            rewritten = self.edit_request(service, &template_context, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
         replace_copied(copied, head, &mut cx.fields, &mut add);
@@ -636,7 +642,7 @@ impl Session {
         })
     }
 
-    /// Returns the port to which the client connected: the listener's, or the one in its PROXY protocol header.
+    /// Returns the port to which the client connected: the listener's port, or the port in the PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
     }
@@ -694,7 +700,7 @@ impl Session {
     }
 }
 
-/// Returns whether the decoded path matches another route. That route could require authentication or reject the
+/// Returns whether the decoded path matches a different route. That route could require authentication or reject the
 /// request, so the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
     let mut buffer = Vec::new();

@@ -53,8 +53,8 @@ impl Session {
         }
     }
 
-    /// Selects the server that the route names. As with HAProxy's `use-server`, it takes precedence over the cookie,
-    /// and is ignored if the server is not usable.
+    /// Selects the server that the route names. Like HAProxy's `use-server`, the setting takes precedence over the
+    /// cookie, and is ignored if the server is not usable.
     #[inline]
     pub(super) fn prefer_server(&mut self, targets: &Targets) {
         let options = self.options();

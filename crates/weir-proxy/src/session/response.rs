@@ -318,7 +318,7 @@ impl Session {
             }
             ServerEnd::Unanswered => self.handle_server_loss(key, cx),
             ServerEnd::Interim => self.fail_response(key, cx),
-            // The client detects the truncation by the end of its connection.
+            // The client detects the truncation when its connection ends.
             ServerEnd::Truncated => {
                 self.count_error(cx);
                 self.set_termination(*b"SD");

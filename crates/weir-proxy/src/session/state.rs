@@ -9,7 +9,7 @@ use weir_select::Selection;
 use weir_select::limit::Slot;
 use weir_select::route::Rejection;
 
-use super::bulk::Bulk;
+use super::bulk::BulkDirections;
 use super::file_transfer::Transfer;
 use super::record::NORMAL_END;
 use super::trace::Trace;
@@ -37,7 +37,7 @@ pub(super) enum Phase {
     /// A slot at a server.
     Queue(QueueEntry),
     /// The result of a job that verifies a password, or the verdict of `forward_auth`.
-    Verify(crate::job_result::Ticket, Box<Admitted>),
+    Verify(crate::job_result::Ticket, Box<AdmittedSlots>),
     /// A part of a file.
     File(Box<Transfer>),
     /// The connection to a server.
@@ -64,7 +64,7 @@ pub(super) struct Tunnel {
     pub(super) up: Direction,
     /// From the server to the client.
     pub(super) down: Direction,
-    pub(super) bulk: Bulk,
+    pub(super) bulk: BulkDirections,
 }
 
 /// The state of one direction of a tunnel.
@@ -73,15 +73,15 @@ pub(super) enum Direction {
     /// The sender may send more.
     #[default]
     Open,
-    /// The sender has ended the direction.
+    /// The sender has finished sending.
     Ended,
-    /// The end was forwarded to the receiver.
+    /// The end of stream was forwarded to the receiver.
     Closed,
 }
 
 impl Direction {
-    /// Returns the state from the two flags that another process sends: whether the sender has ended the direction, and
-    /// whether the end was forwarded to the receiver.
+    /// Returns the state from the two flags that another process sends: whether the sender has finished sending, and
+    /// whether the end of stream was forwarded to the receiver.
     pub(super) const fn new(ended: bool, forwarded: bool) -> Self {
         match (ended, forwarded) {
             (_, true) => Self::Closed,
@@ -111,12 +111,12 @@ pub(super) enum Watch {
 
 /// Whether a request may pass: the result of checking its user and the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum UserCheck {
     /// The user is valid, or no user is required.
     #[default]
-    Open,
+    Passed,
     /// The user name or password is missing or wrong.
-    Closed,
+    InvalidCredentials,
     /// Too many passwords are being verified.
     Busy,
     /// A limit rejects the request, so its password was not verified.
@@ -130,7 +130,7 @@ pub(super) enum Gate {
 
 /// The slots of a request that the limits have admitted before its password was verified.
 #[derive(Debug, Default)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedSlots {
     /// See [`Request::slot`].
     pub(super) slot: Option<Slot>,
     /// See [`Request::more_slots`].
@@ -139,23 +139,23 @@ pub(super) struct Admitted {
 
 /// The result of verifying a password.
 #[derive(Debug)]
-pub(super) struct Verified {
+pub(super) struct PasswordResult {
     pub(super) is_valid: bool,
-    pub(super) admitted: Box<Admitted>,
+    pub(super) admitted: Box<AdmittedSlots>,
 }
 
 /// A verdict of `forward_auth` on the request at the start of a session's input, or on its current request.
 #[derive(Debug)]
 pub(super) struct AuthResult {
-    /// The rules under which the authorization request was sent.
+    /// The rules that applied when the authorization request was sent.
     pub(super) rules: Arc<ForwardAuth>,
     pub(super) verdict: Verdict,
     /// The slots of the request, until the request takes them.
-    pub(super) admitted: Option<Box<Admitted>>,
+    pub(super) admitted: Option<Box<AdmittedSlots>>,
 }
 
 impl AuthResult {
-    /// Returns whether the verdict applies under these rules, which may have been reloaded.
+    /// Returns whether the verdict is valid for these rules, which may have been reloaded.
     pub(super) fn applies_to(&self, rules: &weir_model::ForwardAuth) -> bool {
         self.rules.rules == *rules
     }
@@ -186,16 +186,16 @@ pub(super) struct Request {
     /// Slots among the requests of the route.
     pub(super) more_slots: Vec<Slot>,
     /// Whether the request may pass.
-    pub(super) gate: Gate,
+    pub(super) user_check: UserCheck,
     /// Whether the limits have admitted it already.
     pub(super) admitted: bool,
     /// The verdict of `forward_auth`.
     pub(super) auth_result: Option<Box<AuthResult>>,
-    /// When the request was sent to the server, in nanoseconds of the monotonic clock, if the scheduler uses latencies;
+    /// When the request was sent to the server, in nanoseconds on the monotonic clock, if the scheduler uses latencies;
     /// else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
-    /// When the request must be finished, in milliseconds of the worker's clock.
+    /// When the request must be finished, in milliseconds on the worker clock.
     pub(super) deadline_ms: u64,
     /// The coding in which the response may be compressed, and the encoder.
     pub(super) accepts: Option<Coding>,
@@ -206,7 +206,7 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Which trailers of the request the server gets; `None` = the request has none.
+    /// Which trailers of the request the server receives; `None` = the request has no trailers.
     pub(super) trailer_filter: Option<Box<TrailerFilter>>,
     /// Copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
@@ -216,7 +216,7 @@ pub(super) struct Request {
     pub(super) termination: [u8; 2],
 }
 
-/// Start and duration of the stages of a request, in microseconds of the worker's clock.
+/// Start and duration of the stages of a request, in microseconds on the worker clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     /// When the head was complete; 0 = it is not.
@@ -240,7 +240,7 @@ impl Times {
         self.stage_us = now_us;
     }
 
-    /// Ends a stage, and adds its duration to those of earlier attempts.
+    /// Ends a stage, and adds its duration to the duration in earlier attempts.
     pub(super) fn end(&mut self, stage: Stage, now_us: u64) {
         let us = u32::try_from(now_us - self.stage_us).unwrap_or(u32::MAX);
         let sum = &mut self.stages[stage as usize];
@@ -259,7 +259,7 @@ impl Request {
             selection: Selection::default(),
             slot: None,
             more_slots: Vec::new(),
-            gate: Gate::Open,
+            user_check: UserCheck::Passed,
             admitted: false,
             auth_result: None,
             sent_ns: 0,
@@ -277,8 +277,8 @@ impl Request {
         }
     }
 
-    /// Takes the slots of a request that the limits have admitted already, if they have.
-    pub(super) fn admit(&mut self, admitted: Option<Box<Admitted>>) {
+    /// Takes the slots of the request, if the limits have already admitted it.
+    pub(super) fn admit(&mut self, admitted: Option<Box<AdmittedSlots>>) {
         if let Some(admitted) = admitted {
             self.admitted = true;
             self.slot = admitted.slot;
@@ -294,14 +294,14 @@ impl Request {
 
 /// Bytes that one side has not accepted yet.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingBytes {
     /// All bytes. Sent bytes are kept while they may have to be sent again.
     pub(super) bytes: Vec<u8>,
     /// Number of bytes that were sent.
     pub(super) sent: usize,
 }
 
-impl Outgoing {
+impl OutgoingBytes {
     /// Returns the bytes to send.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -325,7 +325,7 @@ impl Outgoing {
     }
 }
 
-impl From<Vec<u8>> for Outgoing {
+impl From<Vec<u8>> for OutgoingBytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }

@@ -24,7 +24,7 @@ const TEXT_MAX: usize = 2_048;
 pub(super) struct Trace {
     /// The context that is sent to the server. Its span is the request to the server.
     context: TraceContext,
-    /// Whether the client's `tracestate` belongs to another trace.
+    /// Whether the client's `tracestate` belongs to a different trace.
     drops_state: bool,
     /// The recorded data; `None` = the request is not recorded.
     recording: Option<Box<Recording>>,
@@ -32,7 +32,7 @@ pub(super) struct Trace {
 
 #[derive(Debug)]
 struct Recording {
-    /// Start of the request, in nanoseconds of the monotonic clock.
+    /// Start of the request, in nanoseconds on the monotonic clock.
     began_ns: u64,
     request: TracedRequest,
 }
@@ -211,7 +211,7 @@ impl Session {
         recording.request.ended = recording.now();
         let traced = &mut recording.request;
         traced.status = status;
-        traced.error = ErrorKind::of_termination(end).map(ErrorKind::as_str);
+        traced.error = ErrorKind::from_termination_flags(end).map(ErrorKind::as_str);
         traced.retries = self.request.selection.retries();
         traced.queue_us = self.request.times.stages[Stage::Queue as usize];
         if let Some(route) = self

@@ -1,6 +1,6 @@
-//! Relays bytes in both directions, each with its own end: for TCP services, and after protocol upgrades.
+//! Relays bytes in both directions, which end independently, for TCP services and after protocol upgrades.
 
-use super::bulk::Bulk;
+use super::bulk::BulkDirections;
 use super::state::{Direction, Phase, Tunnel};
 use super::{Session, Step};
 use crate::context::Context;
@@ -116,7 +116,7 @@ impl Session {
         };
         let count = bytes.len() as u64;
         self.count_in(bytes.len());
-        self.update_tunnel(|tunnel| tunnel.bulk.up = Bulk::is_bulk(bytes.len()));
+        self.update_tunnel(|tunnel| tunnel.bulk.up = BulkDirections::is_bulk(bytes.len()));
         let service = &self.local.service;
         service.counters.of(cx.worker).bytes_in.add(count);
         let target = &upstream.target;
@@ -183,7 +183,7 @@ impl Session {
             .read(&mut upstream.ready, &mut scratch[..max])
         {
             Read::Some(bytes) => {
-                self.update_tunnel(|tunnel| tunnel.bulk.down = Bulk::is_bulk(bytes));
+                self.update_tunnel(|tunnel| tunnel.bulk.down = BulkDirections::is_bulk(bytes));
                 let mut no_head = Vec::new();
                 if self.send(cx, &mut no_head, &scratch[..bytes]) {
                     Step::Continue

@@ -47,13 +47,13 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// The file contains no private key, or one of an unsupported type.
-    #[error("{path}: no private key that can be used", path = path.display())]
+    #[error("{path}: no usable private key", path = path.display())]
     NoKey {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The key does not belong to the certificate.
-    #[error("{path}: the key belongs to another certificate", path = path.display())]
+    /// The key does not match the certificate.
+    #[error("{path}: the key does not match the certificate", path = path.display())]
     Mismatch {
         /// Path of the key file.
         path: PathBuf,
@@ -73,12 +73,14 @@ impl CertificateError {
     pub(crate) fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => "create it, or name another file or directory",
+                io::ErrorKind::NotFound => "create it, or specify a different file or directory",
                 _ => {
-                    "make it readable by the user that runs Weir, or name another file or directory"
+                    "make it readable by the user that runs Weir, or specify a different file or directory"
                 }
             },
-            Self::Empty { .. } => "add a certificate with its key, or name another directory",
+            Self::Empty { .. } => {
+                "add a certificate with its key, or specify a different directory"
+            }
             Self::NoCertificate { .. } => {
                 "replace it with the certificate chain in PEM form, or remove it from the configuration"
             }
@@ -111,7 +113,7 @@ struct Files {
 }
 
 impl Files {
-    fn combined(path: &Path) -> Self {
+    fn in_one_file(path: &Path) -> Self {
         let mut ocsp = path.as_os_str().to_owned();
         ocsp.push(".ocsp");
         Self {
@@ -140,12 +142,12 @@ impl Files {
             ),
             _ => None,
         };
-        found.unwrap_or_else(|| Self::combined(path))
+        found.unwrap_or_else(|| Self::in_one_file(path))
     }
 }
 
-/// Returns the files for an entry of `certificates`: those of one certificate, or of all certificates in a directory,
-/// in the order of their names.
+/// Returns the files for an entry of `certificates`: the files of one certificate, or of all certificates in a
+/// directory, in the order of their names.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),
@@ -158,7 +160,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
-            found.push(Files::combined(&path));
+            found.push(Files::in_one_file(&path));
         } else if extension == Some("crt") {
             found.push(Files {
                 key: path.with_extension("key"),
@@ -217,7 +219,7 @@ pub(crate) fn load_one(
     path: &Path,
     provider: &CryptoProvider,
 ) -> Result<Certificate, CertificateError> {
-    load(&Files::combined(path), provider)
+    load(&Files::in_one_file(path), provider)
 }
 
 fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {

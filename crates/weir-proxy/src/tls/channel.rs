@@ -21,7 +21,7 @@ use weir_model::TlsVersion;
 
 use super::x509;
 
-use crate::context::{BODY_BUFFER_BYTES, HEAD_BUFFER_BYTES, Ready};
+use crate::context::{BODY_BUFFER_BYTES, HEAD_BUFFER_BYTES, Readiness};
 use crate::socket::{self, Read, Written};
 
 /// Maximum number of bytes by which a record exceeds its content, for all cipher suites.
@@ -202,7 +202,7 @@ fn grow(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Done,
-    Waits,
+    Pending,
     Failed,
 }
 
@@ -216,7 +216,7 @@ pub(crate) struct Channel {
     sent: usize,
     /// Content that was received during the handshake or by [`is_closed`](Self::is_closed), and not read yet.
     unread: Vec<u8>,
-    /// Whether the peer has ended its direction.
+    /// Whether the peer has finished sending.
     ended: bool,
     /// Whether close_notify was sent.
     close_notify_sent: bool,
@@ -392,7 +392,7 @@ impl Channel {
     fn fill(
         &mut self,
         socket: &OwnedFd,
-        ready: &mut Ready,
+        ready: &mut Readiness,
         room: usize,
         on_plaintext: &mut dyn FnMut(&[u8]),
     ) -> Read {
@@ -407,7 +407,7 @@ impl Channel {
     fn fill_from(
         &mut self,
         socket: &OwnedFd,
-        ready: &mut Ready,
+        ready: &mut Readiness,
         room: usize,
         incoming: &mut [u8],
         on_plaintext: &mut dyn FnMut(&[u8]),
@@ -454,7 +454,7 @@ impl Channel {
     }
 
     /// Continues the handshake as far as possible without waiting.
-    pub(crate) fn handshake(&mut self, socket: &OwnedFd, ready: &mut Ready) -> Handshake {
+    pub(crate) fn handshake(&mut self, socket: &OwnedFd, ready: &mut Readiness) -> Handshake {
         if !self.flush(socket) {
             return Handshake::Failed;
         }
@@ -469,7 +469,7 @@ impl Channel {
                 return Handshake::Failed;
             }
             if !ready.readable {
-                return Handshake::Waits;
+                return Handshake::Pending;
             }
             let mut unread = std::mem::take(&mut self.unread);
             let read = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |on_plaintext| {
@@ -488,7 +488,7 @@ impl Channel {
 
     /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read); if
     /// there is more content before the end, the end is found by reading.
-    pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
+    pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Readiness) -> bool {
         while ready.readable && self.unread.is_empty() && !self.ended {
             let mut unread = std::mem::take(&mut self.unread);
             let read = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |on_plaintext| {
@@ -502,7 +502,12 @@ impl Channel {
     }
 
     /// See [`Transport::read`](crate::transport::Transport::read).
-    pub(crate) fn read(&mut self, socket: &OwnedFd, ready: &mut Ready, buffer: &mut [u8]) -> Read {
+    pub(crate) fn read(
+        &mut self,
+        socket: &OwnedFd,
+        ready: &mut Readiness,
+        buffer: &mut [u8],
+    ) -> Read {
         if !self.unread.is_empty() {
             let bytes = self.unread.len().min(buffer.len());
             buffer[..bytes].copy_from_slice(&self.unread[..bytes]);

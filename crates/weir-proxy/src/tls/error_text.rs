@@ -1,4 +1,4 @@
-//! Describes TLS errors in words, because rustls mostly prints the names of its types.
+//! Describes TLS errors in plain language, because rustls mostly prints the names of its types.
 //!
 //! Logs, check results and problems with files use the same texts.
 
@@ -72,7 +72,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         Error::FailedToGetRandomBytes => "this machine's random number generator failed".to_owned(),
         Error::BadMaxFragmentSize => "the fragment size is out of range".to_owned(),
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            "the key belongs to another certificate".to_owned()
+            "the key does not match the certificate".to_owned()
         }
         Error::InconsistentKeys(_) => "the key cannot be compared with the certificate".to_owned(),
         Error::InvalidCertRevocationList(fault) => {
@@ -90,7 +90,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
     }
 }
 
-/// Describes an I/O error that a TLS error caused. Returns `None` if it has another cause.
+/// Describes an I/O error that a TLS error caused. Returns `None` if it has a different cause.
 pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(describe_error(inner, peer))
@@ -123,7 +123,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
                 names => format!("is not for {expected}: it is for {}", names.join(", ")),
             }
         }
-        CertificateError::NotValidForName => "is for another name".to_owned(),
+        CertificateError::NotValidForName => "is for a different name".to_owned(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is not for this use: its extended key usage excludes it".to_owned()
         }
@@ -141,7 +141,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
         CertificateError::ApplicationVerificationFailure => "was rejected".to_owned(),
-        CertificateError::Other(other) => other_certificate(&format!("{:?}", other.0)),
+        CertificateError::Other(other) => describe_webpki_error(&format!("{:?}", other.0)),
         // Deprecated variants, and variants that later versions of rustls add.
         other => format!("cannot be used: {}", variant_in_words(other)),
     };
@@ -149,7 +149,7 @@ fn describe_certificate_error(error: &CertificateError, peer: Peer) -> String {
 }
 
 /// Describes a webpki error, given the name of its variant.
-fn other_certificate(name: &str) -> String {
+fn describe_webpki_error(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
             "is X.509 version 1, which is not supported: issue one of version 3, as \
@@ -210,7 +210,9 @@ fn describe_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure => {
             "no version, cipher or certificate in common (alert 40)".to_owned()
         }
-        AlertDescription::UnknownCA => "unknown CA of the certificate (alert 48)".to_owned(),
+        AlertDescription::UnknownCA => {
+            "it does not know the CA of the certificate (alert 48)".to_owned()
+        }
         AlertDescription::CertificateRequired => "it requires a certificate (alert 116)".to_owned(),
         AlertDescription::UnrecognisedName => "unknown server name (alert 112)".to_owned(),
         AlertDescription::ProtocolVersion => {
@@ -251,24 +253,24 @@ mod tests {
     use super::*;
 
     /// An error with the same Debug text as a webpki error.
-    struct Named(&'static str);
+    struct NamedError(&'static str);
 
-    impl fmt::Debug for Named {
+    impl fmt::Debug for NamedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl fmt::Display for Named {
+    impl fmt::Display for NamedError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl std::error::Error for Named {}
+    impl std::error::Error for NamedError {}
 
     fn webpki(name: &'static str) -> Error {
-        let other = CertificateError::Other(OtherError(Arc::new(Named(name))));
+        let other = CertificateError::Other(OtherError(Arc::new(NamedError(name))));
         Error::InvalidCertificate(other)
     }
 

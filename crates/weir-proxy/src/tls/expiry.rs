@@ -3,7 +3,7 @@
 use super::certificate::Certificate;
 
 /// A certificate that expires in fewer days causes a warning. certbot renews certificates 30 days before they expire,
-/// so renewal has failed then.
+/// so by then renewal has failed.
 pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
 /// Maximum number of certificates that are reported for a service: those that expire first.

@@ -63,13 +63,13 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
             && let Err(error) = TlsConnector::new(tls, &[])
         {
             let owner = format!("pool {}", pool.name);
-            problems.push(unusable(&owner, &error, tls.source));
+            problems.push(unusable_file(&owner, &error, tls.source));
         }
     }
     problems
 }
 
-fn unusable(owner: &str, error: &CertificateError, source: Source) -> Problem {
+fn unusable_file(owner: &str, error: &CertificateError, source: Source) -> Problem {
     Problem {
         fatal: true,
         message: format!("{owner}: {error}"),
@@ -87,7 +87,7 @@ fn check_listener(
     now: i64,
     problems: &mut Vec<Problem>,
 ) -> Vec<Certificate> {
-    let problem = |error: &CertificateError| unusable(owner, error, tls.source);
+    let problem = |error: &CertificateError| unusable_file(owner, error, tls.source);
     let mut usable = Vec::new();
     match certificate::load_all(&tls.certificates, provider) {
         Err(error) => problems.push(problem(&error)),
@@ -107,13 +107,13 @@ fn check_listener(
         }
     }
     for certificate in &usable {
-        problems.extend(validity(certificate, now, tls.source));
-        problems.extend(ocsp(certificate, tls.source));
+        problems.extend(check_validity(certificate, now, tls.source));
+        problems.extend(check_ocsp(certificate, tls.source));
     }
     usable
 }
 
-fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Problem> {
+fn check_validity(certificate: &Certificate, now: i64, source: Source) -> Option<Problem> {
     let path = certificate.path.display();
     let info = &certificate.info;
     let (message, cause, fix) = if now < info.not_before {
@@ -150,7 +150,7 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
     })
 }
 
-fn ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
+fn check_ocsp(certificate: &Certificate, source: Source) -> Option<Problem> {
     let (path, fault) = certificate.rejected_ocsp.as_ref()?;
     Some(Problem {
         fatal: false,
@@ -196,7 +196,7 @@ fn report_uncovered_hosts(
                 fatal: false,
                 message: format!("service {}: no certificate is for {host}", proxy.name),
                 cause:
-                    "clients that request this host get a certificate for another host and reject it"
+                    "clients that request this host receive a certificate for a different host and reject it"
                         .to_owned(),
                 fix: "add a certificate with this name, or remove the route".to_owned(),
                 source: route.source,

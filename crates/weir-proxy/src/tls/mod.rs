@@ -42,7 +42,7 @@ pub use verifier::server_verifier;
 const TLS12_AND_TLS13: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 const TLS13_ONLY: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// Returns the supported versions, from `minimum` on.
+/// Returns the supported versions that are not below `minimum`.
 const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
         TlsVersion::V12 => TLS12_AND_TLS13,

@@ -2,7 +2,7 @@
 //!
 //! Clients reject a connection with an invalid response, so no response is better than an invalid one.
 //!
-//! `x509-ocsp` parses the response. Its signature is not verified here, but by the clients.
+//! `x509-ocsp` parses the response. Clients verify its signature, not Weir.
 
 use x509_cert::der::Decode;
 use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspResponseStatus};
@@ -15,13 +15,13 @@ pub(crate) enum OcspFault {
     Malformed,
     /// The responder returned an error status, such as `tryLater` or `unauthorized`.
     #[error("the OCSP responder returned an error")]
-    Refusal,
-    /// The response is for another certificate, perhaps the previous one.
-    #[error("the OCSP response is for another certificate")]
-    Other,
+    ErrorStatus,
+    /// The response is for a different certificate, perhaps the previous one.
+    #[error("the OCSP response is for a different certificate")]
+    OtherCertificate,
     /// `nextUpdate` has passed.
     #[error("the OCSP response has expired")]
-    Over,
+    Expired,
 }
 
 /// Checks a response for the certificate with this serial number. `now` is in seconds since 1970.
@@ -31,7 +31,7 @@ pub(crate) enum OcspFault {
 pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
     let response = OcspResponse::from_der(response).map_err(|_| OcspFault::Malformed)?;
     if response.response_status != OcspResponseStatus::Successful {
-        return Err(OcspFault::Refusal);
+        return Err(OcspFault::ErrorStatus);
     }
     let bytes = response.response_bytes.ok_or(OcspFault::Malformed)?;
     let basic =
@@ -39,12 +39,12 @@ pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), Ocsp
     let mut responses = basic.tbs_response_data.responses.iter();
     let single = responses
         .rfind(|single| single.cert_id.serial_number.as_bytes() == serial)
-        .ok_or(OcspFault::Other)?;
+        .ok_or(OcspFault::OtherCertificate)?;
     if single
         .next_update
         .is_some_and(|until| seconds(until) <= now)
     {
-        return Err(OcspFault::Over);
+        return Err(OcspFault::Expired);
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ pub(crate) fn server_config(
     }
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions(tls.minimum))
-        .map_err(|source| refused(&tls.certificates_text(), source))?;
+        .map_err(|source| refused_error(&tls.certificates_text(), source))?;
     let builder = match &tls.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -172,7 +172,7 @@ pub(crate) fn server_config(
     })
 }
 
-fn refused(path: &str, source: rustls::Error) -> CertificateError {
+fn refused_error(path: &str, source: rustls::Error) -> CertificateError {
     CertificateError::Refused {
         path: path.into(),
         source,
@@ -199,10 +199,10 @@ pub(super) fn client_verifier(
         VerifierBuilderError::NoRootAnchors => {
             CertificateError::NoCertificate { path: path.into() }
         }
-        VerifierBuilderError::InvalidCrl(fault) => refused(
+        VerifierBuilderError::InvalidCrl(fault) => refused_error(
             tls.client_crl.as_deref().unwrap_or_default(),
             rustls::Error::InvalidCertRevocationList(fault),
         ),
-        other => refused(path, rustls::Error::General(other.to_string())),
+        other => refused_error(path, rustls::Error::General(other.to_string())),
     })
 }

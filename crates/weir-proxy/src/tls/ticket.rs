@@ -1,4 +1,4 @@
-//! Issues TLS session tickets (RFC 5077, RFC 8446 section 4.6.1) under keys that can be handed over to another process.
+//! Issues TLS session tickets (RFC 5077, RFC 8446 section 4.6.1) with keys that can be handed over to another process.
 //!
 //! A ticket consists of the key's name, a random nonce, and rustls' session state, encrypted with AES-256-GCM. A key
 //! encrypts tickets for six hours and decrypts them for six more hours, so a ticket is valid for at most twelve hours.
@@ -77,7 +77,7 @@ impl TicketKey {
     }
 
     /// Derives a key from a secret that other directors share. `info` binds the key to a service.
-    fn derived(secret: &[u8], info: &[&[u8]], now: SystemTime) -> Option<Self> {
+    fn derive(secret: &[u8], info: &[&[u8]], now: SystemTime) -> Option<Self> {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir session tickets").extract(secret);
         let mut key = Self {
             name: [0; NAME_LEN],
@@ -134,7 +134,7 @@ impl Tickets {
             auth.as_bytes(),
         ];
         let now = SystemTime::now();
-        let derive = |key: &weir_model::Secret| TicketKey::derived(key.expose(), &info, now);
+        let derive = |key: &weir_model::Secret| TicketKey::derive(key.expose(), &info, now);
         let keys: Option<Vec<TicketKey>> = tls.ticket_keys.iter().map(derive).collect();
         let keys = keys.ok_or(rustls::Error::FailedToGetRandomBytes)?;
         Ok(Self {
@@ -144,7 +144,7 @@ impl Tickets {
     }
 
     /// Returns whether the keys are configured.
-    pub(crate) const fn are_configured(&self) -> bool {
+    pub(crate) const fn has_configured_keys(&self) -> bool {
         self.is_configured
     }
 
@@ -180,7 +180,7 @@ impl Tickets {
             return Some(first);
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have rotated the keys meanwhile.
+        // Another thread may have rotated the keys in the meantime.
         if keys.first().is_some_and(|key| key.age(now) >= KEY_PERIOD) {
             keys.insert(0, TicketKey::new(now).ok()?);
             keys.truncate(2);

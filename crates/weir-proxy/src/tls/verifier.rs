@@ -1,8 +1,8 @@
 //! Verifies server certificates, for proxied servers and for health checks.
 //!
 //! A certificate is accepted if it chains to a CA, or if it is identical to one of the certificates in `ca`. OpenSSL,
-//! and therefore HAProxy and nginx, treat a self-signed certificate in `ca-file` in the same way: it is its own CA,
-//! regardless of its basic constraints. As in OpenSSL, validity, extended key usage and name are still checked, and a
+//! and therefore HAProxy and nginx, treat a self-signed certificate in `ca-file` the same way: it is its own CA,
+//! regardless of its basic constraints. Like in OpenSSL, validity, extended key usage and name are still checked, and a
 //! certificate without DNS names is valid for its common name (X509_check_host(3)). The handshake signature is always
 //! verified.
 
@@ -26,7 +26,7 @@ pub(super) const SYSTEM_CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Debug)]
 struct Verifier {
-    /// Verifies by chain; `None` = the file contains no CA.
+    /// Verifies certificate chains; `None` = the file contains no CA.
     chain: Option<Arc<WebPkiServerVerifier>>,
     /// Certificates that are accepted without a chain.
     pinned: Vec<CertificateDer<'static>>,

@@ -9,7 +9,7 @@ use weir_select::Balancer;
 
 use super::Worker;
 use super::listen::Listener;
-use crate::context::{Local, local, removed};
+use crate::context::{LocalService, local_service, removed_service};
 use crate::plan::{Listeners, Plan, Service};
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ impl Worker {
     pub(super) fn apply_plan(&mut self) {
         let plan = self.shared.plan();
         self.cx.reserve_targets(plan.targets);
-        let mut former: HashMap<String, Rc<Local>> = HashMap::new();
+        let mut former: HashMap<String, Rc<LocalService>> = HashMap::new();
         for key in self.sessions.keys() {
             if let Some(session) = self.sessions.get(key) {
                 let local = &session.local;
@@ -41,7 +41,7 @@ impl Worker {
                 former.insert(local.service.name.clone(), Rc::clone(local));
             }
         }
-        let locals: HashMap<String, Rc<Local>> = plan
+        let locals: HashMap<String, Rc<LocalService>> = plan
             .services
             .iter()
             .map(|service| {
@@ -51,7 +51,10 @@ impl Worker {
                     .into_iter()
                     .map(Balancer::invalidate_tables)
                     .collect();
-                (service.name.clone(), local(Arc::clone(service), balancers))
+                (
+                    service.name.clone(),
+                    local_service(Arc::clone(service), balancers),
+                )
             })
             .collect();
         self.adopt_listeners(&plan, &locals);
@@ -61,10 +64,11 @@ impl Worker {
             .iter()
             .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
-        self.cx.end_idle_of(|target| kept_ids.contains(&target.id));
+        self.cx
+            .end_idle_unless(|target| kept_ids.contains(&target.id));
     }
 
-    fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<Local>>) {
+    fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<LocalService>>) {
         let local = |service: &Service| locals.get(&service.name).map(Rc::clone);
         for key in self.listening.keys() {
             let Some(listening) = self.listening.get_mut(key) else {
@@ -112,16 +116,16 @@ impl Worker {
 
     fn adopt_sessions(
         &mut self,
-        former: &HashMap<String, Rc<Local>>,
-        locals: &HashMap<String, Rc<Local>>,
+        former: &HashMap<String, Rc<LocalService>>,
+        locals: &HashMap<String, Rc<LocalService>>,
     ) {
-        // All clients of a removed service share one `Local`.
-        let removed_locals: HashMap<&String, Rc<Local>> = former
+        // All clients of a removed service share one `LocalService`.
+        let removed_locals: HashMap<&String, Rc<LocalService>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
             .map(|(name, known)| {
                 let balancers = known.balancers.take();
-                (name, removed(Arc::clone(&known.service), balancers))
+                (name, removed_service(Arc::clone(&known.service), balancers))
             })
             .collect();
         for key in self.sessions.keys() {
@@ -133,7 +137,7 @@ impl Worker {
                 // A stream is not counted as a client; its connection is.
                 if !session.is_stream() {
                     let former = &session.local.service;
-                    former.pass_client(&local.service, self.cx.worker);
+                    former.move_client_count(&local.service, self.cx.worker);
                 }
                 session.apply_service(local);
             }
@@ -145,7 +149,7 @@ impl Worker {
             let name = &server_conn.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
                 let former = &server_conn.local.service;
-                former.pass_client(&local.service, self.cx.worker);
+                former.move_client_count(&local.service, self.cx.worker);
                 server_conn.local = Rc::clone(local);
             }
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Worker;
-use crate::context::{Context, Ready, token};
+use crate::context::{Context, Readiness, token};
 use crate::h2::{Action, Actions, H2ClientConn, H2ServerConn, Owner, PipeState, StreamPipeEnd};
 use crate::plan::Detail;
 use crate::session::Session;
@@ -85,7 +85,7 @@ impl Worker {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        // As for sessions, a panic closes only the connection that caused it.
+        // As with sessions, a panic closes only the connection that caused it.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             handle(server_conn, key, cx, &mut actions)
         }));
@@ -173,7 +173,7 @@ impl Worker {
             Action::Resume(owner) => (owner, false),
             Action::Close(owner) => (owner, true),
         };
-        let mark_ready = |ready: &mut Ready| {
+        let mark_ready = |ready: &mut Readiness| {
             ready.readable = true;
             ready.writable = true;
             ready.ended |= is_closed;

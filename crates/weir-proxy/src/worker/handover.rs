@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::net::getpeername;
 
 use super::Worker;
-use crate::context::{self, IdleLimits, Local, Ready, Upstream, token};
-use crate::descriptor::Use;
+use crate::context::{self, IdleLimits, LocalService, Readiness, Upstream, token};
+use crate::descriptor::DescriptorUse;
 use crate::handover::{HandedOverConnection, Tunnel};
 use crate::plan::Target;
 use crate::session::Session;
@@ -29,7 +29,7 @@ impl Worker {
                 self.pause(key);
                 self.listening.remove(key);
             }
-            self.cx.end_idle_of(|_| false);
+            self.cx.end_idle_unless(|_| false);
             // HTTP/2 connections stay in this process and send GOAWAY.
             self.wake_h2_servers();
             for key in self.sessions.keys() {
@@ -105,7 +105,7 @@ impl Worker {
     }
 
     /// Returns the local state of a service that is active or that a reload has removed since the handover started.
-    fn local_by_name(&self, name: &str) -> Option<Rc<Local>> {
+    fn local_by_name(&self, name: &str) -> Option<Rc<LocalService>> {
         let locals = self.listening.keys().into_iter();
         let mut locals =
             locals.filter_map(|key| self.listening.get(key).map(|listening| &listening.local));
@@ -114,12 +114,12 @@ impl Worker {
         }
         let plan = self.shared.plan();
         let service = plan.former.iter().find(|service| service.name == name)?;
-        Some(context::removed(Arc::clone(service), Vec::new()))
+        Some(context::removed_service(Arc::clone(service), Vec::new()))
     }
 
     /// Registers the tunnel's server connection. Returns its key and the index of its pool. If a reload has removed the
     /// server, the connection gets a target outside the pool.
-    fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
+    fn take_server(&mut self, local: &LocalService, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);
         let pool = pool.unwrap_or(0);
@@ -127,14 +127,15 @@ impl Worker {
         let target = list.find(|target| target.name == tunnel.name);
         let target = &target.map_or_else(|| Arc::new(self.unlisted_target(tunnel)), Arc::clone);
         let key = self.cx.upstreams.insert(Upstream {
-            transport: Transport::plain(tunnel.server.try_clone().ok()?).counted(Use::Server),
+            transport: Transport::plain(tunnel.server.try_clone().ok()?)
+                .with_descriptor_count(DescriptorUse::Server),
             target: Arc::clone(target),
             port: tunnel.port,
             session: Key::NONE,
-            ready: Ready {
+            ready: Readiness {
                 readable: true,
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             input: Vec::new(),
             served: 0,
@@ -156,6 +157,6 @@ impl Worker {
         let address = getpeername(&tunnel.server).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
-        Target::unlisted(&tunnel.name, address, tunnel.port, self.cx.worker)
+        Target::outside_pool(&tunnel.name, address, tunnel.port, self.cx.worker)
     }
 }

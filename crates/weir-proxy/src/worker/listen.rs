@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 
 use super::{PAUSE_MS, Worker};
-use crate::context::{Local, token};
-use crate::descriptor::{TABLE, Use};
+use crate::context::{LocalService, token};
+use crate::descriptor::{DescriptorUse, TABLE};
 use crate::plan::{Listeners, Service};
 use crate::session::Session;
 use crate::slab::Key;
@@ -26,7 +26,7 @@ pub(super) struct Listener {
     pub(super) listeners: Arc<Listeners>,
     /// Index of the socket in `listeners`.
     pub(super) number: usize,
-    pub(super) local: Rc<Local>,
+    pub(super) local: Rc<LocalService>,
     /// Whether the socket is not registered with epoll, because the service's client limit or the descriptor limit is
     /// reached.
     pub(super) paused: bool,
@@ -150,10 +150,12 @@ impl Worker {
 /// Creates the transport of a new client; `None` = TLS failed.
 fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     let Some(tls) = &service.tls else {
-        return Some(Transport::plain(client).counted(Use::Client));
+        return Some(Transport::plain(client).with_descriptor_count(DescriptorUse::Client));
     };
     match Channel::accept(tls) {
-        Ok(channel) => Some(Transport::secure(client, channel).counted(Use::Client)),
+        Ok(channel) => {
+            Some(Transport::secure(client, channel).with_descriptor_count(DescriptorUse::Client))
+        }
         Err(error) => {
             tracing::error!(%error, service = service.name, "failed to create a TLS connection");
             None

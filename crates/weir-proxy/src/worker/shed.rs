@@ -20,13 +20,12 @@ enum Client {
     H2ServerConn(Key),
 }
 
-/// The idle clients that the last search found, the longest idle first. They are kept, because a search visits all
-/// clients.
+/// The idle clients that the last search found, longest idle first. They are kept because a search visits all clients.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
-    /// Each client with the time at which it became idle, in milliseconds of the workers' clock.
+pub(super) struct IdleClients {
+    /// Each client with the time at which it became idle, in milliseconds on the worker clock.
     clients: VecDeque<(u64, Client)>,
-    /// The earliest time of the next search, in milliseconds of the workers' clock.
+    /// The earliest time of the next search, in milliseconds on the worker clock.
     search_at_ms: u64,
 }
 
@@ -129,7 +128,7 @@ impl Worker {
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "clients must wait to be accepted: the limit of open files is reached"
+            "clients must wait to be accepted: the open-file limit is reached"
         );
     }
 }

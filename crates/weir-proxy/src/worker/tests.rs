@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::context::local;
+use crate::context::local_service;
 use crate::handover::Tunnel;
-use crate::plan::{Listeners, Plan, Service, Shared};
+use crate::plan::{Listeners, Plan, Service, SharedState};
 use crate::transport::Transport;
 
 /// Returns a service that answers every request itself, and its listeners.
@@ -38,14 +38,14 @@ fn answering_service() -> (Arc<Service>, Arc<Listeners>) {
 
 fn worker() -> Worker {
     let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("create eventfd");
-    let config = WorkerConfig::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
+    let config = WorkerConfig::new(0, Arc::<SharedState>::default(), Arc::new(wake), false);
     config.expect("create epoll set").build()
 }
 
 #[test]
 fn panic_closes_only_the_connection_that_caused_it() {
     let (service, _listeners) = answering_service();
-    let local = local(Arc::clone(&service), Vec::new());
+    let local = local_service(Arc::clone(&service), Vec::new());
     let mut worker = worker();
     let connect = |worker: &mut Worker| {
         let (theirs, ours) = UnixStream::pair().expect("create socket pair");
@@ -124,7 +124,7 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, HandedOverConnection) {
     (client, server, connection)
 }
 
-/// A process that started the handover before a reload, or is of another version, may hand over removed servers.
+/// A process that started the handover before a reload, or runs a different version, may hand over removed servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
     let (service, listeners) = answering_service();
@@ -132,7 +132,7 @@ fn tunnel_to_a_removed_server_continues() {
     worker.listening.insert(Listener {
         listeners,
         number: 0,
-        local: local(Arc::clone(&service), Vec::new()),
+        local: local_service(Arc::clone(&service), Vec::new()),
         paused: false,
     });
     let (mut client, mut server, connection) = tunnel("s");

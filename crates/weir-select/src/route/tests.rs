@@ -63,7 +63,7 @@ fn decide_on(
         .expect("head is valid")
         .expect("head is complete");
     let head = &text.as_bytes()[..request.len];
-    let target = RequestPath::received(request.path_in(head));
+    let target = RequestPath::as_received(request.path_in(head));
     let facts = Facts {
         client: ([192, 0, 2, client], 1000).into(),
         head,

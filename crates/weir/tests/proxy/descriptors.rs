@@ -186,7 +186,8 @@ fn limits_beyond_the_descriptors_are_reported() {
         &[origin.address()],
         more,
     ));
-    const WARNING: &str = "service s: limits.connections = 60000 is more than the open files allow";
+    const WARNING: &str =
+        "service s: limits.connections = 60000 is more than the open-file limit allows";
     let status = proxy.weir(&["status"]).1;
     assert!(status.contains(WARNING), "{status}");
     wait_until("the log contains the warning", || {

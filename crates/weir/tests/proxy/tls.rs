@@ -325,7 +325,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
     for (content, error) in [
         (&b""[..], "not an OCSP response"),
         (b"\x30\x03\x0a\x01\x06", "OCSP responder returned an error"),
-        (&other, "is for another certificate"),
+        (&other, "is for a different certificate"),
     ] {
         fs::write(&staple, content).expect("write file");
         let (succeeded, output) = proxy.weir(&["check", "-c", file]);
@@ -740,7 +740,7 @@ fn check_reports_certificate_faults() {
     fs::write(certs.join("lone.crt"), "nothing").expect("write file");
     let (succeeded, output) = check();
     assert!(
-        !succeeded && output.contains("swapped.pem: the key belongs to another certificate"),
+        !succeeded && output.contains("swapped.pem: the key does not match the certificate"),
         "{output}"
     );
     assert!(

@@ -30,7 +30,7 @@ fn pool(path: &str) -> Route {
 }
 
 /// Returns the final path, its route, and the number of rewrites.
-fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
+fn chosen_route(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
     let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     let head = text.as_bytes();
     let mut fields = Vec::new();
@@ -38,7 +38,7 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
     let request = request
         .expect("request is valid")
         .expect("request is complete");
-    let target = RequestPath::received(request.path_in(head));
+    let target = RequestPath::as_received(request.path_in(head));
     let facts = RequestFacts {
         client: "192.0.2.1".parse().expect("address is valid"),
         target: &target,
@@ -51,7 +51,7 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
     let table = RouteTable::new(routes.to_vec());
     let (mut buffer, mut count) = (Vec::new(), 0);
     let rules = NormalizePath::default();
-    let found = table.restarted(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
+    let found = table.apply_restarts(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
     let target = found.expect("new path is valid").target(target, &buffer);
     let facts = RequestFacts {
         target: &target,
@@ -70,9 +70,9 @@ fn new_path_is_compared_from_the_first_or_the_next_route() {
             pool("*"),
         ]
     };
-    let found = chosen(&routes(RestartAt::First), "/old/x?q");
+    let found = chosen_route(&routes(RestartAt::First), "/old/x?q");
     assert_eq!(found, ("/new/x?q".to_owned(), Some(0), 1));
-    let found = chosen(&routes(RestartAt::Next), "/old/x?q");
+    let found = chosen_route(&routes(RestartAt::Next), "/old/x?q");
     assert_eq!(found, ("/new/x?q".to_owned(), Some(2), 1));
 }
 
@@ -83,14 +83,20 @@ fn path_without_a_match_is_compared_with_the_next_route() {
         pool("/a/*"),
         pool("/c/*"),
     ];
-    assert_eq!(chosen(&routes, "/a/b"), ("/c/b".to_owned(), Some(2), 1));
-    assert_eq!(chosen(&routes, "/a/x"), ("/a/x".to_owned(), Some(1), 0));
+    assert_eq!(
+        chosen_route(&routes, "/a/b"),
+        ("/c/b".to_owned(), Some(2), 1)
+    );
+    assert_eq!(
+        chosen_route(&routes, "/a/x"),
+        ("/a/x".to_owned(), Some(1), 0)
+    );
 }
 
 #[test]
 fn number_of_rewrites_is_limited() {
     let routes = [restart("*", None, "/x{path}", RestartAt::First)];
-    let (path, route, count) = chosen(&routes, "/");
+    let (path, route, count) = chosen_route(&routes, "/");
     assert_eq!((route, count), (Some(0), RESTARTS_MAX));
     assert_eq!(path, format!("{}/", "/x".repeat(RESTARTS_MAX)));
 }
@@ -103,10 +109,10 @@ fn query_of_the_new_path_comes_before_that_of_the_request() {
         ("/n", "/n?q=1"),
     ] {
         let routes = [restart("/o/*", None, to, RestartAt::First), pool("/n")];
-        assert_eq!(chosen(&routes, "/o/x?q=1").0, expected, "{to}");
+        assert_eq!(chosen_route(&routes, "/o/x?q=1").0, expected, "{to}");
     }
     let routes = [restart("/o/*", None, "/n?a={rest}", RestartAt::First)];
-    assert_eq!(chosen(&routes, "/o/x").0, "/n?a=x");
+    assert_eq!(chosen_route(&routes, "/o/x").0, "/n?a=x");
 }
 
 #[test]
@@ -115,7 +121,10 @@ fn new_path_is_normalized() {
         restart("/o/*", None, "/a/../b/{rest}", RestartAt::First),
         pool("/b/*"),
     ];
-    assert_eq!(chosen(&routes, "/o/x"), ("/b/x".to_owned(), Some(1), 1));
+    assert_eq!(
+        chosen_route(&routes, "/o/x"),
+        ("/b/x".to_owned(), Some(1), 1)
+    );
 }
 
 #[test]
@@ -124,12 +133,12 @@ fn large_tables_choose_the_same_routes() {
     routes.extend((0..20).map(|number| pool(&format!("/p{number}/*"))));
     routes.push(pool("/new/*"));
     assert_eq!(
-        chosen(&routes, "/old/x"),
+        chosen_route(&routes, "/old/x"),
         ("/new/x".to_owned(), Some(21), 1)
     );
     routes.insert(0, pool("/new/*"));
     assert_eq!(
-        chosen(&routes, "/old/x"),
+        chosen_route(&routes, "/old/x"),
         ("/new/x".to_owned(), Some(22), 1)
     );
 }

@@ -64,7 +64,7 @@ fn compare(
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
-    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     let facts = RequestFacts {
         client: "192.0.2.1".parse().unwrap(),
         target: &target,

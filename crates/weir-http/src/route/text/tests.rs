@@ -8,21 +8,21 @@ use crate::head::{self, HeadLimits};
 use crate::path::RequestPath;
 use crate::route::TlsFacts;
 
-fn parsed(text: &str) -> Template {
+fn parse_template(text: &str) -> Template {
     Template::parse(text).unwrap()
 }
 
-/// Calls `function` with the surroundings of a request.
+/// Calls `function` with the template context of a request.
 fn within<T>(
     text: &str,
     route: Option<&Route>,
-    function: impl FnOnce(&Surroundings<'_>) -> T,
+    function: impl FnOnce(&TemplateContext<'_>) -> T,
 ) -> T {
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
         .unwrap();
-    let target = RequestPath::received(request.path_in(text.as_bytes()));
+    let target = RequestPath::as_received(request.path_in(text.as_bytes()));
     let client: SocketAddr = "192.0.2.1:4000".parse().unwrap();
     let facts = RequestFacts {
         client: client.ip(),
@@ -38,12 +38,12 @@ fn within<T>(
         },
         secure: true,
     };
-    function(&Surroundings {
+    function(&TemplateContext {
         facts,
         client,
         port: 8443,
         default_host: b"192.0.2.9:80",
-        request_id: RequestId::generated(0xab),
+        request_id: RequestId::from_random(0xab),
         server: None,
         pool: "p",
         route,
@@ -55,23 +55,23 @@ fn get(host: &str, target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nX-A: b/c d\r\nCookie: u=v;w\r\n\r\n")
 }
 
-fn filled(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
-    within(request, route, |surroundings| {
+fn fill_text(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
+    within(request, route, |template_context| {
         let mut out = Vec::new();
-        fill(&parsed(text), target, surroundings, &mut out);
+        fill(&parse_template(text), target, template_context, &mut out);
         String::from_utf8(out).unwrap()
     })
 }
 
-fn redirected(to: &str, request: &str, route: Option<&Route>) -> String {
-    let to = parsed(to);
+fn redirect_location(to: &str, request: &str, route: Option<&Route>) -> String {
+    let to = parse_template(to);
     let has_query = to.variables().any(|variable| *variable == Variable::Query);
     let to = match has_query {
         true => to,
         false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
     };
-    within(request, route, |surroundings| {
-        String::from_utf8(location(&to, surroundings)).unwrap()
+    within(request, route, |template_context| {
+        String::from_utf8(location(&to, template_context)).unwrap()
     })
 }
 
@@ -90,16 +90,16 @@ fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
 fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
     let edit = PathRewrite {
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
-        to: parsed(to),
+        to: parse_template(to),
     };
-    let path = within(&get("h", target), Some(route), |surroundings| {
-        rewritten(&edit, surroundings)
+    let path = within(&get("h", target), Some(route), |template_context| {
+        rewrite_path(&edit, template_context)
     });
     path.map_or_else(String::new, |path| String::from_utf8(path).unwrap())
 }
 
 #[test]
-fn groups_are_those_of_the_rewrite_expression() {
+fn groups_come_from_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
     let path =
         |target: &str| resulting_target(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
@@ -134,7 +134,7 @@ fn rewritten_path_keeps_the_query() {
 
 #[test]
 fn redirect_contains_host_and_path() {
-    let location = redirected(
+    let location = redirect_location(
         "https://{host}{path}#{ x}{",
         &get("a.example:8080", "/x?y=1"),
         None,
@@ -142,41 +142,41 @@ fn redirect_contains_host_and_path() {
     assert_eq!(location, "https://a.example/x?y=1#{ x}{");
     let old = "GET /x HTTP/1.0\r\n\r\n";
     assert_eq!(
-        redirected("https://{host}{path}", old, None),
+        redirect_location("https://{host}{path}", old, None),
         "https://192.0.2.9/x"
     );
     for target in ["//evil.example/", "/\\evil.example/", "/\\//evil.example/"] {
         let text = get("a", target);
         assert_eq!(
-            redirected("{path}", &text, None),
+            redirect_location("{path}", &text, None),
             "/evil.example/",
             "must not name a host"
         );
         assert_eq!(
-            redirected("https://a{path}", &text, None),
+            redirect_location("https://a{path}", &text, None),
             format!("https://a{target}")
         );
     }
     let absolute = "GET http://a?q HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(
-        redirected("https://a{path}", absolute, None),
+        redirect_location("https://a{path}", absolute, None),
         "https://a/?q"
     );
     assert_eq!(
-        redirected("https://a/x{path}?{query}", &get("a", "/b?c"), None),
+        redirect_location("https://a/x{path}?{query}", &get("a", "/b?c"), None),
         "https://a/x/b?c"
     );
     assert_eq!(
-        redirected("https://a/x?{query}", &get("a", "/b"), None),
+        redirect_location("https://a/x?{query}", &get("a", "/b"), None),
         "https://a/x",
         "without a query, no question mark"
     );
     for (target, expected) in [("/b", "https://a/x?y=1"), ("/b?c", "https://a/x?y=1&c")] {
-        let found = redirected("https://a/x?y=1&{query}", &get("a", target), None);
+        let found = redirect_location("https://a/x?y=1&{query}", &get("a", target), None);
         assert_eq!(found, expected);
     }
     assert_eq!(
-        redirected("https://a?{query}", &get("a", "/b?c=d"), None),
+        redirect_location("https://a?{query}", &get("a", "/b?c=d"), None),
         "https://a?c=d",
         "the authority ends with `?`"
     );
@@ -186,26 +186,26 @@ fn redirect_contains_host_and_path() {
 fn parts_of_a_path_do_not_name_a_host() {
     let rest = route(Some("/go/*"), None);
     assert_eq!(
-        redirected("/{rest}", &get("h", "/go//evil.example/"), Some(&rest)),
+        redirect_location("/{rest}", &get("h", "/go//evil.example/"), Some(&rest)),
         "/evil.example/"
     );
-    let location = redirected(
+    let location = redirect_location(
         "https://{rest}",
         &get("h", "/go/evil.example/x"),
         Some(&rest),
     );
     assert_eq!(location, "https://evil.example%2Fx");
     assert_eq!(
-        redirected("{rest}", &get("h", "/go/http:evil"), Some(&rest)),
+        redirect_location("{rest}", &get("h", "/go/http:evil"), Some(&rest)),
         "http%3Aevil"
     );
     let group = route(None, Some("^/go(/.*)$"));
     assert_eq!(
-        redirected("https://a{1}", &get("h", "/go/x/y"), Some(&group)),
+        redirect_location("https://a{1}", &get("h", "/go/x/y"), Some(&group)),
         "https://a/x/y"
     );
     assert_eq!(
-        redirected("{header.X-A}", &get("h", "/"), None),
+        redirect_location("{header.X-A}", &get("h", "/"), None),
         "b%2Fc%20d"
     );
 }
@@ -218,30 +218,30 @@ fn every_variable_has_a_value() {
                 {tls_version} {tls_sni} {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} \
                 {header.none}{cookie.none}.";
     assert_eq!(
-        filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&route)),
+        fill_text(text, Target::Field, &get("H:80", "/a/b?c"), Some(&route)),
         "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
          000000000000000000000000000000ab ."
     );
     assert_eq!(
-        filled("{forwarded_for}", Target::Field, &get("h", "/"), None),
+        fill_text("{forwarded_for}", Target::Field, &get("h", "/"), None),
         "192.0.2.1"
     );
     let forwarded = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.7\r\nx-forwarded-for: \
                      198.51.100.8\r\n\r\n";
     assert_eq!(
-        filled("{forwarded_for}", Target::Field, forwarded, None),
+        fill_text("{forwarded_for}", Target::Field, forwarded, None),
         "198.51.100.7, 198.51.100.8, 192.0.2.1"
     );
     assert_eq!(
-        filled("{tls_cipher}", Target::Field, &get("h", "/"), None),
+        fill_text("{tls_cipher}", Target::Field, &get("h", "/"), None),
         "TLS13_AES_128_GCM_SHA256"
     );
     assert_eq!(
-        filled("{server}", Target::Field, &get("h", "/"), None),
+        fill_text("{server}", Target::Field, &get("h", "/"), None),
         "\0"
     );
     assert_eq!(
-        filled("{client_cert_subject}", Target::Body, &get("h", "/"), None),
+        fill_text("{client_cert_subject}", Target::Body, &get("h", "/"), None),
         "CN=x__y"
     );
 }
@@ -256,9 +256,9 @@ proptest! {
     ) {
         let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-A: {field}\r\n\r\n");
         let route = route(Some("*"), Some("(.*)"));
-        let value = filled(&text, Target::Field, &request, Some(&route));
+        let value = fill_text(&text, Target::Field, &request, Some(&route));
         prop_assert!(!value.contains(['\r', '\n', '\0']));
-        let location = redirected(&text, &request, Some(&route));
+        let location = redirect_location(&text, &request, Some(&route));
         prop_assert!(!location.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", location);
         prop_assert!(text.starts_with("//") || !location.starts_with("//"), "{}", location);
     }
@@ -266,11 +266,11 @@ proptest! {
 
 #[test]
 fn invalid_client_identifiers_are_rejected() {
-    let id = RequestId::accepted(b"a-1_:/+=.~Z").unwrap();
+    let id = RequestId::from_client(b"a-1_:/+=.~Z").unwrap();
     assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
-        assert_eq!(RequestId::accepted(wrong), None);
+        assert_eq!(RequestId::from_client(wrong), None);
     }
-    assert!(RequestId::accepted(&[b'a'; 64]).is_some());
-    assert_eq!(RequestId::generated(0xf).as_bytes().len(), 32);
+    assert!(RequestId::from_client(&[b'a'; 64]).is_some());
+    assert_eq!(RequestId::from_random(0xf).as_bytes().len(), 32);
 }

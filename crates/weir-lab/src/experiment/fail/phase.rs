@@ -6,51 +6,48 @@ use crate::peer::ab;
 use crate::report::Row;
 
 /// A run of `ab`, and its start time.
-pub(super) struct Slice {
+pub(super) struct LoadRun {
     pub(super) started_at: Instant,
     pub(super) outcome: ab::Outcome,
     pub(super) requests: u32,
 }
 
-/// A phase: consecutive slices.
+/// A phase: consecutive runs of `ab`.
 #[derive(Default)]
-pub(super) struct Phase(pub(super) Vec<Slice>);
+pub(super) struct Phase(pub(super) Vec<LoadRun>);
 
 impl Phase {
-    pub(super) fn failed(&self) -> u64 {
-        self.0.iter().map(|slice| slice.outcome.failed).sum()
+    pub(super) fn failed_requests(&self) -> u64 {
+        self.0.iter().map(|run| run.outcome.failed).sum()
     }
 
-    /// Returns the start of the last slice with a failure, since `start`. Its end is less exact, because one slow
-    /// request extends it.
+    /// Returns the start of the last run with a failure, since `start`. Its end is less exact, because one slow request
+    /// extends it.
     pub(super) fn last_failure(&self, start: Instant) -> Option<Duration> {
-        let mut failing = self.0.iter().rev().filter(|slice| slice.outcome.failed > 0);
+        let mut failing = self.0.iter().rev().filter(|run| run.outcome.failed > 0);
         failing
             .next()
-            .map(|slice| slice.started_at.saturating_duration_since(start))
+            .map(|run| run.started_at.saturating_duration_since(start))
     }
 
-    /// Returns the number of failed requests in slices that started more than `limit` after `start`.
+    /// Returns the number of failed requests in runs that started more than `limit` after `start`.
     pub(super) fn failed_after(&self, start: Instant, limit: Duration) -> u64 {
-        let late = self
-            .0
-            .iter()
-            .filter(|slice| slice.started_at > start + limit);
-        late.map(|slice| slice.outcome.failed).sum()
+        let late = self.0.iter().filter(|run| run.started_at > start + limit);
+        late.map(|run| run.outcome.failed).sum()
     }
 
     pub(super) fn row(&self, name: String) -> Row {
-        let seconds: f64 = self.0.iter().map(|slice| slice.outcome.seconds).sum();
-        let requests: f64 = self.0.iter().map(|slice| f64::from(slice.requests)).sum();
+        let seconds: f64 = self.0.iter().map(|run| run.outcome.seconds).sum();
+        let requests: f64 = self.0.iter().map(|run| f64::from(run.requests)).sum();
         let kbytes = self
             .0
             .iter()
-            .map(|slice| slice.outcome.kbytes_per_second * slice.outcome.seconds);
+            .map(|run| run.outcome.kbytes_per_second * run.outcome.seconds);
         Row {
             name,
             requests_per_second: requests / seconds.max(1e-9),
             kbytes_per_second: kbytes.sum::<f64>() / seconds.max(1e-9),
-            failed: self.failed(),
+            failed: self.failed_requests(),
             seconds,
             ratio: None,
             timing: None,
@@ -80,9 +77,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_failures_are_distinguished_from_allowed_ones() {
+    fn late_failures_are_distinguished_from_allowed_failures() {
         let start = Instant::now();
-        let slice = |started_ms: u64, failed: u64| Slice {
+        let run = |started_ms: u64, failed: u64| LoadRun {
             started_at: start + Duration::from_millis(started_ms),
             outcome: ab::Outcome {
                 failed,
@@ -91,8 +88,8 @@ mod tests {
             },
             requests: 50,
         };
-        let phase = Phase(vec![slice(0, 20), slice(900, 3), slice(3000, 0)]);
-        assert_eq!(phase.failed(), 23);
+        let phase = Phase(vec![run(0, 20), run(900, 3), run(3000, 0)]);
+        assert_eq!(phase.failed_requests(), 23);
         assert_eq!(phase.last_failure(start), Some(Duration::from_millis(900)));
         assert_eq!(phase.failed_after(start, Duration::from_secs(1)), 0);
         assert_eq!(phase.failed_after(start, Duration::from_millis(500)), 3);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::phase::{Phase, Phases, Slice};
-use super::{FALL, INTERVAL, RISE, SLICE_LIMIT, STEADY_TIME, Setup, TIMEOUT, failure_window};
+use super::phase::{LoadRun, Phase, Phases};
+use super::{FALL, INTERVAL, LOAD_RUN_LIMIT, RISE, STEADY_TIME, Setup, TIMEOUT, failure_window};
 use crate::error::{LabError, Result};
 use crate::experiment::trial::Setting;
 use crate::interrupt::wait_for;
@@ -21,7 +21,7 @@ pub(super) struct Runner<'a> {
     /// The program of the first server, which is stopped and restarted.
     stopped_server: Option<Daemon>,
     _others: Vec<Daemon>,
-    slice: (u32, u32),
+    run_size: (u32, u32),
 }
 
 impl<'a> Runner<'a> {
@@ -34,7 +34,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Self> {
         let mut servers = Vec::new();
         for host in &topology.servers {
-            servers.push(serve(base, host, setting.pages)?);
+            servers.push(start_server(base, host, setting.pages)?);
         }
         let stopped_server = Some(servers.remove(0));
         let program = setting.weir.ok_or(LabError::Usage {
@@ -55,7 +55,7 @@ impl<'a> Runner<'a> {
              timeout = \"{TIMEOUT:?}\"\nrise = {RISE}\nfall = {FALL}\n",
             nginx::HELLO
         );
-        let director = Director::start_checked(
+        let director = Director::start_with_check(
             program,
             topology,
             &directories,
@@ -72,7 +72,7 @@ impl<'a> Runner<'a> {
             director,
             stopped_server,
             _others: servers,
-            slice: setup.slice,
+            run_size: setup.run_size,
         };
         let all_up = || {
             let are_up = topology.servers.iter().map(|host| {
@@ -89,25 +89,25 @@ impl<'a> Runner<'a> {
     /// Runs all phases.
     pub(super) fn run(&mut self, setting: &Setting<'_>) -> Result<Phases> {
         let set_activity = |text: &str| setting.progress.set("weir", text);
-        set_activity("serves with all servers");
+        set_activity("measuring with all servers up");
         let started_at = Instant::now();
-        let before = self.slices_until(|| Ok(started_at.elapsed() >= STEADY_TIME))?;
-        set_activity("serves while a server is stopped");
+        let before = self.run_load_until(|| Ok(started_at.elapsed() >= STEADY_TIME))?;
+        set_activity("measuring with a server down");
         let stopped_at = Instant::now();
         self.stopped_server = None;
         let (stopped, down_after) = self.run_until_state("down", stopped_at)?;
-        set_activity("serves while the server restarts");
+        set_activity("measuring while the server restarts");
         let connections_before = self.first_server()?.connections;
         let started_at = Instant::now();
         let host = &self.topology.servers[0];
-        self.stopped_server = Some(serve(self.base, host, setting.pages)?);
+        self.stopped_server = Some(start_server(self.base, host, setting.pages)?);
         let (mut restarted, up_after) = self.run_until_state("up", started_at)?;
-        // With lc, the server's broken connections still count as active, each as 256 inactive ones. The server is
-        // selected again when the others have as many.
+        // With lc, the server's broken connections still count as active, and an active connection weighs as much as
+        // 256 inactive ones. The server is not selected until the load of the other servers is as high.
         let deadline = Instant::now() + START_LIMIT;
         let mut connections_after_restart = 0;
         restarted.0.extend(
-            self.slices_until(|| {
+            self.run_load_until(|| {
                 connections_after_restart = self.first_server()?.connections - connections_before;
                 Ok(connections_after_restart > 0 || Instant::now() > deadline)
             })?
@@ -128,12 +128,12 @@ impl<'a> Runner<'a> {
         self.director.server(self.topology.servers[0].address)
     }
 
-    /// Runs slices until Weir reports this state of the first server, and for [`STEADY_TIME`] more. Returns the slices,
-    /// and the time from `start` to the report.
+    /// Runs `ab` repeatedly until Weir reports this state for the first server, and then for another [`STEADY_TIME`].
+    /// Returns the runs, and the time from `start` to the report.
     fn run_until_state(&self, state: &str, start: Instant) -> Result<(Phase, Duration)> {
         let limit = failure_window() + START_LIMIT;
         let mut reported_after = None;
-        let phase = self.slices_until(|| {
+        let phase = self.run_load_until(|| {
             if reported_after.is_none() && self.first_server()?.state == state {
                 reported_after = Some(start.elapsed());
             }
@@ -152,7 +152,7 @@ impl<'a> Runner<'a> {
         Ok((phase, reported_after.unwrap_or_default()))
     }
 
-    fn slices_until(&self, mut is_done: impl FnMut() -> Result<bool>) -> Result<Phase> {
+    fn run_load_until(&self, mut is_done: impl FnMut() -> Result<bool>) -> Result<Phase> {
         let directory = directory(self.base, &self.topology.client)?;
         let client = Launcher {
             namespace: &self.topology.client.namespace,
@@ -161,9 +161,9 @@ impl<'a> Runner<'a> {
         };
         let load = ab::Load {
             url: format!("http://{VIP}/{}", nginx::HELLO),
-            requests: self.slice.0,
-            concurrency: self.slice.1,
-            // ab expects the length of the first response, even of an error response.
+            requests: self.run_size.0,
+            concurrency: self.run_size.1,
+            // ab expects every response to have the length of the first one, even if that was an error response.
             any_length: true,
             keep_alive: false,
             latency: false,
@@ -171,8 +171,8 @@ impl<'a> Runner<'a> {
         let mut phase = Phase::default();
         loop {
             let started_at = Instant::now();
-            let outcome = ab::run(&client, &load, SLICE_LIMIT)?;
-            phase.0.push(Slice {
+            let outcome = ab::run(&client, &load, LOAD_RUN_LIMIT)?;
+            phase.0.push(LoadRun {
                 started_at,
                 outcome,
                 requests: load.requests,
@@ -193,9 +193,9 @@ fn min_duration(state: &str) -> Duration {
     }
 }
 
-fn serve(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
+fn start_server(base: &Path, host: &Host, pages: &Path) -> Result<Daemon> {
     let directory = directory(base, host)?;
-    // A stopped nginx may have left this file, whose creation shows that the new one has started.
+    // A stopped nginx may have left its PID file. Remove it, because its creation signals that nginx has started.
     let _ = std::fs::remove_file(directory.join("nginx.pid"));
     let launcher = Launcher {
         namespace: &host.namespace,

@@ -38,7 +38,7 @@ impl Trial {
         base: &Path,
         directory: &Path,
         cgroup: Option<&Cgroup>,
-    ) -> Result<Running<'a>> {
+    ) -> Result<RunningBalancer<'a>> {
         let launcher = Launcher {
             namespace: &topology.director.namespace,
             cgroup: None,
@@ -50,27 +50,27 @@ impl Trial {
             .map(|server| server.address)
             .collect();
         Ok(match self.method.balancer {
-            Balancer::OneServer => Running::Nothing,
+            Balancer::OneServer => RunningBalancer::Nothing,
             Balancer::Haproxy => {
                 let balance = haproxy::balance(&self.method.scheduler).unwrap_or("roundrobin");
-                Running::Program {
+                RunningBalancer::Program {
                     _daemon: haproxy::start(&launcher, balance, &servers)?,
                 }
             }
             Balancer::NftablesDirect => {
-                nftables::direct(topology)?;
-                Running::Nothing
+                nftables::load_direct_rules(topology)?;
+                RunningBalancer::Nothing
             }
             Balancer::NftablesDnat => {
-                nftables::dnat(topology)?;
-                Running::Nothing
+                nftables::load_dnat_rules(topology)?;
+                RunningBalancer::Nothing
             }
             Balancer::NginxFastCgi(method) => {
                 let role = nginx::Role::FastCgi {
                     method,
                     workers: &servers,
                 };
-                Running::Program {
+                RunningBalancer::Program {
                     _daemon: nginx::start(&launcher, setting.pages, &role)?,
                 }
             }
@@ -79,11 +79,11 @@ impl Trial {
                     method,
                     servers: &servers,
                 };
-                Running::Program {
+                RunningBalancer::Program {
                     _daemon: nginx::start(&launcher, setting.pages, &role)?,
                 }
             }
-            Balancer::Weir(forward) => Running::Weir {
+            Balancer::Weir(forward) => RunningBalancer::Weir {
                 _director: self.start_weir(setting, topology, base, forward, cgroup)?,
             },
             Balancer::Disturbed(subject, kind) => {
@@ -100,7 +100,7 @@ impl Trial {
                     weir: setting.weir,
                     servers,
                 };
-                Running::Disturbed(LiveBalancer::start(subject, kind, setup, weir)?)
+                RunningBalancer::Disturbed(LiveBalancer::start(subject, kind, setup, weir)?)
             }
             Balancer::Ldirectord => {
                 let director =
@@ -115,13 +115,13 @@ impl Trial {
         launcher: &Launcher<'_>,
         director: weir::Director<'a>,
         servers: &[Ipv4Addr],
-    ) -> Result<Running<'a>> {
+    ) -> Result<RunningBalancer<'a>> {
         let instance = director.instance();
         let mut daemon = ldirectord::start(launcher, &instance, &self.method.scheduler, servers)?;
         daemon.wait_ready("ldirectord's table", START_LIMIT, || {
             Ok(director.ipvsadm_server_count()? == servers.len())
         })?;
-        Ok(Running::Both {
+        Ok(RunningBalancer::Both {
             _daemon: daemon,
             _director: director,
         })
@@ -158,7 +158,7 @@ impl Trial {
 }
 
 /// A running balancer. Dropping it stops the balancer.
-pub(super) enum Running<'a> {
+pub(super) enum RunningBalancer<'a> {
     /// Rules in the namespace, which are removed with the namespace.
     Nothing,
     Program {

@@ -18,7 +18,7 @@ const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/certifi
 struct Peer {
     channel: Channel,
     socket: OwnedFd,
-    ready: Ready,
+    ready: Readiness,
     state: Handshake,
 }
 
@@ -28,8 +28,8 @@ impl Peer {
         Self {
             channel,
             socket: socket.into(),
-            ready: Ready::default(),
-            state: Handshake::Waits,
+            ready: Readiness::default(),
+            state: Handshake::Pending,
         }
     }
 
@@ -76,7 +76,7 @@ impl Peer {
 
     fn handshake(&mut self) {
         self.wake();
-        if self.state == Handshake::Waits {
+        if self.state == Handshake::Pending {
             self.state = self.channel.handshake(&self.socket, &mut self.ready);
         }
     }
@@ -231,7 +231,7 @@ fn close_is_detected_before_preceding_content_is_read() {
     assert!(
         !server
             .channel
-            .is_closed(&server.socket, &mut Ready::default())
+            .is_closed(&server.socket, &mut Readiness::default())
     );
     assert_eq!(client.write(b"last"), Written::Some(4));
     client.channel.send_close_notify(&client.socket);
@@ -287,7 +287,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
         client.channel.error,
         Some(rustls::Error::InvalidCertificate(unknown))
     );
-    assert_ne!(server.state, Handshake::Waits);
+    assert_ne!(server.state, Handshake::Pending);
     if server.state == Handshake::Done {
         // TLS 1.3: the server completes the handshake before the client verifies the certificate.
         assert_eq!(server.read(), (Vec::new(), Read::Broken));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Context, IdleLimits, Ready, Upstream, token};
-use crate::descriptor::{DescriptorGuard, TABLE, Use};
-use crate::idle_pool::{Parked, UNUSED_MS};
+use super::{Context, IdleLimits, Readiness, Upstream, token};
+use crate::descriptor::{DescriptorGuard, DescriptorUse, TABLE};
+use crate::idle_pool::{ParkedConnection, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
 use crate::socket;
@@ -59,8 +59,8 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange. If `stays` is true, it can serve another exchange; `idle_max` idle
-    /// connections are kept for `idle_ms`, further ones for a shorter time.
+    /// Releases a connection after an exchange. If `is_reusable` is true, it can serve another exchange; `idle_max`
+    /// idle connections are kept for `idle_ms`, further ones for a shorter time.
     pub(crate) fn release(&mut self, key: Key, is_reusable: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
@@ -146,14 +146,14 @@ impl Context {
         let Some((socket, channel)) = upstream.transport.into_parts() else {
             return false;
         };
-        let parked = Parked {
+        let parked = ParkedConnection {
             socket,
             channel,
             target: upstream.target,
             port: upstream.port,
             served: upstream.served,
             until,
-            _counts: DescriptorGuard::new(Use::Server),
+            _counts: DescriptorGuard::new(DescriptorUse::Server),
         };
         idle_pool.put(parked, idle_max).is_none()
     }
@@ -167,13 +167,14 @@ impl Context {
         })?;
         count_idle_end(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::from_parts(parked.socket, parked.channel).counted(Use::Server),
+            transport: Transport::from_parts(parked.socket, parked.channel)
+                .with_descriptor_count(DescriptorUse::Server),
             target: parked.target,
             port,
             session,
-            ready: Ready {
+            ready: Readiness {
                 writable: true,
-                ..Ready::default()
+                ..Readiness::default()
             },
             input: Vec::new(),
             dedicated: false,
@@ -250,7 +251,7 @@ impl Context {
     }
 
     /// Closes every idle connection to a target for which `stays` returns false.
-    pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
+    pub(crate) fn end_idle_unless(&mut self, stays: impl Fn(&Target) -> bool) {
         let is_idle_target = |key: &Key| {
             let upstream = self.upstreams.get(*key);
             upstream.is_some_and(|upstream| upstream.session.is_none() && !stays(&upstream.target))

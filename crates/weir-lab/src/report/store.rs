@@ -1,4 +1,4 @@
-//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those of the
+//! Reports that `weir lab run` stores next to the HTML file, for `weir lab report`: all numbers, including those in the
 //! charts.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 
 /// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredReport {
     version: u32,
     experiment: String,
     summary: String,
@@ -72,14 +72,13 @@ struct StoredHost {
 pub(super) fn write(report: &Report, directory: &Path) -> Result<()> {
     let path = directory.join(format!("{}.json", report.experiment));
     // Serialization can fail only for maps with non-string keys and for writers, which are not used.
-    let text = serde_json::to_string(&Stored::from(report)).unwrap_or_default();
+    let text = serde_json::to_string(&StoredReport::from(report)).unwrap_or_default();
     std::fs::write(&path, text).map_err(LabError::file(&path))
 }
 
 /// Reads the report of an experiment; `None` = there is none.
 ///
-/// # Errors
-/// The file cannot be read, or has another version.
+/// # Errors The file cannot be read, or has a different version.
 pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>> {
     let path = directory.join(format!("{experiment}.json"));
     let text = match std::fs::read_to_string(&path) {
@@ -87,16 +86,16 @@ pub(crate) fn read(directory: &Path, experiment: &str) -> Result<Option<Report>>
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(LabError::file(&path)(error)),
     };
-    let stored: Stored = serde_json::from_str(&text)
+    let stored: StoredReport = serde_json::from_str(&text)
         .map_err(|error| LabError::file(&path)(std::io::Error::other(error)))?;
     if stored.version != VERSION || stored.experiment != experiment {
-        let error = "it was written by another version of weir; run the experiment again";
+        let error = "it was written by a different version of weir; run the experiment again";
         return Err(LabError::file(&path)(std::io::Error::other(error)));
     }
     Ok(Some(stored.into()))
 }
 
-impl From<&Report> for Stored {
+impl From<&Report> for StoredReport {
     fn from(report: &Report) -> Self {
         Self {
             version: VERSION,
@@ -120,8 +119,8 @@ impl From<&Report> for Stored {
     }
 }
 
-impl From<Stored> for Report {
-    fn from(stored: Stored) -> Self {
+impl From<StoredReport> for Report {
+    fn from(stored: StoredReport) -> Self {
         let failure = |(method, error)| Failure { method, error };
         let event = |(event, seconds)| Event { event, seconds };
         Self {
@@ -232,8 +231,8 @@ mod tests {
             shares: vec![0.3],
         });
         for report in [with_shares, example::timed_report()] {
-            let text = serde_json::to_string(&Stored::from(&report)).expect("JSON");
-            let stored: Stored = serde_json::from_str(&text).expect("the same format");
+            let text = serde_json::to_string(&StoredReport::from(&report)).expect("JSON");
+            let stored: StoredReport = serde_json::from_str(&text).expect("the same format");
             assert_eq!(Report::from(stored), report);
         }
     }

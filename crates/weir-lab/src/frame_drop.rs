@@ -24,7 +24,7 @@ pub(crate) fn drop_frames(wire: &Namespace, port: &str, hooks: &[&str], rule: &s
     process::run_with_input("ip", &arguments, &table).map(drop)
 }
 
-/// Ends [`drop_frames`].
+/// Reverts [`drop_frames`].
 ///
 /// # Errors
 /// No frames are being dropped.
