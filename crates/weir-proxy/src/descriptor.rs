@@ -266,7 +266,8 @@ fn excessive_limits(desired: &Desired, limit: usize, clients_max: usize) -> Vec<
         problems.push(problem(
             last,
             format!(
-                "the sum of limits.connections of {configured_count} services is {sum}, more than the open-file limit allows"
+                "the sum of limits.connections of {configured_count} services is {sum}, more than the open-file limit \
+                 allows"
             ),
         ));
     }

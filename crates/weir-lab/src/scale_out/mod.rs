@@ -262,9 +262,10 @@ const fn description(note: &str) -> Description<'_> {
 fn note(directors: u8, connections: u32) -> String {
     format!(
         "{directors} directors, {connections} connections and 32 UDP flows. BROKEN is the number of connections that \
-         do not continue. OUTAGE is\nthe longest time without a response on a UDP flow. ROUTE is the time until the router has exactly \
-         the expected paths, with\nBFD at 300 ms x 3. GOAL is the maximum number of broken connections; for tables: \
-         changed slots x moved flows x\n1.1. nftables: jhash modulo the number of servers, no state."
+         do not continue.\nOUTAGE is the longest time without a response on a UDP flow. ROUTE is the time until the \
+         router has exactly the\nexpected paths, with BFD at 300 ms x 3. GOAL is the maximum number of broken \
+         connections; for tables: changed\nslots x moved flows x 1.1. nftables: jhash modulo the number of servers, \
+         no state."
     )
 }
 

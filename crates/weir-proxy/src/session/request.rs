@@ -208,8 +208,8 @@ impl Session {
         }
     }
 
-    /// Returns the result of the user check, and the slots that the request holds already. Returns `None` if the session waits for a
-    /// password to be verified or for the verdict of `forward_auth`.
+    /// Returns the result of the user check and the slots that the request holds already. Returns `None` if the session
+    /// waits for a password to be verified or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
         &mut self,
