@@ -166,7 +166,7 @@ impl Request {
             None => target,
         };
         let chosen = chosen.route;
-        let template_context = TemplateContext {
+        let context = TemplateContext {
             facts: RequestFacts {
                 target: &target,
                 ..facts
@@ -183,16 +183,9 @@ impl Request {
         show_limits(proxy, chosen, &mut answer.steps);
         show_preferred_server(proxy, chosen, &mut answer.steps);
         if let Some(index) = chosen {
-            show_rewritten_path(&proxy.routes[index], &template_context, &mut answer.steps);
+            show_rewritten_path(&proxy.routes[index], &context, &mut answer.steps);
         }
-        decide(
-            proxy,
-            chosen,
-            &template_context,
-            desired,
-            report,
-            &mut answer,
-        );
+        decide(proxy, chosen, &context, desired, report, &mut answer);
         answer
     }
 
