@@ -255,13 +255,22 @@ fn bare_vip_on_loopback_is_reported() {
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 1, "{text}");
     assert!(!text.contains("not prepared for any VIP"), "{text}");
-    assert_fixed_by_command(&world, "server0", &DOCTOR, &unprotected);
+    let program = env!("CARGO_BIN_EXE_weir");
+    let assert_fixed = |seen: &str| {
+        let fix = fix_of(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
+        let fix = fix
+            .strip_prefix("weir")
+            .expect("the fix is a command of Weir");
+        run_shell(&world, "server0", &format!("{program}{fix}"));
+        assert_eq!(fix_of(&world, "server0", &DOCTOR, seen), None);
+    };
+    assert_fixed(&unprotected);
     assert!(!answers_arp());
 
     // An address that is not among the prepared ones.
     world.ip("server0", &format!("addr add {other}/32 dev lo"));
     let seen = format!("{other} on lo was not added");
-    assert_fixed_by_command(&world, "server0", &DOCTOR, &seen);
+    assert_fixed(&seen);
     world.ip("server0", "addr add 10.71.0.13/16 dev lo");
     assert_finds(
         &world,
@@ -272,7 +281,7 @@ fn bare_vip_on_loopback_is_reported() {
     world.ip("server0", "addr del 10.71.0.13/16 dev lo");
 
     // Prepared by other means.
-    run_shell(&world, "server0", "weir real-server down");
+    run_shell(&world, "server0", &format!("{program} real-server down"));
     for address in [vip, other] {
         run_shell(
             &world,

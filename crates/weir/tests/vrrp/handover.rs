@@ -15,7 +15,7 @@ const VIP6: &str = "fd00::10";
 const WITHOUT_ROUTER: &str = "# 10.0.0.10 is an address of vip_interface.\n";
 const PROXY6: &str = "[pool.p6]\nservers = [\"127.0.0.1:9\"]\n[service.six]\nlisten = [\"[fd00::10]:8080\"]\n\
     forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p6\"\n";
-const LAYER_4: &str = "[pool.q]\nservers = [\"10.0.0.2:80\"]\ncheck = \"none\"\n[service.l4]\n\
+const LAYER_4: &str = "[pool.q]\nservers = [\"10.0.0.2:80\"]\n[service.l4]\n\
     listen = [\"10.0.0.10:81\"]\nforward = \"nat\"\npool = \"q\"\n";
 
 /// Checks continuously, in separate threads, that the director has the VIPs and that a client can connect to them.
