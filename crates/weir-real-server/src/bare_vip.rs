@@ -61,7 +61,8 @@ pub(crate) fn unprotected(
             findings.push(
                 Diagnosis::new(
                     format!(
-                        "{vip} on lo was not added by `weir real-server up`: only the settings for other VIPs protect it"
+                        "{vip} on lo was not added by `weir real-server up`: only the settings for other VIPs \
+                         protect it"
                     ),
                     "`weir real-server down` reverts them, and then this machine answers ARP for it",
                 )

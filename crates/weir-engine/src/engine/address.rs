@@ -1,8 +1,8 @@
 //! Adds missing VIPs to the director's interface, announces them, and removes unneeded ones.
 //!
 //! An address that was already present is never changed. An added address stays while the configuration, a live flow or
-//! an open proxy connection needs it, or until a virtual router takes it over. Without an engine, [`crate::vip`] does the same for the addresses of proxy
-//! services.
+//! an open proxy connection needs it, or until a virtual router takes it over. Without an engine, [`crate::vip`] does
+//! the same for the addresses of proxy services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,10 +1,10 @@
 //! Adds, announces and removes VIPs of proxy services while there is no layer 4 engine.
 //!
 //! VIPs are added to `[node] vip_interface`, and removed when neither the configuration nor an open connection needs
-//! them. Addresses move between it and virtual routers on the same interface without being removed
-//! ([`Netlink::hand_over_address`]). An engine does this for layer 4 and proxy services; when it opens, it takes over the addresses that are
-//! recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean`
-//! and the next daemon can remove it.
+//! them. Between it and a virtual router on the same interface, addresses are handed over
+//! ([`Netlink::hand_over_address`]). With an engine, the engine does this for layer 4 and proxy services; when it
+//! opens, it takes over the addresses that are recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written
+//! before an address is added, so that `weir clean` and the next daemon can remove it.
 
 mod announce;
 mod error;
