@@ -441,7 +441,7 @@ pub(crate) static NODE: Section = Section {
             "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the \
              addresses of `proxy` services, except unspecified and loopback addresses. Addresses that already exist \
              are never removed. An added address is removed when the last service and connection that use it end, and \
-             by `weir clean`.",
+             by `weir clean`. A virtual router on the same interface takes it over without an interruption.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(

@@ -13,7 +13,7 @@ use crate::memory::{Memory, StoredState, Undo};
 use crate::origin::Origin;
 use crate::paths::Paths;
 use crate::state::StateFile;
-use crate::vip::{read_record, remove_record, write_record};
+use crate::vip::{self, read_record, remove_record, write_record};
 
 /// What [`clean`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,9 +146,8 @@ async fn revert(undo: &Undo, cleaned: &mut CleanSummary) -> Result<()> {
             .map(|link| link.index)
     };
     for (name, address) in &undo.addresses {
-        let prefix = if address.is_ipv4() { 32 } else { 128 };
         if let Some(index) = index_of(name)
-            && netlink.remove_address(index, *address, prefix).await? == Change::Made
+            && vip::remove_address(&netlink, index, *address).await? == Change::Made
         {
             cleaned.addresses.push((name.clone(), *address));
         }

@@ -16,6 +16,10 @@ const SYNS_MIN: u64 = 5;
 /// Minimum number of clients that sent them, for a warning.
 const CLIENTS_MIN: usize = 3;
 
+/// Minimum number of unanswered SYNs for a warning about a server that never replied, although its check would have
+/// reported a failure in the meantime: a SYN and its retransmissions, or several connections.
+const FIRST_SYNS_MIN: u64 = 3;
+
 /// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
 const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
@@ -52,6 +56,9 @@ pub struct ReplyCounters {
     /// Packets that the server sent back; `None` = not read, which is allowed if [`ReplyWatch::needs_replies`] returned
     /// false.
     pub replies: Option<u64>,
+    /// Time after which the server's check reports at the latest that the server does not respond; only used for a
+    /// server that never replied.
+    pub detection_time: Duration,
 }
 
 /// Identifies a server in a service; the caller chooses the number.
@@ -67,6 +74,8 @@ pub struct NoReplyWarning {
     pub syns: u64,
     /// Number of client addresses that sent them.
     pub clients: usize,
+    /// A client on the server's own segment, if one of them is.
+    pub neighbour: Option<IpAddr>,
     /// When the warning was raised, on the driver's clock.
     pub since: Duration,
 }
@@ -92,8 +101,16 @@ struct Watch {
     silent_since: Option<Duration>,
     /// When the number of such SYNs reached [`SYNS_MIN`].
     suspect_since: Option<Duration>,
+    /// Whether the server never replied, and the check would have reported a failure since the first SYN.
+    is_definite: bool,
     clients: BTreeSet<Client>,
     warning: Option<NoReplyWarning>,
+}
+
+impl Watch {
+    const fn has_never_replied(&self) -> bool {
+        self.replies == 0 && self.answered == 0
+    }
 }
 
 /// State of the servers of every service.
@@ -119,8 +136,7 @@ impl ReplyWatch {
     pub fn silence(&self, key: Key) -> Option<Silence> {
         let watch = self.watches.get(&key)?;
         let since = watch.silent_since?;
-        let has_never_replied = watch.replies == 0 && watch.answered == 0;
-        Some(if has_never_replied {
+        Some(if watch.has_never_replied() {
             Silence::Always
         } else {
             Silence::Since(since)
@@ -157,8 +173,15 @@ impl ReplyWatch {
         if syns > 0 {
             watch.silent_since.get_or_insert(now);
         }
+        let is_detectable =
+            |since: Duration| now.saturating_sub(since) >= counted.detection_time.max(SILENCE_MIN);
+        watch.is_definite = syns >= FIRST_SYNS_MIN
+            && watch.has_never_replied()
+            && watch.silent_since.is_some_and(is_detectable);
         if let Some(warning) = &mut watch.warning {
             warning.syns = syns;
+        } else if watch.is_definite {
+            return Finding::Suspect;
         } else if syns >= SYNS_MIN {
             let since = *watch.suspect_since.get_or_insert(now);
             if now.saturating_sub(since) >= SILENCE_MIN {
@@ -168,12 +191,14 @@ impl ReplyWatch {
         Finding::Same
     }
 
-    /// Adds clients that are waiting for a reply from a suspect server. Returns the resulting warning, if any.
+    /// Adds clients that are waiting for a reply from a suspect server; `is_neighbour` returns whether a client is on
+    /// the server's own segment. Returns the resulting warning, if any.
     pub fn add_clients(
         &mut self,
         key: Key,
         syns: u64,
         clients: impl IntoIterator<Item = Client>,
+        is_neighbour: impl Fn(IpAddr) -> bool,
         now: Duration,
     ) -> Option<&NoReplyWarning> {
         let watch = self.watches.get_mut(&key)?;
@@ -181,17 +206,19 @@ impl ReplyWatch {
         watch.clients.extend(clients.into_iter().take(capacity));
         let addresses: BTreeSet<IpAddr> = watch.clients.iter().map(|client| client.0).collect();
         // If the server never replied to any client, several connections from one client are sufficient.
-        let clients = if watch.replies == 0 && watch.answered == 0 {
+        let clients = if watch.has_never_replied() {
             watch.clients.len()
         } else {
             addresses.len()
         };
-        if clients < CLIENTS_MIN {
+        let required = if watch.is_definite { 1 } else { CLIENTS_MIN };
+        if clients < required {
             return None;
         }
         watch.warning = Some(NoReplyWarning {
             syns: syns.saturating_sub(watch.syns),
             clients: addresses.len(),
+            neighbour: addresses.into_iter().find(|client| is_neighbour(*client)),
             since: now,
         });
         watch.warning.as_ref()
@@ -225,6 +252,7 @@ mod tests {
             syns,
             answered,
             replies: Some(replies),
+            detection_time: Duration::from_secs(600),
         }
     }
 
@@ -252,15 +280,16 @@ mod tests {
         assert_eq!(observe(&mut watch, 5, 9_000), Finding::Same, "just now");
         assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
         assert_eq!(
-            watch.add_clients(KEY, 5, client_list(2), after_ms(10_500)),
+            watch.add_clients(KEY, 5, client_list(2), |_| false, after_ms(10_500)),
             None
         );
         let warning = watch
-            .add_clients(KEY, 6, client_list(3), after_ms(11_000))
+            .add_clients(KEY, 6, client_list(3), |_| false, after_ms(11_000))
             .cloned();
         let expected = NoReplyWarning {
             syns: 6,
             clients: 3,
+            neighbour: None,
             since: after_ms(11_000),
         };
         assert_eq!(warning, Some(expected));
@@ -275,7 +304,7 @@ mod tests {
         watch.observe(KEY, counters(5, 9, 9), after_ms(2_000));
         assert!(
             watch
-                .add_clients(KEY, 5, client_list(3), after_ms(2_000))
+                .add_clients(KEY, 5, client_list(3), |_| false, after_ms(2_000))
                 .is_some()
         );
         let replied = watch.observe(KEY, counters(5, 9, 10), after_ms(3_000));
@@ -299,10 +328,31 @@ mod tests {
             let mut watch = watch(replies);
             watch.observe(KEY, counters(5, replies, replies), after_ms(0));
             let has_warning = watch
-                .add_clients(KEY, 5, ports_of_one_client(3), after_ms(2_000))
+                .add_clients(KEY, 5, ports_of_one_client(3), |_| false, after_ms(2_000))
                 .is_some();
             assert_eq!(has_warning, expected, "{replies} replies before");
         }
+    }
+
+    #[test]
+    fn one_connection_is_sufficient_after_the_detection_time_of_the_check() {
+        let find = |replies: u64, syns: u64, millis: u64| {
+            let mut watch = watch(replies);
+            let counted = |syns| ReplyCounters {
+                detection_time: Duration::from_secs(9),
+                ..counters(syns, replies, replies)
+            };
+            watch.observe(KEY, counted(1), after_ms(0));
+            let finding = watch.observe(KEY, counted(syns), after_ms(millis));
+            let clients = client_list(1);
+            let warning = watch.add_clients(KEY, syns, clients, |_| true, after_ms(millis));
+            (finding, warning.and_then(|it| it.neighbour))
+        };
+        let client = Some(client_list(1)[0].0);
+        assert_eq!(find(0, 3, 9_000), (Finding::Suspect, client));
+        assert_eq!(find(0, 3, 8_900), (Finding::Same, None), "too early");
+        assert_eq!(find(0, 2, 9_000), (Finding::Same, None), "too few");
+        assert_eq!(find(9, 4, 9_000), (Finding::Same, None), "has replied");
     }
 
     #[test]

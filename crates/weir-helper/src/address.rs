@@ -3,6 +3,7 @@
 //! An address of a virtual router that is already on its interface is adopted: recorded as if it had been added. It is
 //! removed when the router is not active, because another director may have it then, and both would answer ARP for it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -21,6 +22,7 @@ impl Addresses {
             netlink: Netlink::open()?,
             runtime_dir: runtime_dir.to_owned(),
             record: record::read(runtime_dir),
+            owned: BTreeSet::new(),
         };
         if !adopt {
             addresses.remove(&|_| true).await?;
@@ -40,8 +42,11 @@ impl Addresses {
         // The filter is set first, so that no packet is accepted without it. If that fails, the addresses are added
         // anyway, because the other director has released them.
         let filtered = extra::set_filter(self, router);
-        self.remove_outdated(router, &link).await?;
-        let mut added = self.add_addresses(router, None, &link).await;
+        let taken = match router.virtual_mac {
+            true => self.take_over(router, None, &base).await,
+            false => Ok(()),
+        };
+        let mut added = taken.and(self.add_addresses(router, None, &link).await);
         for other in &router.other_interfaces {
             let name = other.interface.as_str();
             let on_other = match self.link(name).await? {
@@ -52,12 +57,14 @@ impl Addresses {
             };
             added = added.and(on_other);
         }
+        // Last, so that an address that moves to another interface is not absent.
+        let outdated = self.remove_outdated(router, &link).await;
         let extra = extra::add(self, router, &base).await;
-        filtered.and(added).and(extra)
+        filtered.and(added).and(outdated).and(extra)
     }
 
     /// Returns the interface of a virtual router.
-    async fn base(&self, router: &VirtualRouter) -> Result<Link, Error> {
+    pub(crate) async fn base(&self, router: &VirtualRouter) -> Result<Link, Error> {
         let links = self.netlink.links().await?;
         let link = match (&router.interface, router.source) {
             (Some(name), _) => links.into_iter().find(|link| link.name == *name),
@@ -73,7 +80,7 @@ impl Addresses {
         })
     }
 
-    async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+    pub(crate) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
         let links = self.netlink.links().await?;
         Ok(links.into_iter().find(|link| link.name == name))
     }
@@ -85,6 +92,7 @@ impl Addresses {
         interface: Option<&str>,
         link: &Link,
     ) -> Result<(), Error> {
+        self.take_over(router, interface, link).await?;
         let present = self.netlink.addresses().await?;
         for adopted in self.adopt(router, interface, link, &present)? {
             tracing::warn!(
@@ -140,24 +148,9 @@ impl Addresses {
 
     /// Removes the addresses of an inactive virtual router from its interfaces, even if another program added them.
     pub(crate) async fn vacate(&mut self, router: &VirtualRouter) -> Result<(), Error> {
-        let mut names: Vec<Option<&str>> = router
-            .other_interfaces
-            .iter()
-            .map(|other| Some(other.interface.as_str()))
-            .collect();
-        names.push(None);
         let present = self.netlink.addresses().await?;
         let mut is_any_adopted = false;
-        for interface in names {
-            let link = match interface {
-                Some(name) => self.link(name).await?,
-                // Without the interface, there is no address to remove.
-                None => match self.base(router).await {
-                    Err(Error::NoInterface { .. }) => None,
-                    found => Some(found?),
-                },
-            };
-            let Some(link) = link else { continue };
+        for (interface, link) in self.links_of(router).await? {
             for adopted in self.adopt(router, interface, &link, &present)? {
                 is_any_adopted = true;
                 tracing::warn!(
@@ -175,9 +168,26 @@ impl Addresses {
         Ok(())
     }
 
-    /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one. Returns
-    /// them.
-    fn adopt(
+    /// Returns the existing interfaces of a virtual router: its own (`None`) and others.
+    pub(crate) async fn links_of<'a>(
+        &self,
+        router: &'a VirtualRouter,
+    ) -> Result<Vec<(Option<&'a str>, Link)>, Error> {
+        let mut found = Vec::new();
+        for other in &router.other_interfaces {
+            let name = other.interface.as_str();
+            found.extend(self.link(name).await?.map(|link| (Some(name), link)));
+        }
+        match self.base(router).await {
+            Err(Error::NoInterface { .. }) => {}
+            base => found.push((None, base?)),
+        }
+        Ok(found)
+    }
+
+    /// Records the unrecorded addresses of a virtual router on its own interface (`None`) or a different one, except
+    /// those that were handed over. Returns them.
+    pub(crate) fn adopt(
         &mut self,
         router: &VirtualRouter,
         interface: Option<&str>,
@@ -187,7 +197,8 @@ impl Addresses {
         let on_link = || present.iter().filter(|it| it.ifindex == link.index);
         let (mut adopted, mut kept) = (Vec::new(), Vec::new());
         for network in router.managed_on(interface) {
-            for found in on_link().filter(|it| it.ip == network.address) {
+            let is_adoptable = |it: &&Address| it.ip == network.address && !it.handed_over;
+            for found in on_link().filter(is_adoptable) {
                 let entry = AddedAddress {
                     router: router.name.clone(),
                     interface: link.name.clone(),
@@ -272,6 +283,7 @@ impl Addresses {
         if !self.record.added.iter().any(is_outdated) {
             return Ok(());
         }
+        self.hand_over(&is_outdated).await?;
         let links = self.netlink.links().await?;
         let mut first_error = None;
         self.remove_addresses(&is_outdated, &links, &mut first_error)

@@ -15,6 +15,7 @@ mod address;
 mod client;
 mod daemon;
 mod extra;
+mod handover;
 mod machine;
 mod message;
 mod program;

@@ -32,12 +32,24 @@ pub enum Request {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the addresses of a virtual router that is not active, even if another program has added them.
+    /// Remove the addresses of a virtual router that is not active, even if another program has added them. Addresses
+    /// that were handed over stay until `Keep`.
     Vacate {
         /// Name of the virtual router.
         router: String,
     },
-    /// Remove the objects added for all virtual routers except those that a new caller takes over.
+    /// Remove what was added for a virtual router that the configuration no longer has. Addresses that the active
+    /// configuration has on the same interface for another owner are handed over instead.
+    Retire {
+        /// Name of the virtual router.
+        router: String,
+    },
+    /// Take over the addresses of a virtual router that their former owner has handed over.
+    Keep {
+        /// Name of the virtual router.
+        router: String,
+    },
+    /// Remove what was added for all virtual routers except those that a new caller continues.
     Settle {
         /// The names of the virtual routers that the caller takes over.
         active: Vec<String>,

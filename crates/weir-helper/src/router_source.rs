@@ -1,14 +1,16 @@
 //! Reads the virtual routers from root's recorded active configuration, or from root's file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
-use weir_config::{Files, MAX_FILE_BYTES, Machine};
-use weir_model::VirtualRouter;
+use weir_config::{Files, MAX_FILE_BYTES};
+use weir_model::{Desired, VirtualRouter};
 use weir_sys::untrusted_file::{self, Owner};
 
 use crate::machine::{self, Environment, ThisMachine};
@@ -29,6 +31,15 @@ pub(crate) struct RouterSource {
     root_section: RootSection<Routers>,
 }
 
+/// What the helper needs of the active configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) routers: Vec<VirtualRouter>,
+    /// The addresses of virtual routers and of `vip_interface`, with their interfaces. An address of a virtual router
+    /// without `interface` is not included.
+    pub(crate) owned: BTreeSet<(String, IpAddr)>,
+}
+
 /// The virtual routers of root's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Routers {
@@ -36,6 +47,9 @@ struct Routers {
     wanted: Vec<VirtualRouter>,
     /// With all secrets.
     complete: Vec<VirtualRouter>,
+    /// See [`Active::owned`].
+    #[serde(default)]
+    owned: BTreeSet<(String, IpAddr)>,
 }
 
 impl RouterSource {
@@ -46,16 +60,18 @@ impl RouterSource {
             is_written_by_daemon: std::env::var_os(CONFINED).is_some(),
             texts: texts.to_vec(),
             root_section: RootSection::new("[vrrp]", configuration, record, |text| {
+                let desired = machine::parse(text, &ThisMachine)?;
                 Ok(Routers {
-                    wanted: parse(text, &Environment)?,
-                    complete: parse(text, &ThisMachine)?,
+                    wanted: machine::parse(text, &Environment)?.vrrp,
+                    owned: owned(&desired),
+                    complete: desired.vrrp,
                 })
             }),
         }
     }
 
     /// Reads the virtual routers of the active configuration.
-    pub(crate) fn read(&mut self) -> Result<Vec<VirtualRouter>, Error> {
+    pub(crate) fn read(&mut self) -> Result<Active, Error> {
         self.is_written_by_daemon |=
             weir_runtime_dir::account_that_owns(&self.runtime_dir).is_some();
         let exists = |path: &&PathBuf| match fs::symlink_metadata(path) {
@@ -63,7 +79,10 @@ impl RouterSource {
             Ok(_) => true,
         };
         let Some(path) = self.texts.iter().find(exists).cloned() else {
-            return Ok(Vec::new());
+            return Ok(Active {
+                routers: Vec::new(),
+                owned: BTreeSet::new(),
+            });
         };
         if !self.is_written_by_daemon {
             return read_active(&path);
@@ -74,24 +93,46 @@ impl RouterSource {
             path: path.clone(),
             source: std::io::Error::other(reason),
         })?;
-        let wanted =
-            parse(&text, &Environment).map_err(|reason| Error::Configuration { path, reason })?;
+        let wanted = machine::parse(&text, &Environment)
+            .map_err(|reason| Error::Configuration { path, reason })?
+            .vrrp;
         let accepted = self
             .root_section
             .accept(&text, |routers| routers.wanted == wanted);
         if let Err(error) = &accepted {
             tracing::error!(reason = %error, "refused a request from the daemon");
         }
-        Ok(accepted?.complete)
+        let Routers {
+            complete: routers,
+            owned,
+            ..
+        } = accepted?;
+        Ok(Active { routers, owned })
     }
 }
 
-fn parse(text: &str, machine: &dyn Machine) -> Result<Vec<VirtualRouter>, String> {
-    Ok(machine::parse(text, machine)?.vrrp)
+/// See [`Active::owned`].
+fn owned(desired: &Desired) -> BTreeSet<(String, IpAddr)> {
+    let mut owned = BTreeSet::new();
+    if let Some(interface) = &desired.node.vip_interface {
+        let listeners = desired.services.iter().flat_map(|service| &service.listen);
+        let vips = listeners.map(|it| it.address);
+        let vips = vips.chain(desired.proxy_addresses());
+        let added = vips.filter(|vip| !desired.is_vrrp_address(*vip));
+        owned.extend(added.map(|vip| (interface.clone(), vip)));
+    }
+    for router in &desired.vrrp {
+        for network in router.managed_addresses() {
+            if let Some(interface) = router.interface_of(network.address) {
+                owned.insert((interface.to_owned(), network.address));
+            }
+        }
+    }
+    owned
 }
 
 /// Reads a recorded configuration that a root process has written.
-fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
+fn read_active(path: &Path) -> Result<Active, Error> {
     let failed = |source| Error::File {
         path: path.to_owned(),
         source,
@@ -110,7 +151,11 @@ fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
     if let Some(error) = bundle.errors.first() {
         return Err(invalid(error.message.clone()));
     }
-    parse(&bundle.text, &ThisMachine).map_err(invalid)
+    let desired = machine::parse(&bundle.text, &ThisMachine).map_err(invalid)?;
+    Ok(Active {
+        owned: owned(&desired),
+        routers: desired.vrrp,
+    })
 }
 
 /// Returns whether only root and this process's user can change the file.

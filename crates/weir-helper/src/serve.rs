@@ -14,7 +14,7 @@ use weir_sys::{Channel, sealed_file};
 use crate::Error;
 use crate::message::{Envelope, Reply, Request};
 use crate::program;
-use crate::router_source::RouterSource;
+use crate::router_source::{Active, RouterSource};
 use crate::state::Addresses;
 
 /// Maximum time after SIGTERM for which this process continues to serve the caller, which must become inactive first.
@@ -51,7 +51,7 @@ pub async fn serve(
     if adopt {
         // Requests to the previous helper may be waiting.
         match helper.source.read() {
-            Ok(routers) => helper.routers = routers,
+            Ok(active) => helper.set_active(active),
             Err(error) => tracing::error!(%error, "failed to read the virtual routers"),
         }
     }
@@ -112,6 +112,11 @@ impl Helper {
                 Ok(router) => self.addresses.vacate(&router).await,
                 Err(error) => Err(error),
             },
+            Request::Retire { router } => self.addresses.retire(&router).await,
+            Request::Keep { router } => match self.router(&router) {
+                Ok(router) => self.addresses.keep(&router).await,
+                Err(error) => Err(error),
+            },
             Request::Settle { active } => {
                 let is_inactive = |name: &str| !active.iter().any(|it| it == name);
                 self.addresses.remove(&is_inactive).await
@@ -136,6 +141,11 @@ impl Helper {
         send(&self.channel, number, reply, &[]);
     }
 
+    fn set_active(&mut self, active: Active) {
+        self.routers = active.routers;
+        self.addresses.owned = active.owned;
+    }
+
     fn router(&self, name: &str) -> Result<VirtualRouter, Error> {
         let router = self.routers.iter().find(|router| router.name == name);
         router.cloned().ok_or_else(|| Error::UnknownRouter {
@@ -149,10 +159,10 @@ impl Helper {
         let _ = weir_sys::run_at_normal_priority();
         let read = self.source.read();
         run_in_real_time();
-        let file = read.and_then(|routers| {
-            let text = serde_json::to_vec(&routers).unwrap_or_default();
+        let file = read.and_then(|active| {
+            let text = serde_json::to_vec(&active.routers).unwrap_or_default();
             let file = sealed_file("weir-vrrp", &text);
-            self.routers = routers;
+            self.set_active(active);
             file.map_err(|source| Error::File {
                 path: "memfd".into(),
                 source,

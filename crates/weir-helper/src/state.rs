@@ -1,5 +1,7 @@
 //! Holds the objects of virtual routers on this machine: addresses, routes, rules, devices.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_netlink::Netlink;
@@ -13,6 +15,8 @@ pub(crate) struct Addresses {
     pub(crate) netlink: Netlink,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) record: Record,
+    /// The addresses that the active configuration has, with their interfaces.
+    pub(crate) owned: BTreeSet<(String, IpAddr)>,
 }
 
 impl Addresses {

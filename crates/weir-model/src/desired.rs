@@ -151,6 +151,24 @@ impl Desired {
             .any(|network| network.address == address)
     }
 
+    /// Returns whether a virtual router manages the address on this interface. `has_source` returns whether the
+    /// interface has an address, for a virtual router without `interface`.
+    pub fn is_vrrp_address_on(
+        &self,
+        interface: &str,
+        address: IpAddr,
+        has_source: impl Fn(IpAddr) -> bool,
+    ) -> bool {
+        let mut routers = self.vrrp.iter();
+        routers.any(|router| {
+            let is_there = match router.interface_of(address) {
+                Some(name) => name == interface,
+                None => router.source.is_some_and(&has_source),
+            };
+            is_there && router.managed_addresses().any(|it| it.address == address)
+        })
+    }
+
     /// Returns the VIPs of layer 4 services that `[announce]` covers. Routers send packets for these VIPs to this
     /// director, so they need not be on an interface.
     pub fn announced_addresses(&self) -> impl Iterator<Item = IpAddr> {

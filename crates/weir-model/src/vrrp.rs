@@ -207,6 +207,11 @@ impl VirtualRouter {
         Some(&found.interface)
     }
 
+    /// Returns the configured interface of an address that the router manages; `None` = the one that has `source`.
+    pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
+        self.other_interface(address).or(self.interface.as_deref())
+    }
+
     /// Returns the addresses that the router manages on an interface; `None` = its own interface.
     pub fn managed_on<'a>(
         &'a self,

@@ -1,13 +1,23 @@
 //! Reads, adds and removes addresses of devices.
+//!
+//! An address can be handed over between two of Weir's processes without being absent: the former owner marks it and
+//! limits its lifetime, the next owner takes it over. If there is no next owner, the kernel removes the address.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo,
+    AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope, CacheInfo,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::{Change, Netlink, Result};
+
+/// Time within which the next owner must take over an address that was handed over.
+pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// `IFA_PROTO` of an address that was handed over. The kernel and routing daemons use other values.
+const HANDED_OVER: AddressProtocol = AddressProtocol::Other(0x57);
 
 /// An address on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +37,9 @@ pub struct Address {
     /// Whether the kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724
     /// section 5, rule 3).
     pub quiet: bool,
+    /// Whether the former owner has handed the address over ([`Netlink::hand_over_address`]), and no process has taken
+    /// it over.
+    pub handed_over: bool,
 }
 
 impl Address {
@@ -36,6 +49,7 @@ impl Address {
         let mut remote = None;
         let mut label = None;
         let mut flags = AddressFlags::empty();
+        let mut handed_over = false;
         for attribute in &message.attributes {
             match attribute {
                 AddressAttribute::Local(ip) => local = Some(*ip),
@@ -44,6 +58,7 @@ impl Address {
                 AddressAttribute::Address(ip) => remote = Some(*ip),
                 AddressAttribute::Label(text) => label = Some(text.clone()),
                 AddressAttribute::Flags(value) => flags = *value,
+                AddressAttribute::Protocol(value) => handed_over = *value == HANDED_OVER,
                 _ => {}
             }
         }
@@ -58,6 +73,7 @@ impl Address {
                 AddressFamily::Inet6 => flags.contains(AddressFlags::Deprecated),
                 _ => message.header.scope == AddressScope::Host,
             },
+            handed_over,
         })
     }
 }
@@ -145,6 +161,64 @@ impl Netlink {
         let request = format!("remove address {ip}/{prefix} from device {ifindex}");
         self.remove(&request, RouteNetlinkMessage::DelAddress(message))
             .await
+    }
+
+    /// Hands over an address to its next owner: marks it, and limits its lifetime to [`HANDOVER_TIMEOUT`]. Returns
+    /// whether the caller must remove `ip`/`prefix`: an IPv4 address is handed over as /32, next to an address with a
+    /// shorter prefix, so that the network's other addresses do not depend on it.
+    ///
+    /// # Errors
+    /// The device does not exist, or `CAP_NET_ADMIN` is missing.
+    pub async fn hand_over_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<bool> {
+        let handed_prefix = if ip.is_ipv4() { 32 } else { prefix };
+        // The lifetime must not apply to the prefix's route, which other addresses need.
+        let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
+        let seconds = u32::try_from(HANDOVER_TIMEOUT.as_secs()).unwrap_or(u32::MAX);
+        self.replace_address(ifindex, (ip, handed_prefix), flags, seconds, HANDED_OVER)
+            .await?;
+        Ok(handed_prefix != prefix)
+    }
+
+    /// Takes over `ip`/`prefix`, which was handed over: removes the mark and the limit of its lifetime.
+    ///
+    /// # Errors
+    /// The same as for [`Netlink::hand_over_address`].
+    pub async fn take_over_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<()> {
+        let unmarked = AddressProtocol::Other(0);
+        self.replace_address(
+            ifindex,
+            (ip, prefix),
+            AddressFlags::Nodad,
+            u32::MAX,
+            unmarked,
+        )
+        .await
+    }
+
+    /// Adds an address, or changes its lifetime in seconds and its protocol.
+    async fn replace_address(
+        &self,
+        ifindex: u32,
+        (ip, prefix): (IpAddr, u8),
+        flags: AddressFlags,
+        lifetime: u32,
+        protocol: AddressProtocol,
+    ) -> Result<()> {
+        let mut message = address_message(ifindex, ip, prefix);
+        let mut lifetimes = CacheInfo::default();
+        (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (lifetime, lifetime);
+        message.attributes.extend([
+            AddressAttribute::CacheInfo(lifetimes),
+            AddressAttribute::Protocol(protocol),
+        ]);
+        if ip.is_ipv6() {
+            message.attributes.push(AddressAttribute::Flags(flags));
+        }
+        let request = format!("change address {ip}/{prefix} of device {ifindex}");
+        let message = RouteNetlinkMessage::NewAddress(message);
+        self.transact(&request, message, NLM_F_CREATE | NLM_F_REPLACE)
+            .await
+            .map(drop)
     }
 
     /// Returns whether packets for `ip` are delivered to this machine: it is an address of a device, or a local route

@@ -33,7 +33,7 @@ mod watch;
 mod xdp;
 mod xdp_feature;
 
-pub use address::Address;
+pub use address::{Address, HANDOVER_TIMEOUT};
 pub use error::Error;
 pub use filter::{AllowedPorts, InputFilter};
 pub use link::{Link, Vlan};

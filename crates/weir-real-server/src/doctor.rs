@@ -11,6 +11,7 @@ use std::path::Path;
 use weir_netlink::{Netlink, TcpState, tcp_sockets};
 
 use crate::apply::{Host, reconcile};
+use crate::bare_vip;
 use crate::desired::DesiredState;
 use crate::entry::{Role, host_prefix};
 use crate::error::Result;
@@ -41,8 +42,11 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
             diagnosis.fixed = true;
         }
     }
+    let bare_vips = bare_vip::bare_vips(&desired, &actual);
     findings.extend(checksum::bad_checksums());
     findings.extend(misplaced_vips(&desired, &actual));
+    findings.extend(bare_vip::wide_prefixes(&bare_vips, &actual));
+    findings.extend(bare_vip::unprotected(&bare_vips, &actual, &record));
     findings.extend(missing_listeners(&desired));
     findings.extend(forwarding_loop(&desired, &actual));
     findings.extend(vip_problems(&desired, &actual).await?);
@@ -53,7 +57,8 @@ pub async fn doctor(options: &Options, fix: bool) -> Result<Vec<Diagnosis>> {
         findings.extend(firewall.unreadable);
         findings.extend(dropped_packets(&desired, &firewall.rules));
     }
-    if desired.entries.is_empty() {
+    // VIPs on `lo` may have been prepared by other means.
+    if desired.entries.is_empty() && bare_vips.is_empty() {
         findings.push(
             Diagnosis::new(
                 "this machine is not prepared for any VIP",
@@ -134,7 +139,6 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
             let address = interface.addresses.iter().find(|(ip, _)| *ip == vip);
             let Some((_, length)) = address else { continue };
             let name = &interface.name;
-            let host_length = host_prefix(vip);
             if !interface.loopback {
                 findings.push(
                     Diagnosis::new(
@@ -143,16 +147,8 @@ fn misplaced_vips(desired: &DesiredState, actual: &ActualState) -> Vec<Diagnosis
                     )
                     .fix(format!("ip addr del {vip}/{length} dev {name}")),
                 );
-            } else if *length != host_length {
-                findings.push(
-                    Diagnosis::new(
-                        format!("the VIP {vip} has the prefix length {length} on {name}"),
-                        "this machine accepts packets for every address in this prefix and answers ARP for them",
-                    )
-                    .fix(format!(
-                        "ip addr del {vip}/{length} dev {name} && ip addr add {vip}/{host_length} dev {name}"
-                    )),
-                );
+            } else if *length != host_prefix(vip) {
+                findings.push(bare_vip::wide_prefix(vip, *length, name));
             }
         }
     }

@@ -188,7 +188,10 @@ pub fn problems(desired: &DesiredState, actual: &ActualState, record: &Record) -
         }
     }
     let needs_programs = desired.rules(&[]).needs_ingress();
-    if needs_programs && problems.is_empty() && receiving_interfaces(desired, actual).is_empty() {
+    if needs_programs
+        && problems.is_empty()
+        && receiving_interfaces(&desired.interfaces, actual).is_empty()
+    {
         problems.push(Problem::NoInterfaces);
     }
     problems
@@ -276,7 +279,7 @@ fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hoo
     if rules.needs_egress() {
         directions.push(Direction::Egress);
     }
-    let mut hooks: Vec<Hook> = receiving_interfaces(desired, actual)
+    let mut hooks: Vec<Hook> = receiving_interfaces(&desired.interfaces, actual)
         .into_iter()
         .flat_map(|interface| {
             directions.iter().map(|direction| Hook {
@@ -290,16 +293,19 @@ fn hooks(desired: &DesiredState, actual: &ActualState, rules: &Rules) -> Vec<Hoo
     hooks
 }
 
-/// Returns the interfaces on which packets for the VIPs arrive.
-fn receiving_interfaces<'a>(desired: &DesiredState, actual: &'a ActualState) -> Vec<&'a Interface> {
+/// Returns the interfaces on which packets for the VIPs arrive: the selected ones, or those that other hosts can reach.
+pub(crate) fn receiving_interfaces<'a>(
+    selected: &BTreeSet<String>,
+    actual: &'a ActualState,
+) -> Vec<&'a Interface> {
     let is_selected = |interface: &&Interface| {
-        if desired.interfaces.is_empty() {
+        if selected.is_empty() {
             interface
                 .addresses
                 .iter()
                 .any(|(address, _)| !is_link_local(*address))
         } else {
-            desired.interfaces.contains(&interface.name)
+            selected.contains(&interface.name)
         }
     };
     let is_usable = |interface: &&Interface| interface.ethernet && !interface.loopback;
@@ -335,7 +341,7 @@ fn loopback_addresses(actual: &ActualState) -> impl Iterator<Item = IpAddr> {
         .map(|(address, _)| *address)
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
@@ -355,7 +361,7 @@ fn required_sysctls(desired: &DesiredState, actual: &ActualState) -> BTreeMap<St
     if !desired.loopback_vips().iter().any(IpAddr::is_ipv4) {
         return required;
     }
-    let interfaces = receiving_interfaces(desired, actual);
+    let interfaces = receiving_interfaces(&desired.interfaces, actual);
     let arp_devices: Vec<&str> = if desired.interfaces.is_empty() {
         vec!["all"]
     } else {

@@ -2,6 +2,7 @@
 //! machine, and executes the state machine's outputs through sockets and the helper.
 
 mod answers;
+mod election;
 mod handover;
 mod port;
 mod reload;
@@ -45,8 +46,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 enum Purpose {
     Add(String),
     Remove(String),
+    /// See [`Request::Retire`].
+    Retire(String),
     /// The removal of addresses that another program has added.
     Vacate(String),
+    /// See [`Request::Keep`].
+    Keep(String),
     Track(usize),
     Settle,
     Notify,
@@ -66,6 +71,8 @@ struct Agent {
     handover: Handover,
     /// The daemon's last report on tracked services, pools and the data plane.
     observed: Option<ObservedState>,
+    /// Whether the virtual routers that stop are no longer configured.
+    is_reconfiguring: bool,
 }
 
 /// Waits as a standby process until the running agent has exited (SIGUSR1). Returns false if the process must exit
@@ -134,6 +141,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         awaited: HashMap::new(),
         handover: Handover::open(),
         observed: None,
+        is_reconfiguring: false,
     };
     agent.request(Request::Policy, Purpose::Policy)?;
     let mut retries = interval(RETRY_INTERVAL);
@@ -155,6 +163,7 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
         }
         has_more = agent.receive();
         agent.router.handle_timeout(now());
+        agent.end_elections()?;
         agent.check_tracked()?;
         agent.flush()?;
     }
@@ -263,29 +272,6 @@ impl Agent {
         self.vacate_inactive()
     }
 
-    /// Requests the removal of addresses that are present while their virtual router is not active. Another program has
-    /// added them, and both directors would answer ARP for them.
-    fn vacate_inactive(&mut self) -> Result<(), Error> {
-        let routers = self.router.instances().zip(&self.settings);
-        let inactive: Vec<String> = routers
-            .filter(|((instance, _), settings)| {
-                instance.state() != State::Active && self.network.has_address_of(settings)
-            })
-            .map(|(_, settings)| settings.name.clone())
-            .collect();
-        for router in inactive {
-            let is_pending = |it: &Purpose| matches!(it, Purpose::Vacate(name) if *name == router);
-            if self.awaited.values().any(is_pending) {
-                continue;
-            }
-            let request = Request::Vacate {
-                router: router.clone(),
-            };
-            self.request(request, Purpose::Vacate(router))?;
-        }
-        Ok(())
-    }
-
     /// Opens the sockets of virtual routers that have none or whose interface or source address has changed, and
     /// evaluates tracked interfaces. If `changed` is true, the state machine is always updated.
     fn attach(&mut self, changed: bool) {
@@ -362,13 +348,13 @@ impl Agent {
         match (awaited, answer.reply) {
             (Purpose::Policy, Reply::Policy) => {
                 let is_first = self.settings.is_empty() && self.handover.take_first();
+                // The helper may have been restarted without replying.
+                self.awaited
+                    .retain(|_, awaited| !matches!(awaited, Purpose::Vacate(_)));
                 self.apply(routers.unwrap_or_default())?;
                 if is_first {
                     self.continue_active_routers();
                 }
-                // The helper may have been restarted without replying.
-                self.awaited
-                    .retain(|_, awaited| !matches!(awaited, Purpose::Vacate(_)));
                 self.read_network().await?;
                 if is_first {
                     self.remove_stale_addresses()?;
@@ -388,8 +374,14 @@ impl Agent {
             }
             (Purpose::Add(name), reply) => self.handle_added(&name, &reply),
             (Purpose::Track(index), reply) => self.handle_tracked(index, reply),
-            (Purpose::Remove(router) | Purpose::Vacate(router), Reply::Failed { reason }) => {
+            (
+                Purpose::Remove(router) | Purpose::Retire(router) | Purpose::Vacate(router),
+                Reply::Failed { reason },
+            ) => {
                 tracing::error!(router, reason, "failed to remove addresses");
+            }
+            (Purpose::Keep(router), Reply::Failed { reason }) => {
+                self.handle_keep_failure(&router, &reason)?;
             }
             (Purpose::Settle, Reply::Failed { reason }) => {
                 tracing::error!(reason, "failed to remove a previous agent's addresses");
@@ -397,8 +389,10 @@ impl Agent {
             (Purpose::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
             }
-            (Purpose::Remove(_) | Purpose::Settle, _) => self.vacate_inactive()?,
-            (Purpose::Vacate(_) | Purpose::Notify, _) => {}
+            (Purpose::Remove(_) | Purpose::Retire(_) | Purpose::Settle, _) => {
+                self.vacate_inactive()?;
+            }
+            (Purpose::Vacate(_) | Purpose::Keep(_) | Purpose::Notify, _) => {}
         }
         Ok(())
     }
@@ -432,12 +426,6 @@ impl Agent {
             .filter(|((instance, _), _)| instance.state() == State::Active)
             .map(|(_, settings)| settings.name.clone())
             .collect()
-    }
-
-    /// Requests that the helper remove addresses that a previous agent added and that this one does not need.
-    fn remove_stale_addresses(&mut self) -> Result<(), Error> {
-        let active = self.active_routers();
-        self.request(Request::Settle { active }, Purpose::Settle)
     }
 
     /// Requests the addresses of active routers again: the helper may have been restarted, and requests may be lost.
@@ -546,10 +534,7 @@ impl Agent {
             self.request(request, Purpose::Add(router.clone()))?;
         }
         if from == State::Active {
-            let request = Request::Remove {
-                router: router.clone(),
-            };
-            self.request(request, Purpose::Remove(router.clone()))?;
+            self.remove_addresses(router.clone())?;
         }
         let state = match to {
             State::Active => NotifyState::Master,
@@ -633,11 +618,21 @@ impl Agent {
         }
     }
 
-    /// Stops all virtual routers and waits until the addresses are removed, at most [`STOP_TIMEOUT`].
+    /// Stops all virtual routers and waits until the addresses are removed, at most [`STOP_TIMEOUT`]. Before that,
+    /// applies a configuration that was requested: without virtual routers, their addresses may have another owner.
     async fn stop(mut self, answers: &Answers) -> Result<(), Error> {
-        self.stop_all();
-        self.flush()?;
         let deadline = Instant::now() + STOP_TIMEOUT;
+        let is_policy = |awaited: &Purpose| matches!(awaited, Purpose::Policy);
+        while self.awaited.values().any(is_policy) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            match timeout(remaining, answers.next()).await {
+                Ok(Some(answer)) => self.handle_answer(answer).await?,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.stop_all();
+        self.end_elections()?;
+        self.flush()?;
         let is_change = |awaited: &Purpose| {
             !matches!(
                 awaited,

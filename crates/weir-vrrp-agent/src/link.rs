@@ -73,9 +73,12 @@ impl Network {
         }
     }
 
-    /// Returns whether one of the interfaces of a virtual router has an address that the router manages there, other
-    /// than the source of its packets.
-    pub(crate) fn has_address_of(&self, router: &VirtualRouter) -> bool {
+    /// Returns the addresses that a virtual router manages and that are on its interfaces, other than the source of its
+    /// packets.
+    pub(crate) fn addresses_of<'a>(
+        &'a self,
+        router: &'a VirtualRouter,
+    ) -> impl Iterator<Item = &'a Address> {
         let attachment = self.attachment(router);
         let own_index = match (&router.interface, &attachment) {
             (Some(name), _) => self.index_of(name),
@@ -83,16 +86,16 @@ impl Network {
             (None, None) => None,
         };
         let source = attachment.map(|it| it.source);
-        router.managed_addresses().any(|network| {
+        let managed = router
+            .managed_addresses()
+            .filter(move |network| Some(network.address) != source);
+        managed.flat_map(move |network| {
             let index = match router.other_interface(network.address) {
                 Some(name) => self.index_of(name),
                 None => own_index,
             };
-            Some(network.address) != source
-                && self
-                    .addresses
-                    .iter()
-                    .any(|it| Some(it.ifindex) == index && it.ip == network.address)
+            let known = self.addresses.iter();
+            known.filter(move |it| Some(it.ifindex) == index && it.ip == network.address)
         })
     }
 

@@ -73,6 +73,8 @@ pub struct Instance {
     state: State,
     since: Duration,
     reason: String,
+    /// See [`Instance::is_first_election`].
+    is_first_election: bool,
     /// Source address of sent packets.
     source: Option<IpAddr>,
     tracked: Vec<TrackedState>,
@@ -126,6 +128,7 @@ impl Instance {
             refresh_at: None,
             since: now,
             reason: "not started".to_owned(),
+            is_first_election: true,
             source: None,
             tracked,
             blocked: None,
@@ -160,6 +163,12 @@ impl Instance {
     /// Returns when the state was entered.
     pub const fn since(&self) -> Duration {
         self.since
+    }
+
+    /// Returns whether the router has not been active yet, nor in fault, and has received no advertisement of an active
+    /// router since it was created.
+    pub const fn is_first_election(&self) -> bool {
+        self.is_first_election
     }
 
     /// Returns why the state was entered, or what the router waits for.
@@ -434,6 +443,7 @@ impl Instance {
             return;
         }
         self.state = to;
+        self.is_first_election &= matches!(to, State::Init | State::Backup);
         self.since = now;
         self.preempt_at = None;
         self.wants_active = None;
@@ -495,6 +505,7 @@ impl Instance {
         }
         self.timer = None;
         self.active_peer = None;
+        self.is_first_election = false;
         self.change(to, reason, now);
     }
 
@@ -563,6 +574,7 @@ impl Instance {
         if !has_same_addresses(&advertisement.addresses, &self.config.addresses) {
             self.mismatches += 1;
         }
+        self.is_first_election &= advertisement.priority == 0;
         self.handle_stall(now);
         match self.state {
             State::Backup => self.receive_as_backup(advertisement, sender, now),

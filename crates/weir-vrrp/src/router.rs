@@ -58,6 +58,22 @@ impl Router {
         self.instances.get(index).map(|(instance, _)| instance)
     }
 
+    /// Returns whether a virtual router is in its first election ([`Instance::is_first_election`]), and every other
+    /// member of its group is too, or is active. The group becomes active only if no member receives advertisements.
+    pub fn is_first_election(&self, index: usize) -> bool {
+        let Some(instance) = self.instance(index) else {
+            return false;
+        };
+        let group = instance.config().group.as_ref();
+        let is_member =
+            |other: &Instance| group.is_some() && other.config().group.as_ref() == group;
+        let mut members = self.instances().map(|(other, _)| other);
+        instance.is_first_election()
+            && members.all(|other| {
+                !is_member(other) || other.is_first_election() || other.state() == State::Active
+            })
+    }
+
     /// Builds an advertisement with `priority` from `source`, one packet for each of `receivers`. `unix` is the time
     /// since 1970, for the authentication trailer.
     pub fn packets(

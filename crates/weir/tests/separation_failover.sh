@@ -136,6 +136,24 @@ echo "drained: released"
 "$weir" node ready >/dev/null
 wait_for moved
 echo "ready: served"
+# The VIP gets another owner and returns, without being absent.
+cp "$dir/weir.toml" "$dir/routers.toml"
+sed -i -e '/^\[vrrp/,$d' -e 's/^\[node\]/&\nvip_interface = "to_client"/' "$dir/weir.toml"
+watch() { while :; do holds 10.78.1.101 || echo absent >>"$dir/out/absent"; done; }
+watch &
+watcher=$!
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "vip_interface: applied" || cat "$dir/out/reload"
+is_without_agent() { ! process vrrp-agent; }
+wait_for is_without_agent
+has_permanently() { ip -o address show dev to_client | grep "inet $1 " | grep -qv dynamic; }
+wait_for has_permanently 10.78.1.101/32
+cp "$dir/routers.toml" "$dir/weir.toml"
+"$weir" reload >"$dir/out/reload" 2>&1 && echo "router: applied" || cat "$dir/out/reload"
+wait_for is_active
+wait_for has_permanently 10.78.1.101/24
+wait_for moved
+kill $watcher
+[ -e "$dir/out/absent" ] && echo "absent: $(wc -l <"$dir/out/absent")" || echo "absent: never"
 # Without virtual routers nothing remains.
 sed -i -e '/^\[vrrp/,$d' "$dir/weir.toml"
 "$weir" reload >"$dir/out/reload" 2>&1 && echo "without: applied" || cat "$dir/out/reload"

@@ -10,6 +10,8 @@ mod corner;
 mod frr;
 #[path = "vrrp/groups.rs"]
 mod groups;
+#[path = "vrrp/handover.rs"]
+mod handover;
 #[path = "vrrp/interop.rs"]
 mod interop;
 #[path = "vrrp/keys.rs"]

@@ -204,6 +204,8 @@ impl Supervisor {
                     }
                     Some(Request::Configure(None)) => {
                         self.program = None;
+                        // The agent reads the configuration before it stops, because addresses may have another owner.
+                        signal(&processes.agent, Signal::HUP);
                         signal(&processes.agent, Signal::TERM);
                         return false;
                     }

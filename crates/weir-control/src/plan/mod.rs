@@ -79,6 +79,9 @@ fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAd
             continue;
         }
         let change = match new_interface {
+            _ if new.is_vrrp_address_on(interface, *vip, |_| false) => format!(
+                "~ address {vip} on {interface}: vip_interface -> vrrp, absent only while another director is active"
+            ),
             _ if is_vrrp => format!(
                 "~ address {vip} on {interface}: vip_interface -> vrrp, absent until the virtual router is active"
             ),

@@ -1,8 +1,8 @@
 //! Adds missing VIPs to the director's interface, announces them, and removes unneeded VIPs.
 //!
 //! An address that was already present is never changed. An added address stays while the configuration, a live flow or
-//! an open proxy connection needs it. Without an engine, [`crate::vip`] does the same for the addresses of proxy
-//! services.
+//! an open proxy connection needs it, or until a virtual router takes it over. Without an engine, [`crate::vip`] does
+//! the same for the addresses of proxy services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,8 @@ use crate::vip;
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Adds missing VIPs to `[node] vip_interface`, if it is configured.
+    /// Adds missing VIPs to `[node] vip_interface`, if it is configured, and takes over those that a virtual router has
+    /// handed over.
     pub(super) async fn add_vips(&mut self) -> Result<()> {
         let (Some(name), Some(ifindex)) = (
             self.desired.node.vip_interface.clone(),
@@ -24,25 +25,32 @@ impl Engine {
         ) else {
             return Ok(());
         };
-        let missing: Vec<IpAddr> = self
+        let is_due = |vip: &IpAddr| {
+            self.network.holder(*vip).is_none() || self.network.handed_over(ifindex, *vip).is_some()
+        };
+        let due: Vec<IpAddr> = self
             .desired
             .addresses()
+            .filter(is_due)
             .filter(|vip| !self.desired.is_vrrp_address(*vip))
-            .filter(|vip| self.network.holder(*vip).is_none())
             .collect();
-        if missing.is_empty() {
+        if due.is_empty() {
             return Ok(());
         }
         let addresses = &mut self.memory.undo.addresses;
         let recorded: BTreeSet<(String, IpAddr)> = addresses.iter().cloned().collect();
-        let new = missing.iter().map(|vip| (name.clone(), *vip));
+        let new = due.iter().map(|vip| (name.clone(), *vip));
         addresses.extend(new.filter(|entry| !recorded.contains(entry)));
         // Persist first: after a crash, the record may name an address that was not added, but every added address is
         // recorded.
         self.persist_undo()?;
-        for vip in missing {
+        for vip in due {
             let entry = (name.clone(), vip);
-            if self.network.add_address(ifindex, vip).await? {
+            if let Some(prefix) = self.network.handed_over(ifindex, vip) {
+                let netlink = self.network.netlink();
+                netlink.take_over_address(ifindex, vip, prefix).await?;
+                self.announcements.add(ifindex, vip);
+            } else if self.network.add_address(ifindex, vip).await? {
                 self.announcements.add(ifindex, vip);
             } else if !recorded.contains(&entry) {
                 self.memory.undo.addresses.retain(|added| *added != entry);
@@ -70,6 +78,7 @@ impl Engine {
     }
 
     /// Removes added VIPs that belong on another interface, and those that neither the configuration nor a flow needs.
+    /// Hands over those that a virtual router manages on the same interface.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();
         let is_elsewhere = |name: &String| interface.as_ref() != Some(name);
@@ -102,7 +111,11 @@ impl Engine {
         }
         for (name, address) in &removable {
             if let Some(ifindex) = self.network.index_of(name) {
-                self.network.remove_address(ifindex, *address).await?;
+                let has_source = |source| self.network.holder(source) == Some(ifindex);
+                match self.desired.is_vrrp_address_on(name, *address, has_source) {
+                    true => self.network.hand_over_address(ifindex, *address).await?,
+                    false => self.network.remove_address(ifindex, *address).await?,
+                }
             }
             self.announcements.forget(*address);
             self.memory

@@ -120,11 +120,13 @@ impl Engine {
             .map(|(_, address)| *address)
             .filter(|address| self.network.holder(*address).is_none())
             .filter(|address| self.desired.has_address(*address))
+            .filter(|address| !self.desired.is_vrrp_address(*address))
             .collect();
-        if lost.is_empty() {
+        if lost.is_empty() && !self.network.has_address_change() {
             return Ok(());
         }
         self.add_vips().await?;
+        self.network.clear_address_change();
         for address in lost {
             self.drift.addresses += 1;
             tracing::warn!(%address, "a VIP was added again");

@@ -3,11 +3,12 @@
 //! Only services without `snat` are watched. Weights do not change. weir-health's `ReplyWatch` evaluates the counters.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_abi::{KIND_FORWARD, State};
 use weir_health::{Client, Finding, Key, NoReplyWarning, ReplyCounters, Silence};
-use weir_model::Service;
+use weir_model::{Indexed, Service};
 use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
 
@@ -25,6 +26,7 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 struct WatchedServer<'a> {
     service: &'a str,
     server: &'a str,
+    address: IpAddr,
     dest: u32,
     generation: u32,
     counters: ReplyCounters,
@@ -96,12 +98,17 @@ impl Engine {
                 servers.push(WatchedServer {
                     service: &service.name,
                     server: &dest.name,
+                    address: dest.address,
                     dest: dest.id,
                     generation: dest.generation,
                     counters: ReplyCounters {
                         syns: live.syns,
                         answered: live.answered,
                         replies: None,
+                        detection_time: match live.answered == 0 && live.syns > 0 {
+                            true => detection_time(&self.desired, service, &dest.name),
+                            false => Duration::MAX,
+                        },
                     },
                 });
             }
@@ -133,7 +140,9 @@ impl Engine {
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
             let (key, syns) = (watched.key(), watched.counters.syns);
-            if let Some(found) = reply_monitor.servers.add_clients(key, syns, clients, now) {
+            let is_neighbour = |client| self.network.share_segment(client, watched.address);
+            let servers = &mut reply_monitor.servers;
+            if let Some(found) = servers.add_clients(key, syns, clients, is_neighbour, now) {
                 tracing::warn!(
                     service = watched.service,
                     server = watched.server,
@@ -163,6 +172,16 @@ impl Engine {
     }
 }
 
+/// Returns the time after which a server's checks report at the latest that it does not respond. Without a check, they
+/// never do.
+fn detection_time(desired: &Indexed, service: &Service, server: &str) -> Duration {
+    let pool = desired.pool(&service.pool);
+    let checks = pool.and_then(|pool| Some(pool.checks_of(pool.server(server)?)));
+    let times = checks.into_iter().flatten();
+    let times = times.map(|check| check.timing.detection_time());
+    times.max().unwrap_or(Duration::MAX)
+}
+
 fn is_up(states: &ServerStates, service: &Service, dest: &DestSlot) -> bool {
     let standing = states.standing_in(&service.pool, &dest.name, &service.name);
     standing.is_some_and(|it| it.state == weir_health::State::Up)
@@ -173,10 +192,17 @@ fn reason(found: &NoReplyWarning) -> String {
         1 => "1 client".to_owned(),
         many => format!("{many} clients"),
     };
+    let cause = match found.neighbour {
+        Some(client) => format!(
+            "the client {client} is on the server's own segment, so the server replies to it directly (nat without \
+             snat)"
+        ),
+        None => "the server's replies take another path (with nat but without snat, the director must be its default \
+                 gateway), or it drops clients' SYNs"
+            .to_owned(),
+    };
     format!(
-        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's \
-         replies take another path (with nat but without snat, the director must be its default gateway), or it drops \
-         clients' SYNs",
+        "{} SYNs of {clients} got no reply through the director, although the check passes: {cause}",
         found.syns
     )
 }

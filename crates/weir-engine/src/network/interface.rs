@@ -10,11 +10,38 @@ use weir_wire::MacAddr;
 use super::hop::redirects;
 use super::{DEFAULT_ROUTE_PROBES, Network};
 use crate::error::{Error, Result};
+use crate::vip;
 
 impl Network {
     /// Returns the index of the device that has this address.
     pub(crate) fn holder(&self, address: IpAddr) -> Option<u32> {
         self.holders.get(&address).copied()
+    }
+
+    /// Returns the prefix of an address on a device if its former owner has handed it over.
+    pub(crate) fn handed_over(&self, ifindex: u32, address: IpAddr) -> Option<u8> {
+        self.handed_over.get(&(ifindex, address)).copied()
+    }
+
+    /// Returns whether two addresses are in the same network of one of this machine's addresses.
+    pub(crate) fn share_segment(&self, first: IpAddr, second: IpAddr) -> bool {
+        let mut known = self.state.addresses.iter();
+        known.any(|it| {
+            let network = weir_model::Network {
+                address: it.ip,
+                prefix: it.prefix,
+            };
+            network.contains(first) && network.contains(second)
+        })
+    }
+
+    /// Returns whether addresses have changed since [`Self::clear_address_change`].
+    pub(crate) const fn has_address_change(&self) -> bool {
+        self.addresses_changed
+    }
+
+    pub(crate) const fn clear_address_change(&mut self) {
+        self.addresses_changed = false;
     }
 
     /// Returns the index of the device with this name.
@@ -142,9 +169,18 @@ impl Network {
     /// # Errors
     /// The kernel rejects the change.
     pub(crate) async fn remove_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
+        vip::remove_address(&self.netlink, ifindex, address).await?;
+        Ok(())
+    }
+
+    /// Hands an address over to the virtual router that manages it from now on.
+    ///
+    /// # Errors
+    /// The kernel rejects the change.
+    pub(crate) async fn hand_over_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         self.netlink
-            .remove_address(ifindex, address, prefix)
+            .hand_over_address(ifindex, address, prefix)
             .await?;
         Ok(())
     }

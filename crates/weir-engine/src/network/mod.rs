@@ -39,6 +39,10 @@ pub(crate) struct Network {
     routes: RouteIndex,
     /// The device of each local address.
     holders: BTreeMap<IpAddr, u32>,
+    /// Addresses that their former owner has handed over, with their prefixes.
+    handed_over: BTreeMap<(u32, IpAddr), u8>,
+    /// Whether addresses have changed since [`Network::clear_address_change`].
+    addresses_changed: bool,
     /// Neighbours that the kernel keeps resolved for Weir.
     managed: BTreeSet<(u32, IpAddr)>,
     /// Current XDP features of the drivers.
@@ -76,6 +80,8 @@ impl Network {
             servers: BTreeSet::new(),
             routes: RouteIndex::default(),
             holders: BTreeMap::new(),
+            handed_over: BTreeMap::new(),
+            addresses_changed: false,
             managed: BTreeSet::new(),
             drivers: BTreeMap::new(),
             attached: BTreeMap::new(),
@@ -177,6 +183,11 @@ impl Network {
     fn index_addresses(&mut self) {
         let known = self.state.addresses.iter().rev();
         self.holders = known.map(|known| (known.ip, known.ifindex)).collect();
+        let handed_over = self.state.addresses.iter().filter(|it| it.handed_over);
+        self.handed_over = handed_over
+            .map(|it| ((it.ifindex, it.ip), it.prefix))
+            .collect();
+        self.addresses_changed = true;
     }
 
     async fn query_drivers(&mut self, links: &[u32]) -> Result<()> {

@@ -1,15 +1,16 @@
 //! Adds, announces and removes VIPs of proxy services while there is no layer 4 engine.
 //!
 //! VIPs are added to `[node] vip_interface`, and removed when neither the configuration nor an open connection needs
-//! them. An engine does this for layer 4 and proxy services; when it opens, it takes over the addresses that are
-//! recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean`
-//! and the next daemon can remove it.
+//! them. Between it and a virtual router on the same interface, addresses are handed over
+//! ([`Netlink::hand_over_address`]). With an engine, the engine does this for layer 4 and proxy services; when it
+//! opens, it takes over the addresses that are recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written
+//! before an address is added, so that `weir clean` and the next daemon can remove it.
 
 mod announce;
 mod error;
 mod record;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -123,14 +124,20 @@ impl Vips {
             return Err(Error::NoInterface { name: name.clone() });
         };
         let addresses = netlink.addresses().await?;
-        let present: BTreeSet<IpAddr> = addresses.iter().map(|address| address.ip).collect();
+        let on_link = || addresses.iter().filter(|it| it.ifindex == link.index);
+        let handed_over: BTreeMap<IpAddr, u8> = on_link()
+            .filter(|it| it.handed_over)
+            .map(|it| (it.ip, it.prefix))
+            .collect();
+        // Addresses that a virtual router has handed over need an owner, like missing ones.
+        let owned = addresses.iter().map(|address| address.ip);
+        let present: BTreeSet<IpAddr> = owned.filter(|it| !handed_over.contains_key(it)).collect();
         let wanted: BTreeSet<IpAddr> = desired
             .proxy_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
             .collect();
         if !std::mem::replace(&mut self.is_present_announced, true) && can_announce()? {
-            let on_link = addresses.iter().filter(|it| it.ifindex == link.index);
-            for address in on_link.filter(|it| wanted.contains(&it.ip)) {
+            for address in on_link().filter(|it| wanted.contains(&it.ip)) {
                 self.announcements.add(link.index, address.ip);
             }
         }
@@ -151,7 +158,10 @@ impl Vips {
         // recorded.
         record::write(&self.runtime_dir, &self.added)?;
         for vip in missing {
-            if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
+            if let Some(prefix) = handed_over.get(&vip) {
+                netlink.take_over_address(link.index, vip, *prefix).await?;
+                self.announcements.add(link.index, vip);
+            } else if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
                 self.announcements.add(link.index, vip);
             } else if !former.contains(&(name.clone(), vip)) {
                 self.added.remove(&(name.clone(), vip));
@@ -172,21 +182,33 @@ impl Vips {
             return Ok(());
         }
         self.last_withdrawal = Instant::now();
+        let addresses = netlink.addresses().await?;
         let wanted: BTreeSet<IpAddr> = desired.proxy_addresses().collect();
         let mut idle: BTreeSet<IpAddr> = unneeded.iter().map(|(_, address)| *address).collect();
         idle.retain(|address| !wanted.contains(address));
         remove_connected(netlink, &mut idle)?;
         for entry in unneeded {
             let (name, address) = &entry;
+            let link = links.iter().find(|link| link.name == *name);
+            let to_router = link.filter(|link| {
+                let has_source = |source| {
+                    let mut known = addresses.iter();
+                    known.any(|it| (it.ifindex, it.ip) == (link.index, source))
+                };
+                desired.is_vrrp_address_on(name, *address, has_source)
+            });
             // An address that is needed on another interface is removed even if it has connections: it is added there
             // below.
-            if !idle.contains(address) && !wanted.contains(address) {
+            if to_router.is_none() && !idle.contains(address) && !wanted.contains(address) {
                 continue;
             }
-            if let Some(link) = links.iter().find(|link| link.name == *name) {
+            if let Some(link) = to_router {
+                let prefix = prefix(*address);
                 netlink
-                    .remove_address(link.index, *address, prefix(*address))
+                    .hand_over_address(link.index, *address, prefix)
                     .await?;
+            } else if let Some(link) = link {
+                remove_address(netlink, link.index, *address).await?;
             }
             self.announcements.forget(*address);
             self.added.remove(&entry);
@@ -208,6 +230,29 @@ fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
     desired.node.vip_interface.as_ref() == Some(name)
         && !desired.is_vrrp_address(*address)
         && desired.proxy_addresses().any(|needed| needed == *address)
+}
+
+/// Removes an added address from a device. An IPv6 address that a virtual router has handed over has the prefix of the
+/// virtual router.
+pub(crate) async fn remove_address(
+    netlink: &Netlink,
+    ifindex: u32,
+    address: IpAddr,
+) -> Result<Change, weir_netlink::Error> {
+    let removed = netlink
+        .remove_address(ifindex, address, prefix(address))
+        .await?;
+    if removed == Change::Made || address.is_ipv4() {
+        return Ok(removed);
+    }
+    let present = netlink.addresses().await?;
+    match present
+        .iter()
+        .find(|it| (it.ifindex, it.ip) == (ifindex, address))
+    {
+        Some(found) => netlink.remove_address(ifindex, address, found.prefix).await,
+        None => Ok(Change::None),
+    }
 }
 
 async fn present_addresses(netlink: &Netlink) -> Result<BTreeSet<IpAddr>, weir_netlink::Error> {

@@ -29,6 +29,12 @@ impl Timing {
     pub const TIMEOUT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(300));
     /// Smallest and largest `rise` and `fall`.
     pub const COUNT: (u32, u32) = (1, 100);
+
+    /// Returns the time after which a server that stops responding is marked down at the latest.
+    pub fn detection_time(&self) -> Duration {
+        let falling = self.interval_falling.unwrap_or(self.interval);
+        self.interval + falling * self.fall.saturating_sub(1) + self.timeout * self.fall
+    }
 }
 
 impl Default for Timing {

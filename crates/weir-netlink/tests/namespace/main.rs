@@ -3,6 +3,7 @@
 
 mod device;
 mod event;
+mod handover;
 mod neighbour;
 mod pair;
 mod route;

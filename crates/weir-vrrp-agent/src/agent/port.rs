@@ -21,6 +21,8 @@ pub(super) struct Port {
     unicast_ttl: Option<u8>,
     /// Whether the helper has added the addresses.
     pub(super) addresses_added: bool,
+    /// Whether the router has addresses that their former owner handed over, although it is not active.
+    pub(super) keeps_addresses: bool,
     /// Frames per address of an announcement that is due as soon as the addresses are added.
     pub(super) pending_announcement: Option<u32>,
     /// When the state was entered.
@@ -36,6 +38,7 @@ impl Default for Port {
             socket: None,
             unicast_ttl: None,
             addresses_added: false,
+            keeps_addresses: false,
             pending_announcement: None,
             since: SystemTime::now(),
             takeovers: 0,

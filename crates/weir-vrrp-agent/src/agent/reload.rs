@@ -11,10 +11,14 @@ impl Agent {
     /// Replaces the virtual routers. Unchanged ones continue without missing an advertisement.
     pub(super) fn apply(&mut self, settings: Vec<VirtualRouter>) -> Result<(), Error> {
         let configs: Vec<Config> = settings.iter().map(config).collect();
+        self.flush()?;
+        self.is_reconfiguring = true;
         for index in self.router.removed_by(&configs) {
             self.router.stop(index, now());
         }
+        self.end_elections()?;
         self.flush()?;
+        self.is_reconfiguring = false;
         let mut previous: Vec<(String, Port)> = self
             .settings
             .iter()

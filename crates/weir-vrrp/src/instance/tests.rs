@@ -520,3 +520,41 @@ fn source_is_announced_when_router_starts_or_recovers() {
     assert!(is_announced(Some(SOURCE), 2 * SECOND));
     assert!(!is_announced(Some(SOURCE), 3 * SECOND));
 }
+
+#[test]
+fn first_election_ends_with_another_active_router_or_a_fault() {
+    let is_first = |change: &dyn Fn(&mut Instance)| {
+        let mut instance = started(config(100));
+        assert!(instance.is_first_election());
+        change(&mut instance);
+        instance.is_first_election()
+    };
+    let receive = |priority: u8| {
+        move |instance: &mut Instance| {
+            let packet = received(priority, SECOND);
+            instance.handle_packet(&packet, LOWER, SECOND).unwrap();
+        }
+    };
+    // A router that stops being active does not keep the addresses.
+    assert!(is_first(&receive(0)));
+    // Even if this router will take over.
+    assert!(!is_first(&receive(1)));
+    assert!(!is_first(&receive(200)));
+    assert!(!is_first(&|it| it.handle_source(None, SECOND)));
+    assert!(!is_first(&|it| it.handle_blocked(Some("released"), SECOND)));
+    assert!(!is_first(&|it| it.stop(SECOND)));
+    let (mut instance, now) = active();
+    assert!(!instance.is_first_election());
+    instance
+        .handle_packet(&received(200, SECOND), HIGHER, now)
+        .unwrap();
+    assert_eq!(instance.state(), State::Backup);
+    assert!(!instance.is_first_election());
+    // Before the router has started, too.
+    let mut instance = Instance::new(config(100), Duration::ZERO);
+    assert!(instance.is_first_election());
+    instance
+        .handle_packet(&received(50, SECOND), LOWER, SECOND)
+        .unwrap();
+    assert!(!instance.is_first_election());
+}

@@ -101,6 +101,16 @@ fn group_becomes_active_backup_and_faulty_together() {
 }
 
 #[test]
+fn first_election_of_a_group_ends_with_that_of_one_member() {
+    let mut router = pair();
+    assert!(router.is_first_election(0) && router.is_first_election(1));
+    assert!(!router.is_first_election(2));
+    receive(&mut router, 2, 101, SECOND).unwrap();
+    // The first member will not become active either.
+    assert!(!router.is_first_election(0) && !router.is_first_election(1));
+}
+
+#[test]
 fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     let mut router = pair();
     let bytes = packet(9, 200);

@@ -332,3 +332,43 @@ fn ejection_affects_only_the_unanswered_service() {
     assert!(doctor.contains("must be its default gateway"), "{doctor}");
     assert!(!doctor.contains("of second is ejected"), "{doctor}");
 }
+
+/// Someone who tries the service has one client.
+#[test]
+fn one_client_on_the_segment_of_the_servers_is_sufficient() {
+    if !privileged() {
+        return;
+    }
+    let family = Family::V4;
+    let mut world = World::new(2);
+    world.start_nginx(64);
+    add_clients(&world, family);
+    world.start_director(&config(family));
+    wait_for("both servers", TIMEOUT, || {
+        (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
+    });
+    let client = clients(family)[0].clone();
+    let url = format!("http://{}/name", family.vip());
+    let curl = world
+        .command("client", "curl")
+        .args(["-s", "-m", "60", "--interface", &client, &url])
+        .spawn()
+        .expect("start curl");
+    world.adopt(curl);
+    let reasons = || {
+        (0..2).filter_map(|n| {
+            warning(&world, family, n)["reason"]
+                .as_str()
+                .map(str::to_owned)
+        })
+    };
+    wait_for("a warning", TIMEOUT, || reasons().count() == 1);
+    let reason = reasons().next().unwrap_or_default();
+    let cause = format!("the client {client} is on the server's own segment");
+    assert!(reason.contains(&cause), "{reason}");
+    let doctor = world.output_of("doctor");
+    assert!(
+        doctor.contains(&cause) && doctor.contains("snat = true"),
+        "{doctor}"
+    );
+}

@@ -233,3 +233,71 @@ fn vip_used_as_source_address_is_reported() {
     world.ip("server0", "route del 198.51.100.0/24 dev eth0");
     assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
 }
+
+/// A VIP that was added by hand, without `weir real-server up`.
+#[test]
+fn bare_vip_on_loopback_is_reported() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let (vip, other) = ("10.71.0.12", "10.71.0.14");
+    let answers_arp = || {
+        world.ip("client", "neigh flush dev eth0");
+        world
+            .output("client", &format!("ping -c 1 -W 2 {vip}"))
+            .status
+            .success()
+    };
+    assert!(!answers_arp());
+    world.ip("server0", &format!("addr add {vip}/32 dev lo"));
+    assert!(answers_arp(), "this is the reported fault");
+    let unprotected = format!("{vip} on lo was not added by `weir real-server up`");
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
+    assert_eq!(code, 1, "{text}");
+    assert!(!text.contains("not prepared for any VIP"), "{text}");
+    let program = env!("CARGO_BIN_EXE_weir");
+    let assert_fixed = |seen: &str| {
+        let fix = fix_of(&world, "server0", &DOCTOR, seen).expect("the finding has a fix");
+        let fix = fix
+            .strip_prefix("weir")
+            .expect("the fix is a command of Weir");
+        run_shell(&world, "server0", &format!("{program}{fix}"));
+        assert_eq!(fix_of(&world, "server0", &DOCTOR, seen), None);
+    };
+    assert_fixed(&unprotected);
+    assert!(!answers_arp());
+
+    // An address that is not among the prepared ones.
+    world.ip("server0", &format!("addr add {other}/32 dev lo"));
+    let seen = format!("{other} on lo was not added");
+    assert_fixed(&seen);
+    world.ip("server0", "addr add 10.71.0.13/16 dev lo");
+    assert_finds(
+        &world,
+        "server0",
+        &DOCTOR,
+        &["the VIP 10.71.0.13 has the prefix length 16 on lo"],
+    );
+    world.ip("server0", "addr del 10.71.0.13/16 dev lo");
+
+    // Prepared by other means.
+    run_shell(&world, "server0", &format!("{program} real-server down"));
+    for address in [vip, other] {
+        run_shell(
+            &world,
+            "server0",
+            &format!("ip addr replace {address}/32 dev lo"),
+        );
+    }
+    assert_finds(&world, "server0", &DOCTOR, &[&unprotected, &seen]);
+    for line in ["arp_ignore=1", "arp_announce=2"] {
+        run_shell(
+            &world,
+            "server0",
+            &format!("sysctl -qw net.ipv4.conf.all.{line}"),
+        );
+    }
+    let (code, text) = run_on(&world, "server0", &DOCTOR);
+    assert_eq!(code, 0, "{text}");
+}

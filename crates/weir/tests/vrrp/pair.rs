@@ -39,6 +39,14 @@ impl Pair {
 
     /// Starts `weir run` and waits until its agent runs.
     pub(crate) fn start(&mut self, host: &str, config: &str) {
+        self.start_without_agent(host, config);
+        self.wait_for("the agent", || {
+            self.try_weir(host, &["vrrp"]).status.success()
+        });
+    }
+
+    /// Starts `weir run` and does not wait for an agent.
+    pub(crate) fn start_without_agent(&mut self, host: &str, config: &str) {
         let path = self.write(host, config);
         let log = fs::OpenOptions::new()
             .create(true)
@@ -57,9 +65,6 @@ impl Pair {
             .expect("start the process");
         self.keepers.insert(host.to_owned(), child.id());
         self.world.adopt(child);
-        self.wait_for("the agent", || {
-            self.try_weir(host, &["vrrp"]).status.success()
-        });
     }
 
     fn write(&self, host: &str, config: &str) -> PathBuf {

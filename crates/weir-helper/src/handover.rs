@@ -1,0 +1,113 @@
+//! Hands addresses over between the virtual routers and `vip_interface`, or another configuration of a virtual router,
+//! so that a reload that gives an address another owner does not interrupt it.
+
+use weir_model::VirtualRouter;
+use weir_netlink::Link;
+
+use crate::Error;
+use crate::record::AddedAddress;
+use crate::state::Addresses;
+
+impl Addresses {
+    /// Takes over the addresses of a virtual router that their former owner has handed over, and adopts others that
+    /// are present. They stay until they are removed like those of an active virtual router.
+    pub(crate) async fn keep(&mut self, router: &VirtualRouter) -> Result<(), Error> {
+        for (interface, link) in self.links_of(router).await? {
+            self.take_over(router, interface, &link).await?;
+            let present = self.netlink.addresses().await?;
+            self.adopt(router, interface, &link, &present)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over the addresses of a virtual router on an interface, its own (`None`) or another one, that their former
+    /// owner has handed over.
+    pub(crate) async fn take_over(
+        &mut self,
+        router: &VirtualRouter,
+        interface: Option<&str>,
+        link: &Link,
+    ) -> Result<(), Error> {
+        let present = self.netlink.addresses().await?;
+        for network in router.managed_on(interface) {
+            let mut on_link = present.iter().filter(|it| it.ifindex == link.index);
+            let found = on_link.find(|it| it.handed_over && it.ip == network.address);
+            let Some(found) = found else { continue };
+            // An IPv4 address can have two prefixes at the same time, so it gets the configured one without being
+            // absent.
+            let prefix = match found.ip.is_ipv4() {
+                true => network.prefix,
+                false => found.prefix,
+            };
+            self.record.added.insert(AddedAddress {
+                router: router.name.clone(),
+                interface: link.name.clone(),
+                address: found.ip,
+                prefix,
+            });
+            self.write()?;
+            if prefix == found.prefix {
+                self.netlink
+                    .take_over_address(link.index, found.ip, prefix)
+                    .await?;
+                continue;
+            }
+            self.netlink
+                .add_address(link.index, found.ip, prefix)
+                .await?;
+            self.netlink
+                .remove_address(link.index, found.ip, found.prefix)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was added for a virtual router that the configuration no longer has, and hands over the addresses
+    /// that have another owner.
+    pub(crate) async fn retire(&mut self, router: &str) -> Result<(), Error> {
+        self.hand_over(&|added| added.router == router).await?;
+        self.remove(&|name| name == router).await
+    }
+
+    /// Hands over the affected addresses that the active configuration has on the same interface. Recorded addresses
+    /// remain to be removed.
+    pub(crate) async fn hand_over(
+        &mut self,
+        is_affected: &(dyn Fn(&AddedAddress) -> bool + Sync),
+    ) -> Result<(), Error> {
+        let has_owner = |it: &&AddedAddress| {
+            let entry = (it.interface.clone(), it.address);
+            is_affected(it) && self.owned.contains(&entry)
+        };
+        let handed: Vec<AddedAddress> = self
+            .record
+            .added
+            .iter()
+            .filter(has_owner)
+            .cloned()
+            .collect();
+        if handed.is_empty() {
+            return Ok(());
+        }
+        let links = self.netlink.links().await?;
+        for added in handed {
+            let Some(link) = links.iter().find(|link| link.name == added.interface) else {
+                continue;
+            };
+            let must_be_removed = self
+                .netlink
+                .hand_over_address(link.index, added.address, added.prefix)
+                .await?;
+            if !must_be_removed {
+                self.record.added.remove(&added);
+            }
+            tracing::info!(
+                router = added.router,
+                interface = added.interface,
+                address = %added.address,
+                "handed the address over to its next owner"
+            );
+        }
+        self.write()
+    }
+}

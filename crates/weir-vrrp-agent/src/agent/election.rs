@@ -1,0 +1,113 @@
+//! Addresses of virtual routers that are not active.
+//!
+//! They are removed, because both directors would answer ARP for them. There is one exception: addresses that their
+//! former owner on this machine has handed over (`vip_interface`, or a virtual router with another configuration) stay
+//! while the first election of their virtual router lasts, so that they are not absent if no other director is active.
+//! The first advertisement of another active router, and a fault, end this at once.
+
+use weir_helper::Request;
+use weir_vrrp::State;
+
+use super::{Agent, Error, Purpose};
+
+impl Agent {
+    /// Requests the removal of addresses that are present while their virtual router is not active, except during its
+    /// first election.
+    pub(super) fn vacate_inactive(&mut self) -> Result<(), Error> {
+        for index in 0..self.settings.len() {
+            let is_active = self
+                .router
+                .instance(index)
+                .is_some_and(|it| it.state() == State::Active);
+            if is_active || self.ports[index].keeps_addresses {
+                continue;
+            }
+            let settings = &self.settings[index];
+            let (mut is_present, mut is_handed_over) = (false, false);
+            for address in self.network.addresses_of(settings) {
+                is_present = true;
+                is_handed_over |= address.handed_over;
+            }
+            let router = settings.name.clone();
+            if is_handed_over {
+                self.ports[index].keeps_addresses = true;
+                let request = Request::Keep {
+                    router: router.clone(),
+                };
+                self.request(request, Purpose::Keep(router))?;
+            } else if is_present {
+                self.vacate(router)?;
+            }
+        }
+        // Outside of its first election, a virtual router does not keep them.
+        self.end_elections()
+    }
+
+    fn vacate(&mut self, router: String) -> Result<(), Error> {
+        let is_pending = |it: &Purpose| matches!(it, Purpose::Vacate(name) if *name == router);
+        if self.awaited.values().any(is_pending) {
+            return Ok(());
+        }
+        let request = Request::Vacate {
+            router: router.clone(),
+        };
+        self.request(request, Purpose::Vacate(router))
+    }
+
+    /// Removes the addresses of virtual routers whose first election has ended without them becoming active.
+    pub(super) fn end_elections(&mut self) -> Result<(), Error> {
+        for index in 0..self.settings.len() {
+            let Some(instance) = self.router.instance(index) else {
+                continue;
+            };
+            if !self.ports[index].keeps_addresses || self.router.is_first_election(index) {
+                continue;
+            }
+            self.ports[index].keeps_addresses = false;
+            if instance.state() == State::Active {
+                continue;
+            }
+            let router = self.settings[index].name.clone();
+            tracing::info!(
+                router,
+                reason = instance.reason(),
+                "removing addresses that were handed over: this director does not become active"
+            );
+            self.remove_addresses(router)?;
+        }
+        Ok(())
+    }
+
+    /// Requests the removal of a virtual router's addresses. If the virtual router is no longer configured, the helper
+    /// hands them over to their next owner.
+    pub(super) fn remove_addresses(&mut self, router: String) -> Result<(), Error> {
+        let name = router.clone();
+        if self.is_reconfiguring {
+            return self.request(Request::Retire { router }, Purpose::Retire(name));
+        }
+        self.request(Request::Remove { router }, Purpose::Remove(name))
+    }
+
+    pub(super) fn handle_keep_failure(&mut self, router: &str, reason: &str) -> Result<(), Error> {
+        tracing::warn!(
+            router,
+            reason,
+            "failed to keep addresses during the election; removing them"
+        );
+        let index = self.settings.iter().position(|it| it.name == router);
+        if let Some(index) = index.filter(|index| self.ports[*index].keeps_addresses) {
+            self.ports[index].keeps_addresses = false;
+            self.remove_addresses(router.to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// Requests that the helper remove addresses that a previous agent added and that this one does not need.
+    pub(super) fn remove_stale_addresses(&mut self) -> Result<(), Error> {
+        let mut active = self.active_routers();
+        let routers = self.ports.iter().zip(&self.settings);
+        let keeping = routers.filter(|(port, _)| port.keeps_addresses);
+        active.extend(keeping.map(|(_, settings)| settings.name.clone()));
+        self.request(Request::Settle { active }, Purpose::Settle)
+    }
+}

@@ -1,0 +1,220 @@
+//! Tests of reloads that move the VIP between `vip_interface` and a virtual router on the same interface.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::config;
+use super::pair::{Pair, VIP};
+use super::world::privileged;
+
+const VIP6: &str = "fd00::10";
+/// The comment makes `Pair` configure `vip_interface`.
+const WITHOUT_ROUTER: &str = "# 10.0.0.10 is an address of vip_interface.\n";
+const PROXY6: &str = "[pool.p6]\nservers = [\"127.0.0.1:9\"]\n[service.six]\nlisten = [\"[fd00::10]:8080\"]\n\
+    forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p6\"\n";
+const LAYER_4: &str = "[pool.q]\nservers = [\"10.0.0.2:80\"]\n[service.l4]\n\
+    listen = [\"10.0.0.10:81\"]\nforward = \"nat\"\npool = \"q\"\n";
+
+/// Checks continuously, in separate threads, that the director has the VIPs and that a client can connect to them.
+struct Probes {
+    stop: Arc<AtomicBool>,
+    attempts: Arc<AtomicU64>,
+    failed: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Probes {
+    fn start(pair: &Pair) -> Self {
+        let mut probes = Self {
+            stop: Arc::default(),
+            attempts: Arc::default(),
+            failed: Arc::default(),
+            threads: Vec::new(),
+        };
+        for vip in [VIP, VIP6] {
+            let vip: IpAddr = vip.parse().expect("address is valid");
+            // Only a local address can be bound.
+            let is_local = move || TcpListener::bind((vip, 0)).is_ok();
+            probes.add(pair, "director", is_local);
+            let to = SocketAddr::new(vip, 8080);
+            let connects = move || TcpStream::connect_timeout(&to, Duration::from_secs(1)).is_ok();
+            probes.add(pair, "client", connects);
+        }
+        probes
+    }
+
+    fn add(&mut self, pair: &Pair, host: &str, probe: impl Fn() -> bool + Send + 'static) {
+        let (stop, attempts, failed) = (
+            Arc::clone(&self.stop),
+            Arc::clone(&self.attempts),
+            Arc::clone(&self.failed),
+        );
+        self.threads.push(pair.world.spawn_on(host, move || {
+            while !stop.load(Ordering::Relaxed) {
+                if !probe() {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+                attempts.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+    }
+
+    /// Waits for more attempts, so that a change that has just been made is covered.
+    fn wait_for_more(&self, pair: &Pair) {
+        let before = self.attempts.load(Ordering::Relaxed);
+        pair.wait_for("more attempts", || {
+            self.attempts.load(Ordering::Relaxed) > before + 1000
+        });
+    }
+
+    fn assert_none_failed(&self, after: &str) {
+        let failed = self.failed.load(Ordering::Relaxed);
+        let attempts = self.attempts.load(Ordering::Relaxed);
+        println!("{after}: {failed} of {attempts} attempts failed");
+        assert_eq!(failed, 0, "{after}: of {attempts} attempts");
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("the thread ends");
+        }
+    }
+}
+
+fn routers(prefixes: (u8, u8), more: &str) -> String {
+    let (v4, v6) = prefixes;
+    config(150, more)
+        .replace("100ms", "1s")
+        .replace("10.0.0.10/24", &format!("10.0.0.10/{v4}"))
+        + &format!(
+            "[vrrp.six]\ninterface = \"eth0\"\nvirtual_router_id = 52\nversion = 3\npriority = 150\n\
+             advert_interval = \"1s\"\naddresses = [\"{VIP6}/{v6}\"]\n"
+        )
+}
+
+fn shown(pair: &Pair) -> String {
+    let output = pair.world.output("director", "ip -o addr show dev eth0");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns whether the address is present, with an unlimited lifetime.
+fn has_permanently(pair: &Pair, address: &str) -> bool {
+    let shown = shown(pair);
+    let mut lines = shown.lines().filter(|line| line.contains(address));
+    lines
+        .next()
+        .is_some_and(|line| line.contains("valid_lft forever") && !line.contains("dynamic"))
+        && lines.next().is_none()
+}
+
+fn is_active(pair: &Pair) -> bool {
+    let routers = pair.routers("director");
+    let mut routers = routers.as_array().into_iter().flatten();
+    routers.next().is_some_and(|it| it["state"] == "active")
+        && routers.all(|it| it["state"] == "active")
+}
+
+fn assert_vip_stays(services: &str, prefixes: (u8, u8)) {
+    let mut pair = Pair::new();
+    pair.ip("client", "addr add fd00::2/64 dev eth0 nodad");
+    pair.ip("director", "addr add fd00::3/64 dev eth0 nodad");
+    let without_router = format!("{WITHOUT_ROUTER}{services}");
+    let with_routers = |more: &str| routers(prefixes, more) + services;
+    // The first start is without virtual routers, so there is no agent to wait for.
+    pair.start_without_agent("director", &without_router);
+    pair.wait_for("the VIPs", || {
+        pair.holds("director", VIP) && pair.holds("director", VIP6)
+    });
+    let probes = Probes::start(&pair);
+    probes.wait_for_more(&pair);
+    probes.assert_none_failed("at the start");
+
+    pair.reload("director", &with_routers(""));
+    pair.wait_for("the election", || is_active(&pair));
+    probes.wait_for_more(&pair);
+    pair.wait_for("the prefix", || {
+        has_permanently(&pair, &format!("{VIP}/{}", prefixes.0)) && has_permanently(&pair, VIP6)
+    });
+    probes.assert_none_failed("vip_interface -> [vrrp]");
+
+    // With another list of addresses, it is another virtual router.
+    let other =
+        with_routers("").replace(&format!("\"{VIP}/"), &format!("\"10.0.0.77/32\", \"{VIP}/"));
+    pair.reload("director", &other);
+    pair.wait_for("the added address", || pair.holds("director", "10.0.0.77"));
+    probes.wait_for_more(&pair);
+    probes.assert_none_failed("another list of addresses");
+
+    pair.reload("director", &without_router);
+    pair.wait_for("the end of the agent", || {
+        !pair.try_weir("director", &["vrrp"]).status.success()
+    });
+    pair.wait_for("the next owner", || {
+        has_permanently(&pair, &format!("{VIP}/32")) && has_permanently(&pair, VIP6)
+    });
+    probes.wait_for_more(&pair);
+    probes.assert_none_failed("[vrrp] -> vip_interface");
+    assert!(!pair.holds("director", "10.0.0.77"));
+    probes.end();
+    pair.stop_and_wait("director");
+    pair.weir("director", &["clean"]);
+    assert!(!pair.holds("director", VIP) && !pair.holds("director", VIP6));
+    assert!(pair.holds("director", "10.0.0.3") && pair.holds("director", "fd00::3"));
+}
+
+#[test]
+fn vip_of_proxy_stays_while_its_owner_changes() {
+    if privileged() {
+        assert_vip_stays(PROXY6, (24, 64));
+    }
+}
+
+#[test]
+fn vip_of_layer_4_stays_while_its_owner_changes() {
+    if privileged() {
+        assert_vip_stays(&format!("{PROXY6}{LAYER_4}"), (32, 128));
+    }
+}
+
+/// Both directors would answer ARP for the address.
+#[test]
+fn vip_is_removed_in_first_election_if_another_director_is_active() {
+    if !privileged() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let with_interval = |priority: u8| config(priority, "").replace("100ms", "1s");
+    pair.start("second", &with_interval(150));
+    pair.wait_for_state("second", "active");
+    pair.start_without_agent("director", WITHOUT_ROUTER);
+    pair.wait_for("the VIP", || pair.holds("director", VIP));
+    pair.reload("director", &with_interval(100));
+    pair.wait_for_holder("second");
+    pair.wait_for("the peer", || {
+        pair.router("director")["active_peer"] == "10.0.0.4"
+    });
+    let router = pair.router("director");
+    assert_eq!(
+        (&router["state"], router["takeovers"].as_u64()),
+        (&"backup".into(), Some(0))
+    );
+    let log = std::fs::read_to_string(pair.path("director.log")).expect("read the log");
+    assert!(
+        log.contains("removing addresses that were handed over"),
+        "{log}"
+    );
+    assert_eq!(pair.router("second")["takeovers"], 1);
+
+    // While a standby becomes the owner, the address is added at once.
+    pair.stop_and_wait("second");
+    pair.wait_for_holder("director");
+    pair.reload("director", WITHOUT_ROUTER);
+    pair.wait_for("the next owner", || {
+        has_permanently(&pair, &format!("{VIP}/32"))
+    });
+}
