@@ -277,6 +277,73 @@ fn options_of_servers_become_keys() {
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
 }
 
+/// Imports a backend whose server in line 6 has these options, and a backend `check` with a checked server.
+fn import_tracking(server: &str) -> Imported {
+    import_haproxy(&format!(
+        "frontend web\n bind :80\n mode http\n default_backend app\nbackend app\n {server}\nbackend other\n mode \
+         http\n option httpchk GET /up\n server b 10.0.0.6:8080 check inter 5s\n server c 10.0.0.7:8080 track b\n \
+         server d 10.0.0.8:8080\n server e 10.0.0.9:80 track f\n server f 10.0.0.9:80 track e\n"
+    ))
+}
+
+#[test]
+fn tracking_server_has_the_check_of_the_other_server() {
+    for (server, keys) in [
+        (
+            "server a 10.0.0.5:80 track other/b",
+            vec!["address = \"10.0.0.6\"", "port = 8080"],
+        ),
+        ("server a 10.0.0.6:8443 track other/b", vec!["port = 8080"]),
+        ("server a 10.0.0.6:8080 track other/b", vec![]),
+        (
+            "server a 10.0.0.5:80 track other/c",
+            vec!["address = \"10.0.0.6\"", "port = 8080"],
+        ),
+        (
+            "default-server track other/b\n server a 10.0.0.6:80",
+            vec!["port = 8080"],
+        ),
+    ] {
+        let imported = import_tracking(server);
+        let mut parts = vec!["kind = \"http\"", "path = \"/up\"", "interval = \"5s\""];
+        parts.extend(&keys);
+        let check = find_table(&imported.toml, &parts);
+        let has_address = check.contains("address = ");
+        assert_eq!(has_address, keys.len() == 2, "{server}: {check}");
+        let pool = find_table(&imported.toml, &["[pool.app]"]);
+        let has_own_check = imported.toml.contains("[pool.app.check]");
+        let is_checked = has_own_check || pool.contains("check = \"other-http");
+        assert!(is_checked, "{server}: {pool}");
+        let mut losses = imported.losses.iter();
+        assert!(
+            !losses.any(|loss| loss.starts_with("line 6:")),
+            "{server}: {:?}",
+            imported.losses
+        );
+    }
+}
+
+#[test]
+fn server_that_cannot_be_tracked_is_reported() {
+    for (server, why) in [
+        ("server a 10.0.0.5:80 track other/d", "other/d has no check"),
+        (
+            "server a 10.0.0.5:80 track other/x",
+            "no such server: other/x",
+        ),
+        ("server a 10.0.0.5:80 track x/b", "no such backend: x"),
+        ("server a 10.0.0.5:80 track other/e", "track each other"),
+        ("server a a.example:80 track other/b", ""),
+    ] {
+        let imported = import_tracking(server);
+        let lost = imported
+            .losses
+            .iter()
+            .any(|loss| loss.starts_with("line 6:") && loss.contains(why));
+        assert_eq!(lost, !why.is_empty(), "{server}: {:?}", imported.losses);
+    }
+}
+
 #[test]
 fn port_of_several_listeners_is_forwarded() {
     let imported =
@@ -330,6 +397,82 @@ fn use_server_becomes_a_server_of_the_route() {
     );
     assert!(
         lost.losses[0].contains("the name is computed"),
+        "{:?}",
+        lost.losses
+    );
+}
+
+#[test]
+fn cookie_that_haproxy_only_reads_becomes_routes() {
+    let imported = import_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n use_backend api if { path_beg /api }\n default_backend \
+         app\nbackend app\n cookie SRV\n server one 10.0.0.5:80 cookie a\n server two 10.0.0.6:80 cookie b\n server \
+         three 10.0.0.7:80\nbackend api\n cookie NODE indirect\n server one 10.0.0.8:80 cookie a\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    for (cookie, server) in [
+        ("SRV=a", "10.0.0.5:80"),
+        ("SRV=b", "10.0.0.6:80"),
+        ("NODE=a", "10.0.0.8:80"),
+    ] {
+        let cookie = format!("cookie = [\"{cookie}\"]");
+        let route = find_table(&imported.toml, &["[[route]]", &cookie]);
+        assert!(route.contains(&format!("server = \"{server}\"")), "{route}");
+        assert_eq!(
+            route.contains("path = \"/api*\""),
+            cookie.contains("NODE"),
+            "{route}"
+        );
+    }
+    let unused =
+        import_haproxy("listen web\n bind :80\n mode http\n cookie SRV\n server a 10.0.0.5:80\n");
+    assert!(unused.losses.is_empty(), "{:?}", unused.losses);
+}
+
+#[test]
+fn variable_with_another_variable_is_replaced() {
+    let lines = "http-request set-var(txn.a) req.hdr(X-A)\n http-request set-var(txn.b) var(txn.a)\n http-request \
+                 set-var(txn.c) var(txn.b)\n http-request set-header X-C %[var(txn.c)]";
+    // The order of a hash table must not decide.
+    for _ in 0..8 {
+        let imported = import_frontend(lines);
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        assert!(
+            imported
+                .toml
+                .contains("set_header = [\"X-C: {header.X-A}\"]"),
+            "{}",
+            imported.toml
+        );
+    }
+}
+
+#[test]
+fn use_server_in_mode_tcp_becomes_a_pool_with_backups() {
+    let servers = "use-server mail if { req.ssl_sni -m beg mail. }\n server www 10.0.0.5:443\n server mail \
+                   10.0.0.6:443 weight 0\n";
+    for sections in [
+        format!("frontend tls\n bind :443\n default_backend app\nbackend app\n {servers}"),
+        format!("listen app\n bind :443\n {servers}"),
+    ] {
+        let imported = import_haproxy(&format!("defaults\n mode tcp\n{sections}"));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        let route = find_table(&imported.toml, &["[[route]]", "host = \"mail.*\""]);
+        assert!(route.contains("pool = \"app-mail\""), "{route}");
+        let pool = find_table(&imported.toml, &["[pool.app-mail]"]);
+        for server in [
+            "{ address = \"10.0.0.6:443\" },",
+            "{ address = \"10.0.0.5:443\", backup = true },",
+        ] {
+            assert!(pool.contains(server), "{pool}");
+        }
+    }
+    let lost = import_haproxy(
+        "listen app\n bind :443\n mode tcp\n use-server b if { src 10.0.0.0/8 }\n server a 10.0.0.5:443\n server b \
+         b.example:443\n",
+    );
+    assert!(
+        lost.losses.iter().any(|it| it.starts_with("line 4:")),
         "{:?}",
         lost.losses
     );
@@ -391,6 +534,107 @@ fn rewrites_of_a_server_block_come_before_its_locations() {
 }
 
 #[test]
+fn tests_for_files_become_files_of_the_route() {
+    for (lines, keys) in [
+        (
+            "if (!-f $request_filename) {\n proxy_pass http://a;\n break;\n }",
+            vec!["try = [\"{path}\"]", "pool = \"a\""],
+        ),
+        (
+            "if (-f $request_filename.html) {\n rewrite (.*) $1.html break;\n }\n if (!-e $request_filename) {\n \
+             proxy_pass http://a;\n }",
+            vec![
+                "try = [\"{path}.html\", \"{path}\", \"{path}/\"]",
+                "pool = \"a\"",
+            ],
+        ),
+        (
+            "if (!-e $request_filename) {\n rewrite ^(.*)$ /index.html last;\n }",
+            vec!["try = [\"{path}\", \"{path}/\", \"/index.html\"]"],
+        ),
+        (
+            "if (!-f $request_filename) {\n return 404;\n }",
+            vec!["try = [\"{path}\"]"],
+        ),
+    ] {
+        let imported = import_nginx(&format!(
+            "server {{\n listen 80;\n location / {{\n root /srv/www;\n {lines}\n }}\n}}"
+        ));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        let route = find_table(&imported.toml, &["[[route]]", "files = "]);
+        for key in keys {
+            assert!(route.contains(key), "{lines}: {key}: {route}");
+        }
+    }
+    let lost = import_nginx(
+        "server {\n listen 80;\n location / {\n root /srv/www;\n if (!-f $request_filename) {\n rewrite ^/(.*)$ \
+         /index.php?p=$1 last;\n }\n }\n}",
+    );
+    assert!(
+        lost.losses.iter().any(|it| it.starts_with("line 7:")),
+        "{:?}",
+        lost.losses
+    );
+}
+
+#[test]
+fn location_without_target_keeps_its_access_rules() {
+    let imported = import_nginx(
+        "server {\n listen 80;\n allow 10.0.0.0/8;\n deny all;\n location /x {\n content_by_lua_file /x.lua;\n }\n}",
+    );
+    let lost: Vec<&str> = imported
+        .losses
+        .iter()
+        .filter_map(|it| it.get(..7))
+        .collect();
+    assert_eq!(lost, ["line 7:", "line 8:"], "{:?}", imported.losses);
+    let allowed = find_table(&imported.toml, &["path = \"/x*\"", "source = "]);
+    assert!(allowed.contains("status = 404"), "{allowed}");
+    find_table(&imported.toml, &["path = \"/x*\"", "status = 403"]);
+}
+
+#[test]
+fn files_of_a_server_block_that_responds_first_are_not_losses() {
+    for response in [
+        "return 301 https://a.example$request_uri;",
+        "rewrite ^/(.*) http://a.example/$1 permanent;",
+    ] {
+        let imported = import_nginx(&format!(
+            "server {{\n listen 80;\n root /srv/www;\n index index.php;\n client_max_body_size 1m;\n {response}\n}}"
+        ));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    }
+}
+
+#[test]
+fn length_of_an_empty_response_is_not_a_loss() {
+    let imported = import_nginx(
+        "server {\n listen 80;\n location / {\n if ($request_method = OPTIONS) {\n add_header Content-Length 0;\n \
+         return 204;\n }\n proxy_pass http://a;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+}
+
+#[test]
+fn limits_of_bodies_above_the_largest_one_are_no_limits() {
+    for (size, key, is_lost) in [
+        ("4096m", "4294967295", false),
+        ("10g", "0", true),
+        ("50m", "52428800", false),
+    ] {
+        let imported = import_nginx(&format!(
+            "server {{\n listen 80;\n client_max_body_size {size};\n location / {{\n proxy_pass http://a;\n }}\n}}"
+        ));
+        let service = find_table(&imported.toml, &["[service."]);
+        assert!(
+            service.contains(&format!("limits = {{ body = {key} }}")),
+            "{service}"
+        );
+        assert_eq!(!imported.losses.is_empty(), is_lost, "{size}");
+    }
+}
+
+#[test]
 fn split_clients_becomes_a_split() {
     let imported = import_nginx(
         "split_clients \"${remote_addr}x\" $variant {\n 0.5% a;\n * b;\n}\nserver {\n listen 80;\n location / \
@@ -406,6 +650,72 @@ fn split_clients_becomes_a_split() {
          http://$variant;\n }\n}",
     );
     assert!(!partial.losses.is_empty());
+}
+
+#[test]
+fn split_selects_the_target_in_several_ways() {
+    let split = "split_clients $remote_addr $variant {\n 10% new;\n * old;\n}\n";
+    let urls = "split_clients $remote_addr $variant {\n 10% http://b;\n * http://a;\n}\n";
+    let map = "map $variant $target {\n new b;\n default a;\n}\n";
+    for (blocks, location) in [
+        (map, "proxy_pass http://$target;"),
+        (map, "proxy_pass http://${target}$request_uri;"),
+        (
+            "",
+            "if ($variant = new) {\n proxy_pass http://b;\n }\n proxy_pass http://a;",
+        ),
+        (
+            "",
+            "if ($variant != \"old\") {\n proxy_pass http://b;\n }\n proxy_pass http://a;",
+        ),
+        (
+            "",
+            "if ($variant = old) {\n proxy_pass http://a;\n }\n if ($variant = 'new') {\n proxy_pass http://b;\n }",
+        ),
+        (urls, "proxy_pass $variant;"),
+    ] {
+        let split = if blocks == urls { "" } else { split };
+        let imported = import_nginx(&format!(
+            "{blocks}{split}server {{\n listen 80;\n location / {{\n {location}\n }}\n}}"
+        ));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        let route = find_table(&imported.toml, &["[[route]]", "split"]);
+        assert!(
+            route.contains("split = [\"b:1000\", \"a:9000\"]"),
+            "{location}: {route}"
+        );
+    }
+}
+
+#[test]
+fn conditions_on_a_split_are_lost_if_its_targets_are() {
+    let imported = import_nginx(
+        "split_clients $remote_addr $variant {\n 10% new;\n * old;\n}\nserver {\n listen 80;\n location / {\n if \
+         ($variant = new) {\n proxy_pass http://b/x;\n }\n proxy_pass http://a;\n }\n}",
+    );
+    for line in ["line 10:", "line 11:", "line 13:"] {
+        let mut losses = imported.losses.iter();
+        assert!(
+            losses.any(|loss| loss.starts_with(line)),
+            "{line} {:?}",
+            imported.losses
+        );
+    }
+}
+
+#[test]
+fn mirror_of_a_split_has_a_percentage() {
+    let imported = import_nginx(
+        "split_clients $remote_addr $copy {\n 12.5% b;\n * \"\";\n}\nserver {\n listen 80;\n location / {\n mirror \
+         /copy;\n proxy_pass http://a;\n }\n location = /copy {\n internal;\n if ($copy = \"\") {\n return 400;\n }\n \
+         proxy_pass http://$copy$request_uri;\n }\n}",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    let route = find_table(&imported.toml, &["[[route]]", "mirror = "]);
+    assert!(
+        route.contains("mirror = { pool = \"b\", percent = 12.50, "),
+        "{route}"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use weir_model::Mirror;
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
 use super::{Context, limit};
-use crate::document::{Entry, Item};
+use crate::document::{Entry, Item, Value};
 use crate::note::Notes;
 
 /// Largest body that Weir copies, in bytes.
@@ -69,17 +69,29 @@ fn mirror_keys(
     let target = targets.find(|node| path_of(node) == Some(path)).cloned();
     let target = target.ok_or("no location has this path")?;
     let target_levels: Vec<&[Node]> = vec![target.inner(), server, outer];
-    let is_other_action =
-        |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
-    if target.inner().iter().any(|line| is_other_action(&line)) {
-        return Err("its location does more than send the copy to a server".to_owned());
-    }
     let mut lines = target.inner().iter();
     let pass = lines
         .find(|line| line.keyword() == "proxy_pass")
         .ok_or("its location has no `proxy_pass`")?;
     let text = pass.word(1).unwrap_or_default();
-    let url = parse_url(text)?;
+    let split = context.splits.for_target(pass);
+    let is_other_action = |line: &&Node| match line.keyword() {
+        // Without a target, nginx sends no copy anyway.
+        "if" => split.is_none() || !returns_if_empty(line, text),
+        keyword => matches!(keyword, "return" | "rewrite" | "set"),
+    };
+    if target.inner().iter().any(|line| is_other_action(&line)) {
+        return Err("its location does more than send the copy to a server".to_owned());
+    }
+    let part = match &split {
+        Some(split) => Some(
+            split
+                .only_part()
+                .ok_or("`percent` of a mirror takes one share, and its split has several")?,
+        ),
+        None => None,
+    };
+    let url = parse_url(part.map_or(text, |(_, url)| url))?;
     // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has none.
     let mirror_path = match (text.ends_with("$request_uri"), &url.path) {
         (true, None) => None,
@@ -117,13 +129,69 @@ fn mirror_keys(
         (true, Some(0)) => BODY_MAX_BYTES,
         (true, max_body) => max_body.unwrap_or(BODY_DEFAULT_BYTES).min(BODY_MAX_BYTES),
     };
-    let mut table = vec![
-        Entry::new("pool", pool_ref.pool, pass.position).essential(),
+    let mut table = vec![Entry::new("pool", pool_ref.pool, pass.position).essential()];
+    if let (Some(split), Some((share, _))) = (&split, part) {
+        let mut percent = Entry::new("percent", 0_u32, pass.position).essential();
+        percent.item.value = Value::Hundredths(share);
+        table.push(percent);
+        let conditions = target.inner().iter().filter(|line| line.keyword() == "if");
+        let lines =
+            conditions.flat_map(|node| node.block_positions().into_iter().chain([node.position]));
+        context
+            .used
+            .extend(lines.chain(split.lines().iter().copied()));
+        for position in split.lines() {
+            notes.remark(
+                *position,
+                "`percent` of the mirror selects requests at random, not by this text",
+            );
+        }
+    }
+    table.extend([
         Entry::implied("body", body),
         Entry::implied("concurrent", CONCURRENT_MAX),
-    ];
+    ]);
     table.extend(mirror_path.map(|path| Entry::new("path", path, line.position).essential()));
     Ok(table)
+}
+
+/// Returns whether a line is `if ($variable = "") { return …; }` with the variable of this target.
+fn returns_if_empty(line: &Node, target: &str) -> bool {
+    let text = line.words.get(1..).unwrap_or_default().join(" ");
+    let condition = text.trim_start_matches('(').trim_end_matches(')').trim();
+    let variable = condition.strip_suffix('=').map(str::trim);
+    let has_variable = |variable: &str| {
+        let names = target.split('$').skip(1);
+        let mut names = names.map(|it| it.trim_start_matches('{').trim_end_matches('}'));
+        names.any(|name| Some(name) == variable.strip_prefix('$'))
+    };
+    let returns = |line: &Node| line.keyword() == "return";
+    line.keyword() == "if"
+        && variable.is_some_and(has_variable)
+        && line.inner().len() == 1
+        && line.inner().iter().all(returns)
+}
+
+/// Returns whether a line is a location of the current server block to which a `mirror` refers.
+pub(super) fn is_target(context: &Context<'_>, node: &Node) -> bool {
+    let mut targets = context.mirror_locations.iter();
+    targets.any(|target| target.position == node.position)
+}
+
+/// Returns whether a line is such a location that clients cannot request.
+pub(super) fn is_internal_target(context: &Context<'_>, node: &Node) -> bool {
+    let mut lines = node.inner().iter();
+    is_target(context, node) && lines.any(|line| line.keyword() == "internal")
+}
+
+/// Returns whether an `if` of a mirror's location decides which requests are copied.
+pub(super) fn selects_copies(context: &Context<'_>, location: &Node, block: &Node) -> bool {
+    let mut lines = location.inner().iter();
+    let pass = lines.find(|line| line.keyword() == "proxy_pass");
+    let target = pass.and_then(|pass| pass.word(1));
+    is_internal_target(context, location)
+        && pass.is_some_and(|pass| context.splits.for_target(pass).is_some())
+        && target.is_some_and(|target| returns_if_empty(block, target))
 }
 
 /// Returns the path of a location.
