@@ -105,7 +105,7 @@ pub(super) fn write(
             None => line.reject(notes, "haproxy requires a time"),
         }
     }
-    if super::cookie::read_only(proxy).is_none() {
+    if server::read_only_cookie(proxy).is_none() {
         push_sticky(context, &mut entries, proxy, notes);
     }
     if let Some((version, position)) = proxy_version.flatten() {

@@ -2,9 +2,7 @@
 //! route that prefers the server.
 
 use super::Context;
-use super::line::Line;
-use super::section::Proxy;
-use super::server::{ServerScope, is_name, resolve_address};
+use super::server::{ServerScope, is_name, read_only_cookie, resolve_address};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::layer7::Condition;
@@ -38,23 +36,11 @@ impl CookieServer {
     }
 }
 
-/// Returns the line `cookie NAME` of a section if it has no mode: haproxy only reads the cookie.
-pub(super) fn read_only(proxy: &Proxy) -> Option<&Line> {
-    let line = proxy.last(&["cookie"]).filter(|_| proxy.is_http())?;
-    let words = line.words.get(2..).unwrap_or_default();
-    let is_option = |word: &String| {
-        matches!(
-            word.as_str(),
-            "indirect" | "nocache" | "httponly" | "secure"
-        )
-    };
-    (line.word(1).is_some() && words.iter().all(is_option)).then_some(line)
-}
-
 /// Records the servers that requests with the cookie of a section prefer.
 pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &mut Notes) {
     let proxy = scope.proxy;
-    let Some((line, pool)) = read_only(proxy).zip(context.pools.get(&proxy.name).cloned()) else {
+    let Some((line, pool)) = read_only_cookie(proxy).zip(context.pools.get(&proxy.name).cloned())
+    else {
         return;
     };
     let name = line.word(1).unwrap_or_default();

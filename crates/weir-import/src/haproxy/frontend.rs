@@ -12,7 +12,9 @@ use super::inspect;
 use super::limit;
 use super::line::Line;
 use super::preferred;
-use super::rule::{self, ParsedRule, condition, parse_rule, redirect_line, use_backend};
+use super::rule::{
+    self, FrontendRule, ParsedRule, condition, parse_rule, redirect_line, use_backend,
+};
 use super::section::Proxy;
 use super::service::{route_keys, write_service};
 use super::user;
@@ -22,15 +24,6 @@ use crate::note::{Notes, Position};
 
 /// Addresses of a service, with their lines.
 type Listeners<'a> = &'a [(String, Position)];
-
-/// A rule to be converted for each service of the frontend.
-pub(super) struct FrontendRule<'l> {
-    pub(super) line: &'l Line,
-    pub(super) action: Action,
-    pub(super) condition: &'l [String],
-    /// Conditions of earlier rules that let requests pass: this rule does not apply to those requests.
-    pub(super) except: Vec<&'l [String]>,
-}
 
 /// Data on which the conversion of a service's rules depends.
 #[derive(Clone, Copy)]

@@ -3,8 +3,7 @@
 //! Routes of http services have the key `server`; those of tcp services select only a pool.
 
 use super::Context;
-use super::frontend::FrontendRule;
-use super::rule::condition;
+use super::rule::{FrontendRule, condition};
 use super::section::Proxy;
 use crate::document::Entry;
 use crate::layer7::{Action, Pool, Upstream};

@@ -5,11 +5,10 @@ use weir_model::{MAX_WEIGHT, unix_socket};
 use super::check::Checks;
 use super::line::Line;
 use super::section::Proxy;
-use super::{Context, parse_time, track};
+use super::{Context, parse_time};
 use crate::document::Entry;
 use crate::layer7::Upstream;
 use crate::note::{Notes, Position};
-use crate::probe::Probe;
 
 /// Options of a server after its address.
 #[derive(Clone, Debug, Default)]
@@ -90,7 +89,7 @@ impl<'p> ServerScope<'p> {
     /// Adds a remark about the value of a server's cookie, unless routes compare it.
     pub(super) fn note_cookie(&self, options: &Options, notes: &mut Notes) {
         if let Some((_, position)) = &options.cookie
-            && super::cookie::read_only(self.proxy).is_none()
+            && read_only_cookie(self.proxy).is_none()
         {
             notes.remark(
                 *position,
@@ -105,33 +104,19 @@ impl<'p> ServerScope<'p> {
         options.read(line.words.get(3..)?, line, notes);
         options.cookie.map(|(value, _)| value)
     }
+}
 
-    /// Returns the checks of one server. A server that tracks another one has the checks of that server.
-    pub(super) fn probes(
-        &self,
-        context: &mut Context<'_>,
-        options: &Options,
-        line: &Line,
-        notes: &mut Notes,
-    ) -> Vec<Probe> {
-        let Some((_, position)) = &options.track else {
-            return self
-                .checks
-                .for_server(context, options, self.proxy, line, notes);
-        };
-        match track::tracked_probes(context, self, (options, line), notes) {
-            Ok(probes) => {
-                let why = "imported as the checks of the tracked server; `weir server` changes the state of one server \
-                           only";
-                notes.remark(*position, why);
-                probes
-            }
-            Err(why) => {
-                notes.add(*position, format!("track is not imported: {why}"));
-                Vec::new()
-            }
-        }
-    }
+/// Returns the line `cookie NAME` of a section if it has no mode: haproxy only reads the cookie.
+pub(super) fn read_only_cookie(proxy: &Proxy) -> Option<&Line> {
+    let line = proxy.last(&["cookie"]).filter(|_| proxy.is_http())?;
+    let words = line.words.get(2..).unwrap_or_default();
+    let is_option = |word: &String| {
+        matches!(
+            word.as_str(),
+            "indirect" | "nocache" | "httponly" | "secure"
+        )
+    };
+    (line.word(1).is_some() && words.iter().all(is_option)).then_some(line)
 }
 
 /// Unsupported options with a value.

@@ -10,12 +10,41 @@ use crate::probe::Probe;
 /// Maximum number of servers that track each other in a row.
 const CHAIN_MAX: usize = 16;
 
+impl ServerScope<'_> {
+    /// Returns the checks of one server. A server that tracks another one has the checks of that server.
+    pub(super) fn probes(
+        &self,
+        context: &mut Context<'_>,
+        options: &Options,
+        line: &Line,
+        notes: &mut Notes,
+    ) -> Vec<Probe> {
+        let Some((_, position)) = &options.track else {
+            return self
+                .checks
+                .for_server(context, options, self.proxy, line, notes);
+        };
+        match tracked_probes(context, self, (options, line), notes) {
+            Ok(probes) => {
+                let why = "imported as the checks of the tracked server; `weir server` changes the state of one server \
+                           only";
+                notes.remark(*position, why);
+                probes
+            }
+            Err(why) => {
+                notes.add(*position, format!("track is not imported: {why}"));
+                Vec::new()
+            }
+        }
+    }
+}
+
 /// Returns the checks of the server whose state this server has, with that server's address and port. `scope` is that
 /// of the tracking server.
 ///
 /// # Errors
 /// Returns why the checks cannot be imported.
-pub(super) fn tracked_probes(
+fn tracked_probes(
     context: &mut Context<'_>,
     scope: &ServerScope<'_>,
     (options, line): (&Options, &Line),

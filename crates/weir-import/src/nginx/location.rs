@@ -11,7 +11,7 @@ use super::path::{
 use super::rewrite::{location_rewrites, server_rewrites};
 use super::tree::{Node, exclusive_prefixes, inheritable_lines};
 use super::when::{IfCondition, access_rules, parse_if};
-use super::{Context, group, mirror, page, reason, tls};
+use super::{Context, group, mirror, page, reason, split, tls};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -151,7 +151,7 @@ pub(super) fn block_routes(
     // Lines of a mirror's location may be needed only for the mirror.
     let (targets, others): (Vec<&Node>, Vec<&Node>) = locations
         .into_iter()
-        .partition(|node| mirror::is_target(context, node) && !is_expression(node));
+        .partition(|node| split::is_mirror_target(context, node) && !is_expression(node));
     for node in others.into_iter().chain(targets) {
         add_location(context, node, server, scheme, outer, &mut routes, notes);
     }

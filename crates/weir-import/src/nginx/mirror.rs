@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use weir_model::Mirror;
 
-use super::split::Split;
+use super::split::{Split, is_internal_target};
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
 use super::{Context, limit};
@@ -202,18 +202,6 @@ fn returns_if_empty(line: &Node, target: &str) -> bool {
         && variable.is_some_and(has_variable)
         && line.inner().len() == 1
         && line.inner().iter().all(returns)
-}
-
-/// Returns whether a line is a location of the current server block to which a `mirror` refers.
-pub(super) fn is_target(context: &Context<'_>, node: &Node) -> bool {
-    let mut targets = context.mirror_locations.iter();
-    targets.any(|target| target.position == node.position)
-}
-
-/// Returns whether a line is such a location that clients cannot request.
-pub(super) fn is_internal_target(context: &Context<'_>, node: &Node) -> bool {
-    let mut lines = node.inner().iter();
-    is_target(context, node) && lines.any(|line| line.keyword() == "internal")
 }
 
 /// Returns whether an `if` of a mirror's location decides which requests are copied.

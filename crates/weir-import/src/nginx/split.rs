@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::Context;
-use super::mirror::is_internal_target;
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::Node;
 use super::variable::{Clients, replace_variables};
@@ -373,6 +372,18 @@ impl Split {
         }
         Ok(pools)
     }
+}
+
+/// Returns whether a line is a location of the current server block to which a `mirror` refers.
+pub(super) fn is_mirror_target(context: &Context<'_>, node: &Node) -> bool {
+    let mut targets = context.mirror_locations.iter();
+    targets.any(|target| target.position == node.position)
+}
+
+/// Returns whether a line is such a location that clients cannot request.
+pub(super) fn is_internal_target(context: &Context<'_>, node: &Node) -> bool {
+    let mut lines = node.inner().iter();
+    is_mirror_target(context, node) && lines.any(|line| line.keyword() == "internal")
 }
 
 #[cfg(test)]
