@@ -550,6 +550,10 @@ def generate(kind, text, world):
                       if re.fullmatch(r"/?[\w./-]+", path) and path not in ("if", "or")]
         for name, words in re.findall(r"hdr(?:_\w+)?\((?!host)([\w-]+)\)\s+([^}\n]*)", text, re.I):
             headers += [{name: word} for word in words.split() if re.fullmatch(r"[\w.:/-]+", word) and word[0] != "-"]
+        # Only cookies of applications: the values of other cookies depend on the program.
+        values = re.findall(r"^\s*server\s.*\scookie\s+(\S+)", text, re.M)
+        for name in re.findall(r"^\s*cookie\s+(\S+)\s*$", text, re.M):
+            headers += [{"cookie": f"{name}={value}"} for value in values]
     else:
         for words in re.findall(r"\bserver_name\s+([^;]+);", text):
             hosts += [name.replace("*", "x") for name in words.split() if re.fullmatch(r"[\w.*-]+", name)]

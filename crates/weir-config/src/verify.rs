@@ -6,6 +6,7 @@
 
 mod check;
 mod cluster;
+mod earlier_route;
 mod latency;
 mod layer4;
 mod listener;

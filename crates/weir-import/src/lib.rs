@@ -8,6 +8,7 @@
 //! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
 
 mod annotate;
+mod block;
 mod document;
 mod edit;
 mod environment;

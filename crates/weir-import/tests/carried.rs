@@ -277,6 +277,73 @@ fn options_of_servers_become_keys() {
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
 }
 
+/// Imports a backend whose server in line 6 has these options, and a backend `check` with a checked server.
+fn import_tracking(server: &str) -> Imported {
+    import_haproxy(&format!(
+        "frontend web\n bind :80\n mode http\n default_backend app\nbackend app\n {server}\nbackend other\n mode \
+         http\n option httpchk GET /up\n server b 10.0.0.6:8080 check inter 5s\n server c 10.0.0.7:8080 track b\n \
+         server d 10.0.0.8:8080\n server e 10.0.0.9:80 track f\n server f 10.0.0.9:80 track e\n"
+    ))
+}
+
+#[test]
+fn tracking_server_has_the_check_of_the_other_server() {
+    for (server, keys) in [
+        (
+            "server a 10.0.0.5:80 track other/b",
+            vec!["address = \"10.0.0.6\"", "port = 8080"],
+        ),
+        ("server a 10.0.0.6:8443 track other/b", vec!["port = 8080"]),
+        ("server a 10.0.0.6:8080 track other/b", vec![]),
+        (
+            "server a 10.0.0.5:80 track other/c",
+            vec!["address = \"10.0.0.6\"", "port = 8080"],
+        ),
+        (
+            "default-server track other/b\n server a 10.0.0.6:80",
+            vec!["port = 8080"],
+        ),
+    ] {
+        let imported = import_tracking(server);
+        let mut parts = vec!["kind = \"http\"", "path = \"/up\"", "interval = \"5s\""];
+        parts.extend(&keys);
+        let check = find_table(&imported.toml, &parts);
+        let has_address = check.contains("address = ");
+        assert_eq!(has_address, keys.len() == 2, "{server}: {check}");
+        let pool = find_table(&imported.toml, &["[pool.app]"]);
+        let has_own_check = imported.toml.contains("[pool.app.check]");
+        let is_checked = has_own_check || pool.contains("check = \"other-http");
+        assert!(is_checked, "{server}: {pool}");
+        let mut losses = imported.losses.iter();
+        assert!(
+            !losses.any(|loss| loss.starts_with("line 6:")),
+            "{server}: {:?}",
+            imported.losses
+        );
+    }
+}
+
+#[test]
+fn server_that_cannot_be_tracked_is_reported() {
+    for (server, why) in [
+        ("server a 10.0.0.5:80 track other/d", "other/d has no check"),
+        (
+            "server a 10.0.0.5:80 track other/x",
+            "no such server: other/x",
+        ),
+        ("server a 10.0.0.5:80 track x/b", "no such backend: x"),
+        ("server a 10.0.0.5:80 track other/e", "track each other"),
+        ("server a a.example:80 track other/b", ""),
+    ] {
+        let imported = import_tracking(server);
+        let lost = imported
+            .losses
+            .iter()
+            .any(|loss| loss.starts_with("line 6:") && loss.contains(why));
+        assert_eq!(lost, !why.is_empty(), "{server}: {:?}", imported.losses);
+    }
+}
+
 #[test]
 fn port_of_several_listeners_is_forwarded() {
     let imported =
@@ -330,6 +397,82 @@ fn use_server_becomes_a_server_of_the_route() {
     );
     assert!(
         lost.losses[0].contains("the name is computed"),
+        "{:?}",
+        lost.losses
+    );
+}
+
+#[test]
+fn cookie_that_haproxy_only_reads_becomes_routes() {
+    let imported = import_haproxy(
+        "defaults\n mode http\nfrontend web\n bind :80\n use_backend api if { path_beg /api }\n default_backend \
+         app\nbackend app\n cookie SRV\n server one 10.0.0.5:80 cookie a\n server two 10.0.0.6:80 cookie b\n server \
+         three 10.0.0.7:80\nbackend api\n cookie NODE indirect\n server one 10.0.0.8:80 cookie a\n",
+    );
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    for (cookie, server) in [
+        ("SRV=a", "10.0.0.5:80"),
+        ("SRV=b", "10.0.0.6:80"),
+        ("NODE=a", "10.0.0.8:80"),
+    ] {
+        let cookie = format!("cookie = [\"{cookie}\"]");
+        let route = find_table(&imported.toml, &["[[route]]", &cookie]);
+        assert!(route.contains(&format!("server = \"{server}\"")), "{route}");
+        assert_eq!(
+            route.contains("path = \"/api*\""),
+            cookie.contains("NODE"),
+            "{route}"
+        );
+    }
+    let unused =
+        import_haproxy("listen web\n bind :80\n mode http\n cookie SRV\n server a 10.0.0.5:80\n");
+    assert!(unused.losses.is_empty(), "{:?}", unused.losses);
+}
+
+#[test]
+fn variable_with_another_variable_is_replaced() {
+    let lines = "http-request set-var(txn.a) req.hdr(X-A)\n http-request set-var(txn.b) var(txn.a)\n http-request \
+                 set-var(txn.c) var(txn.b)\n http-request set-header X-C %[var(txn.c)]";
+    // The order of a hash table must not decide.
+    for _ in 0..8 {
+        let imported = import_frontend(lines);
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        assert!(
+            imported
+                .toml
+                .contains("set_header = [\"X-C: {header.X-A}\"]"),
+            "{}",
+            imported.toml
+        );
+    }
+}
+
+#[test]
+fn use_server_in_mode_tcp_becomes_a_pool_with_backups() {
+    let servers = "use-server mail if { req.ssl_sni -m beg mail. }\n server www 10.0.0.5:443\n server mail \
+                   10.0.0.6:443 weight 0\n";
+    for sections in [
+        format!("frontend tls\n bind :443\n default_backend app\nbackend app\n {servers}"),
+        format!("listen app\n bind :443\n {servers}"),
+    ] {
+        let imported = import_haproxy(&format!("defaults\n mode tcp\n{sections}"));
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        let route = find_table(&imported.toml, &["[[route]]", "host = \"mail.*\""]);
+        assert!(route.contains("pool = \"app-mail\""), "{route}");
+        let pool = find_table(&imported.toml, &["[pool.app-mail]"]);
+        for server in [
+            "{ address = \"10.0.0.6:443\" },",
+            "{ address = \"10.0.0.5:443\", backup = true },",
+        ] {
+            assert!(pool.contains(server), "{pool}");
+        }
+    }
+    let lost = import_haproxy(
+        "listen app\n bind :443\n mode tcp\n use-server b if { src 10.0.0.0/8 }\n server a 10.0.0.5:443\n server b \
+         b.example:443\n",
+    );
+    assert!(
+        lost.losses.iter().any(|it| it.starts_with("line 4:")),
         "{:?}",
         lost.losses
     );

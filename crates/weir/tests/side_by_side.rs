@@ -58,3 +58,13 @@ fn imported_guide_examples_behave_like_nginx() {
 fn imported_pages_and_visitor_cookies_behave_like_nginx() {
     compare("nginx", "pages.nginx.conf");
 }
+
+#[test]
+fn imported_splits_and_file_tests_behave_like_nginx() {
+    compare("nginx", "splits.nginx.conf");
+}
+
+#[test]
+fn imported_cookies_of_applications_behave_like_haproxy() {
+    compare("haproxy", "cookies.haproxy.cfg");
+}

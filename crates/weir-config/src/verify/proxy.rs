@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_model::{
-    HostPattern, Ports, Protocol, ProxyProtocol, Route, RouteAction, SchedulerKind, Underscores,
-};
+use weir_model::{Ports, Protocol, ProxyProtocol, Route, RouteAction, SchedulerKind, Underscores};
 
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -15,6 +13,7 @@ use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
+use super::earlier_route::EarlierRoutes;
 use super::report_missing_pool;
 
 pub(super) fn verify(
@@ -224,63 +223,6 @@ fn verify_routes(
         verify_preferred_server(sink, route, pools);
         verify_forward_auth(sink, lowered, pools, route);
         earlier.entry(name.as_str()).or_default().add(sink, route);
-    }
-}
-
-/// The routes of a service that precede a route. A route with one exact host covers only routes with this host, so with
-/// many hosts not all pairs must be compared.
-#[derive(Default)]
-struct EarlierRoutes<'a> {
-    count: usize,
-    by_host: HashMap<&'a str, Vec<(usize, &'a LoweredRoute)>>,
-    others: Vec<(usize, &'a LoweredRoute)>,
-}
-
-impl<'a> EarlierRoutes<'a> {
-    /// Returns the first earlier route that matches every request that `route` matches.
-    fn first_covering(&self, route: &LoweredRoute) -> Option<&'a LoweredRoute> {
-        let routes_of_host = only_host(route).and_then(|host| self.by_host.get(host));
-        let find = |list: &[(usize, &'a LoweredRoute)]| {
-            let mut list = list.iter();
-            list.find(|(_, earlier)| earlier.route.covers(&route.route))
-                .copied()
-        };
-        let found = [
-            routes_of_host.and_then(|list| find(list)),
-            find(&self.others),
-        ];
-        let found = found.into_iter().flatten().min_by_key(|(index, _)| *index);
-        found.map(|(_, earlier)| earlier)
-    }
-
-    /// Adds a route, and reports it if no request can reach it.
-    fn add(&mut self, sink: &mut Sink<'_>, route: &'a LoweredRoute) {
-        if let Some(earlier) = self.first_covering(route) {
-            sink.push(
-                Diagnostic::new(
-                    Code::UnreachableRoute,
-                    &route.location,
-                    "no request can reach this route",
-                )
-                .also(&earlier.location, "this route matches all of them first")
-                .fix("remove it, or move it up"),
-            );
-        }
-        let list = match only_host(route) {
-            Some(host) => self.by_host.entry(host).or_default(),
-            None => &mut self.others,
-        };
-        list.push((self.count, route));
-        self.count += 1;
-    }
-}
-
-/// Returns the host of a route that has exactly one host, without a pattern.
-fn only_host(route: &LoweredRoute) -> Option<&str> {
-    let when = &route.route.when;
-    match (when.hosts.as_slice(), &when.host_set) {
-        ([HostPattern::Exact(host)], None) => Some(host),
-        _ => None,
     }
 }
 

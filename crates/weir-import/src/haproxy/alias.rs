@@ -17,8 +17,9 @@ pub(super) struct Variable {
     used_by: Vec<Position>,
 }
 
-/// Variables by name, such as `txn.host`.
-pub(super) type Variables = HashMap<String, Variable>;
+/// Variables with their names, as in `txn.host`. Those that are set last come first: their expressions may contain
+/// variables that are set earlier.
+pub(super) type Variables = Vec<(String, Variable)>;
 
 /// Replaces the references in all sections, and returns the variables.
 pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
@@ -203,9 +204,11 @@ fn constant_variables(proxies: &[Proxy]) -> Variables {
         variables.insert(name, Some(variable).filter(|_| is_first && !has_condition));
     }
     let variables = variables.into_iter();
-    variables
+    let mut variables: Variables = variables
         .filter_map(|(name, variable)| Some((name, variable?)))
-        .collect()
+        .collect();
+    variables.sort_by_key(|(_, variable)| std::cmp::Reverse(variable.set_by));
+    variables
 }
 
 /// Parses `http-request set-var(txn.host) req.hdr(host)`: name, expression, and whether the rule has a condition.
@@ -225,7 +228,7 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
     if assignment(line).is_some() {
         return;
     }
-    for (name, variable) in variables.iter_mut() {
+    for (name, variable) in variables {
         let reference = format!("var({name})");
         for word in &mut line.words {
             if word.contains(&reference) {
@@ -239,7 +242,7 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
 
 /// Adds notes about the rules that set variables: a rule that sets a variable is lost if a rule that uses it is lost.
 pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
-    for variable in variables.values() {
+    for (_, variable) in variables {
         let position = variable.set_by;
         let mut used_by = variable.used_by.iter();
         if variable.used_by.is_empty() {
@@ -255,5 +258,5 @@ pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
 
 /// Returns whether the line sets one of the variables.
 pub(super) fn sets_variable(variables: &Variables, position: Position) -> bool {
-    variables.values().any(|it| it.set_by == position)
+    variables.iter().any(|(_, it)| it.set_by == position)
 }

@@ -1,10 +1,9 @@
 //! `backend` and the backend half of `listen`: pools.
 
-use super::check::Checks;
 use super::line::Line;
 use super::section::Proxy;
-use super::server::{self, Options};
-use super::{Context, parse_time};
+use super::server::{self, Options, ServerScope};
+use super::{Context, parse_time, preferred};
 use crate::document::{Entry, Item, Value};
 use crate::layer7::{self, Upstream};
 use crate::note::{Notes, Position};
@@ -13,16 +12,15 @@ use crate::time::format_millis;
 
 #[expect(clippy::too_many_lines, reason = "the parts of one section in order")]
 /// Writes the pool of a section.
-pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
-    let checks = Checks::read(context, proxy, notes);
-    let mut default_options = Options::default();
-    for line in proxy.defaults.iter().chain(&proxy.lines) {
-        if line.keyword() == "default-server" {
-            context.mark_used(line);
-            default_options.read(&line.words[1..], line, notes);
-        }
-    }
+pub(super) fn write(
+    context: &mut Context<'_>,
+    proxy: &Proxy,
+    sections: &[Proxy],
+    notes: &mut Notes,
+) {
+    let scope = ServerScope::read(context, proxy, sections, notes);
     let mut servers = Vec::new();
+    let mut by_name: Vec<(String, Upstream)> = Vec::new();
     let mut tls = None;
     let mut proxy_version = None;
     let mut http2: Option<Position> = None;
@@ -38,16 +36,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                     || line.word(2).is_some_and(server::is_name) =>
             {
                 let converted = match line.keyword() {
-                    "server" => convert_dns_servers(
-                        context,
-                        line,
-                        (2, 3),
-                        &default_options,
-                        &checks,
-                        proxy,
-                        notes,
-                    ),
-                    _ => convert_template(context, line, &default_options, &checks, proxy, notes),
+                    "server" => convert_dns_servers(context, line, (2, 3), &scope, notes),
+                    _ => convert_template(context, line, &scope, notes),
                 };
                 let Some((dns_servers, options)) = converted else {
                     continue;
@@ -67,23 +57,17 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 }
             }
             "server" => {
-                let converted =
-                    server::convert_server(context, line, &default_options, &checks, proxy, notes);
+                let converted = server::convert_server(context, line, &scope, notes);
                 let Some((server, options)) = converted else {
                     continue;
                 };
                 context.mark_used(line);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
+                by_name.push((line.word(1).unwrap_or_default().to_owned(), server.clone()));
                 add_server(&mut servers, server);
                 keep_pool_settings(&mut proxy_version, &mut slow_start, &options, line, notes);
                 keep_tls(&mut tls, options.tls, line, notes);
-            }
-            "use-server" if !proxy.is_http() => {
-                line.reject(
-                    notes,
-                    "a route of a tcp service selects a pool, not a server",
-                );
             }
             "source" => line.reject(
                 notes,
@@ -121,7 +105,9 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
             None => line.reject(notes, "haproxy requires a time"),
         }
     }
-    push_sticky(context, &mut entries, proxy, notes);
+    if server::read_only_cookie(proxy).is_none() {
+        push_sticky(context, &mut entries, proxy, notes);
+    }
     if let Some((version, position)) = proxy_version.flatten() {
         // Servers that expect the PROXY protocol do not work without it.
         entries.push(Entry::new("proxy_protocol", version, position).essential());
@@ -143,14 +129,19 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     let name = context.writer.names.claim(&proxy.name);
     context.pools.insert(proxy.name.clone(), name.clone());
-    context.writer.write_pool(layer7::Pool {
+    let pool = layer7::Pool {
         position: proxy.position,
         name,
         entries,
         servers,
         probes,
         lines: proxy.lines.iter().map(|line| line.position).collect(),
-    });
+    };
+    context.writer.write_pool(pool.clone());
+    super::cookie::read(context, &scope, notes);
+    if !proxy.is_http() {
+        preferred::write(context, proxy, (&pool, &by_name), notes);
+    }
 }
 
 /// Removes the second backup server and returns it as `sorry`. Without `option allbackups`, haproxy uses only the first
@@ -277,9 +268,7 @@ struct DnsServers {
 fn convert_template(
     context: &mut Context<'_>,
     line: &Line,
-    default_options: &Options,
-    checks: &Checks,
-    proxy: &Proxy,
+    scope: &ServerScope<'_>,
     notes: &mut Notes,
 ) -> Option<(DnsServers, Options)> {
     if line.word(3).is_none() {
@@ -290,7 +279,7 @@ fn convert_template(
         line.position,
         "the DNS records of the name determine the number of servers",
     );
-    convert_dns_servers(context, line, (3, 4), default_options, checks, proxy, notes)
+    convert_dns_servers(context, line, (3, 4), scope, notes)
 }
 
 /// Converts the servers of a name: the word at `name_index`, with the options from `options_index` on. Adds a note and
@@ -299,9 +288,7 @@ fn convert_dns_servers(
     context: &mut Context<'_>,
     line: &Line,
     (name_index, options_index): (usize, usize),
-    default_options: &Options,
-    checks: &Checks,
-    proxy: &Proxy,
+    scope: &ServerScope<'_>,
     notes: &mut Notes,
 ) -> Option<(DnsServers, Options)> {
     let address = line.word(name_index)?;
@@ -332,7 +319,7 @@ fn convert_dns_servers(
         line.reject(notes, &format!("{name} is not a valid host name"));
         return None;
     }
-    let mut options = default_options.clone();
+    let mut options = scope.default_options.clone();
     let words: Vec<String> = without_options(&line.words[options_index..], &["init-addr"]);
     options.read(&words, line, notes);
     options.note_server_options(line, notes);
@@ -356,7 +343,8 @@ fn convert_dns_servers(
         }
     }
     context.mark_used(line);
-    let probes = checks.for_server(context, &options, proxy, line, notes);
+    scope.note_cookie(&options, notes);
+    let probes = scope.probes(context, &options, line, notes);
     options.complete_tls();
     let item = Item::new(table, Some(position));
     Some((DnsServers { item, probes }, options))
@@ -586,10 +574,7 @@ fn push_sticky(
         }
     }
     if mode.is_empty() {
-        return line.reject(
-            notes,
-            "`mode` of `sticky` is insert, rewrite or prefix; Weir has no mode that only reads a cookie",
-        );
+        return line.reject(notes, "`mode` of `sticky` is insert, rewrite or prefix");
     }
     let mut table = vec![
         Entry::new("cookie", name, line.position).essential(),

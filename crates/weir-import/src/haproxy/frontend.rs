@@ -11,7 +11,10 @@ use super::header::{self, Changes, FrontendRoute, variants};
 use super::inspect;
 use super::limit;
 use super::line::Line;
-use super::rule::{self, ParsedRule, condition, parse_rule, redirect_line, use_backend};
+use super::preferred;
+use super::rule::{
+    self, FrontendRule, ParsedRule, condition, parse_rule, redirect_line, use_backend,
+};
 use super::section::Proxy;
 use super::service::{route_keys, write_service};
 use super::user;
@@ -21,15 +24,6 @@ use crate::note::{Notes, Position};
 
 /// Addresses of a service, with their lines.
 type Listeners<'a> = &'a [(String, Position)];
-
-/// A rule to be converted for each service of the frontend.
-struct FrontendRule<'l> {
-    line: &'l Line,
-    action: Action,
-    condition: &'l [String],
-    /// Conditions of earlier rules that let requests pass: this rule does not apply to those requests.
-    except: Vec<&'l [String]>,
-}
 
 /// The context in which a service's rules are converted.
 #[derive(Clone, Copy)]
@@ -154,7 +148,12 @@ pub(super) fn write(
             );
         }
         let (front, back) = changes.for_pool(&pool);
-        if proxy.is_http() && !has_no_default && !(front.is_empty() && back.is_empty()) {
+        let has_cookies = context
+            .cookie_servers
+            .get(&pool)
+            .is_some_and(|servers| !servers.is_empty());
+        let is_plain = front.is_empty() && back.is_empty() && !has_cookies;
+        if proxy.is_http() && !has_no_default && !is_plain {
             let route = (
                 proxy.position,
                 any_request.clone(),
@@ -346,7 +345,15 @@ fn write_routes(
             Some(pool) => changes.for_pool(pool),
             None => (changes.front.for_response(position), Changes::default()),
         };
+        let cookie_servers = action.pool().and_then(|it| context.cookie_servers.get(it));
+        let cookie_servers = cookie_servers.cloned().unwrap_or_default();
         for (condition, edits) in variants(&both, &front, &back, notes) {
+            let variants = cookie_servers.iter();
+            for (condition, edits) in variants.filter_map(|it| it.variant(&condition, &edits)) {
+                context
+                    .writer
+                    .route_with_edits(service, position, &condition, &action, &edits, notes);
+            }
             context
                 .writer
                 .route_with_edits(service, position, &condition, &action, &edits, notes);
@@ -378,6 +385,7 @@ fn backend_routes(
     let rules: Vec<FrontendRule<'_>> = rules
         .into_iter()
         .filter(|rule| rule.action.pool().is_none())
+        .chain(preferred::rules(context, backend))
         .collect();
     for position in rules
         .iter()
@@ -526,6 +534,9 @@ fn read_rules<'p>(
             },
         };
         add_rule(context, line, (rule, Vec::new()), notes);
+    }
+    if proxy.takes_clients && proxy.has_servers {
+        rules.extend(preferred::rules(context, proxy));
     }
     rules
 }

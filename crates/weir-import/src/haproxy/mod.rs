@@ -10,6 +10,7 @@ mod backend;
 mod bind;
 mod block;
 mod check;
+mod cookie;
 mod criterion;
 mod forward;
 mod frontend;
@@ -20,11 +21,13 @@ mod limit;
 mod line;
 mod mail;
 mod path;
+mod preferred;
 mod rule;
 mod scope;
 mod section;
 mod server;
 mod service;
+mod track;
 mod user;
 
 use std::collections::{HashMap, HashSet};
@@ -45,6 +48,10 @@ struct Context<'w> {
     writer: Writer,
     /// Pool names by backend name.
     pools: HashMap<String, String>,
+    /// Pool names by backend and server of `use-server`.
+    preferred_pools: HashMap<(String, String), String>,
+    /// Servers that requests with a cookie prefer, by pool.
+    cookie_servers: HashMap<String, Vec<cookie::CookieServer>>,
     /// Lines that were imported. The other lines are reported at the end; lines of defaults only once.
     used: HashSet<Position>,
     /// Users of the `userlist` sections.
@@ -85,6 +92,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         environment,
         writer: Writer::default(),
         pools: HashMap::new(),
+        preferred_pools: HashMap::new(),
+        cookie_servers: HashMap::new(),
         used: HashSet::new(),
         users: std::mem::take(&mut file.users),
         resolvers: std::mem::take(&mut file.resolvers),
@@ -102,7 +111,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     };
     read_global(&mut context, &file.global, &mut notes);
     for proxy in file.proxies.iter().filter(|proxy| proxy.has_servers) {
-        backend::write(&mut context, proxy, &mut notes);
+        backend::write(&mut context, proxy, &file.proxies, &mut notes);
     }
     for proxy in file.proxies.iter().filter(|proxy| proxy.takes_clients) {
         frontend::write(&mut context, proxy, &file.proxies, &mut notes);

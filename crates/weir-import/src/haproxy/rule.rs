@@ -8,6 +8,15 @@ use crate::layer7::{Action, Condition};
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
 
+/// A rule to be converted for each service of the frontend.
+pub(super) struct FrontendRule<'l> {
+    pub(super) line: &'l Line,
+    pub(super) action: Action,
+    pub(super) condition: &'l [String],
+    /// Conditions of earlier rules that let requests pass: this rule does not apply to those requests.
+    pub(super) except: Vec<&'l [String]>,
+}
+
 /// Splits the words of a rule before `if …` or `unless …`.
 pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
     let index = words

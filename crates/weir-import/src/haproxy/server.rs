@@ -47,6 +47,76 @@ pub(super) struct Options {
     pub(super) initial_state: Option<(&'static str, Position)>,
     /// Set if connections to the server are closed when it is down.
     pub(super) shutdown: Option<Position>,
+    /// The server whose state this server has, as `[BACKEND/]SERVER`.
+    pub(super) track: Option<(String, Position)>,
+    /// The value of the server's cookie.
+    cookie: Option<(String, Position)>,
+}
+
+/// What the servers of a section have in common.
+pub(super) struct ServerScope<'p> {
+    pub(super) proxy: &'p Proxy,
+    /// All sections of the file.
+    pub(super) sections: &'p [Proxy],
+    pub(super) checks: Checks,
+    /// Options of the `default-server` lines.
+    pub(super) default_options: Options,
+}
+
+impl<'p> ServerScope<'p> {
+    pub(super) fn read(
+        context: &mut Context<'_>,
+        proxy: &'p Proxy,
+        sections: &'p [Proxy],
+        notes: &mut Notes,
+    ) -> Self {
+        let checks = Checks::read(context, proxy, notes);
+        let mut default_options = Options::default();
+        for line in proxy.defaults.iter().chain(&proxy.lines) {
+            if line.keyword() == "default-server" {
+                context.mark_used(line);
+                default_options.read(&line.words[1..], line, notes);
+            }
+        }
+        Self {
+            proxy,
+            sections,
+            checks,
+            default_options,
+        }
+    }
+
+    /// Adds a remark about the value of a server's cookie, unless routes compare it.
+    pub(super) fn note_cookie(&self, options: &Options, notes: &mut Notes) {
+        if let Some((_, position)) = &options.cookie
+            && read_only_cookie(self.proxy).is_none()
+        {
+            notes.remark(
+                *position,
+                "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
+            );
+        }
+    }
+
+    /// Returns the value of the cookie of a server with an address, and the server's line.
+    pub(super) fn cookie_of(&self, line: &Line, notes: &mut Notes) -> Option<String> {
+        let mut options = self.default_options.clone();
+        options.read(line.words.get(3..)?, line, notes);
+        options.cookie.map(|(value, _)| value)
+    }
+}
+
+/// Returns the line `cookie NAME` of a section if it has no mode: haproxy only reads the cookie.
+pub(super) fn read_only_cookie(proxy: &Proxy) -> Option<&Line> {
+    let line = proxy.last(&["cookie"]).filter(|_| proxy.is_http())?;
+    let words = line.words.get(2..).unwrap_or_default();
+    let is_option = |word: &String| {
+        matches!(
+            word.as_str(),
+            "indirect" | "nocache" | "httponly" | "secure"
+        )
+    };
+    (line.word(1).is_some() && words.iter().all(is_option)).then_some(line)
 }
 
 /// Unsupported options with a value.
@@ -54,7 +124,6 @@ const UNSUPPORTED_WITH_VALUE: &[&str] = &[
     "minconn",
     "maxqueue",
     "on-marked-up",
-    "track",
     "source",
     "namespace",
     "crl-file",
@@ -160,11 +229,7 @@ impl Options {
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             if word == "cookie" {
-                let _ = words.next();
-                notes.remark(
-                    position,
-                    "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
-                );
+                self.cookie = words.next().map(|value| (value.to_owned(), position));
                 continue;
             }
             if word == "resolvers" {
@@ -311,6 +376,7 @@ impl Options {
             "addr" => self.address = Some((value.to_owned(), position)),
             "agent-inter" => self.agent_interval = require(parse_time(value), notes),
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
+            "track" => self.track = Some((value.to_owned(), position)),
             "proto" if value == "h2" => self.http2 = Some(position),
             "proto" if value == "h1" => {}
             "on-marked-down" if value == "shutdown-sessions" => self.shutdown = Some(position),
@@ -396,18 +462,16 @@ impl Options {
 
 /// Converts a server and its checks. Adds a note and returns `None` if the line is invalid.
 pub(super) fn convert_server(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     line: &Line,
-    default_options: &Options,
-    checks: &Checks,
-    proxy: &Proxy,
+    scope: &ServerScope<'_>,
     notes: &mut Notes,
 ) -> Option<(Upstream, Options)> {
     let (Some(_), Some(address)) = (line.word(1), line.word(2)) else {
         line.reject(notes, "haproxy requires a name and an address");
         return None;
     };
-    let mut options = default_options.clone();
+    let mut options = scope.default_options.clone();
     options.read(&line.words[3..], line, notes);
     let address = match resolve_address(context, address) {
         Ok(address) => address,
@@ -440,7 +504,8 @@ pub(super) fn convert_server(
         // Without this key, Weir would use the server as a regular server.
         entries.push(Entry::new("backup", true, position).essential());
     }
-    let probes = checks.for_server(context, &options, proxy, line, notes);
+    scope.note_cookie(&options, notes);
+    let probes = scope.probes(context, &options, line, notes);
     options.complete_tls();
     Some((
         Upstream {
@@ -510,7 +575,7 @@ fn unix_socket_address(context: &Context<'_>, path: &str) -> Result<String, Stri
 
 /// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. Without a port, Weir connects to the port that
 /// the client used.
-fn resolve_address(context: &Context<'_>, text: &str) -> Result<String, String> {
+pub(super) fn resolve_address(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
         Some(("ipv6" | "tcp6", rest)) => (rest, Some(true)),

@@ -1,76 +1,11 @@
 //! Builds blocks from lines: a directive is a line of words with an optional block in braces.
 
 use super::line::Line;
+pub(super) use crate::block::Node;
 use crate::note::{Notes, Position};
-
-/// A directive.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) position: Position,
-    /// The keyword and its arguments.
-    pub(super) words: Vec<String>,
-    /// The arguments as text, because keepalived parses some of them with shell quoting.
-    pub(super) arguments: String,
-    pub(super) block: Option<Vec<Self>>,
-}
 
 /// Maximum nesting depth; keepalived's blocks are at most five deep.
 const MAX_DEPTH: usize = 32;
-
-impl Node {
-    /// Returns the keyword.
-    pub(super) fn keyword(&self) -> &str {
-        self.words.first().map_or("", String::as_str)
-    }
-
-    /// Returns the word at an index; the keyword is word 0.
-    pub(super) fn word(&self, index: usize) -> Option<&str> {
-        self.words.get(index).map(String::as_str)
-    }
-
-    /// Returns the directives of the block.
-    pub(super) fn inner(&self) -> &[Self] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// Adds notes that the directive and every line of its block are not imported.
-    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
-        notes.add(self.position, format!("not imported: {why}"));
-        for inner in self.inner() {
-            let why = format!(
-                "not imported: it is in the block of line {}, which is not imported",
-                self.position.line()
-            );
-            inner.reject_with(notes, &why);
-        }
-    }
-
-    /// Returns the positions of all directives in the block, including nested blocks.
-    pub(super) fn block_positions(&self) -> Vec<Position> {
-        let mut positions = Vec::new();
-        let mut pending: Vec<&Self> = self.inner().iter().collect();
-        while let Some(node) = pending.pop() {
-            positions.push(node.position);
-            pending.extend(node.inner());
-        }
-        positions
-    }
-
-    /// Adds remarks that keepalived uses neither the directive nor any line of its block.
-    pub(super) fn ignore(&self, notes: &mut Notes, why: &str) {
-        notes.remark(self.position, format!("not imported: {why}"));
-        for inner in self.inner() {
-            inner.ignore(notes, why);
-        }
-    }
-
-    fn reject_with(&self, notes: &mut Notes, why: &str) {
-        notes.add(self.position, why);
-        for inner in self.inner() {
-            inner.reject_with(notes, why);
-        }
-    }
-}
 
 /// Parses lines into blocks, and adds notes about unbalanced braces.
 pub(super) fn parse_blocks(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {

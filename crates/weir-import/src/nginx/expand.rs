@@ -249,10 +249,9 @@ impl Rewriter<'_> {
                 ..node.clone()
             }];
         };
-        let with_conditions = |conditions: Vec<String>| Node {
-            position: node.position,
-            words: vec!["if".to_owned(), condition_text(&conditions)],
-            block: Some(inner.clone()),
+        let with_conditions = |conditions: Vec<String>| {
+            let words = vec!["if".to_owned(), condition_text(&conditions)];
+            Node::new(node.position, words, Some(inner.clone()))
         };
         alternatives.into_iter().map(with_conditions).collect()
     }
@@ -389,10 +388,9 @@ impl Rewriter<'_> {
         };
         let mut nodes: Vec<Node> = others
             .iter()
-            .map(|case| Node {
-                position: node.position,
-                words: vec!["if".to_owned(), condition_text(&case.conditions)],
-                block: Some(vec![with_target(&case.value)]),
+            .map(|case| {
+                let words = vec!["if".to_owned(), condition_text(&case.conditions)];
+                Node::new(node.position, words, Some(vec![with_target(&case.value)]))
             })
             .collect();
         nodes.push(with_target(&last.value));

@@ -184,6 +184,14 @@ pub(super) fn response_edits(
             context.used.insert(line.position);
             continue;
         }
+        if is_length_of_empty_body(line, status) {
+            context.used.insert(line.position);
+            notes.remark(
+                line.position,
+                "not imported: a response with this status has no body and no `Content-Length` (RFC 9110 section 8.6)",
+            );
+            continue;
+        }
         match added_field(line, clients) {
             Ok((name, value)) => {
                 context.used.insert(line.position);
@@ -198,6 +206,12 @@ pub(super) fn response_edits(
         }
     }
     edits
+}
+
+/// Returns whether a line adds `Content-Length: 0` to a response that has no body.
+fn is_length_of_empty_body(line: &Node, status: u64) -> bool {
+    let is_length = |name: &str| name.eq_ignore_ascii_case("Content-Length");
+    status == 204 && line.word(1).is_some_and(is_length) && line.word(2) == Some("0")
 }
 
 /// Adds the media type of a text that `return` sends: `default_type`.

@@ -27,13 +27,7 @@ pub(super) fn limits(
         entries.push(Entry::new("idle_servers", count, position));
     }
     if let Some(line) = find_line(levels, "client_max_body_size") {
-        match line.word(1).and_then(parse_size) {
-            Some(bytes) => {
-                context.used.insert(line.position);
-                entries.push(Entry::new("body", bytes, line.position));
-            }
-            None => line.reject(notes, "nginx requires a size"),
-        }
+        entries.extend(body_limit(context, "body", line, notes));
     }
     if let Some(line) = find_line(levels, "proxy_next_upstream_tries") {
         entries.extend(retries(context, line, notes));
@@ -41,6 +35,36 @@ pub(super) fn limits(
     let lines = ["limit_req", "limit_conn"].map(|keyword| find_line(levels, keyword));
     push_client_limits(context, levels[1], lines, &mut entries, notes);
     entries
+}
+
+/// Returns the key for `client_max_body_size`. A limit above the largest one of Weir becomes no limit.
+pub(super) fn body_limit(
+    context: &mut Context<'_>,
+    key: &'static str,
+    line: &Node,
+    notes: &mut Notes,
+) -> Option<Entry> {
+    const MAX: u64 = u32::MAX as u64;
+    let Some(bytes) = line.word(1).and_then(parse_size) else {
+        line.reject(notes, "nginx requires a size");
+        return None;
+    };
+    context.used.insert(line.position);
+    let bytes = match bytes {
+        bytes if bytes <= MAX => bytes,
+        bytes if bytes == MAX + 1 => {
+            notes.remark(line.position, "the largest limit of Weir is one byte less");
+            MAX
+        }
+        _ => {
+            notes.add(
+                line.position,
+                "imported without a limit, because the largest one of Weir is 4 GiB",
+            );
+            0
+        }
+    };
+    Some(Entry::new(key, bytes, line.position))
 }
 
 /// Returns the keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. A line is not imported

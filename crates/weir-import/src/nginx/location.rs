@@ -11,7 +11,7 @@ use super::path::{
 use super::rewrite::{location_rewrites, server_rewrites};
 use super::tree::{Node, exclusive_prefixes, inheritable_lines};
 use super::when::{IfCondition, access_rules, parse_if};
-use super::{Context, group, mirror, page, reason, tls};
+use super::{Context, group, mirror, page, reason, split, tls};
 use crate::document::Entry;
 use crate::edit::Edits;
 use crate::guard;
@@ -148,7 +148,11 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
-    for node in locations {
+    // Lines of a mirror's location may be needed only for the mirror.
+    let (targets, others): (Vec<&Node>, Vec<&Node>) = locations
+        .into_iter()
+        .partition(|node| split::is_mirror_target(context, node) && !is_expression(node));
+    for node in others.into_iter().chain(targets) {
         add_location(context, node, server, scheme, outer, &mut routes, notes);
     }
     add_server_files(context, server, scheme, &levels, &mut routes, notes);
@@ -259,6 +263,9 @@ fn add_if_blocks(
     notes: &mut Notes,
 ) -> bool {
     for block in node.inner().iter().filter(|node| node.keyword() == "if") {
+        if mirror::selects_copies(context, node, block) {
+            continue;
+        }
         let condition = match parse_if(block, scheme) {
             Some(condition) => condition,
             None if rejects(block) => {
@@ -653,12 +660,14 @@ fn with_access_rules(
         (false, true) => 503,
         (false, false) => 404,
     };
-    let mut is_exact = false;
-    if is_guarded {
-        // A location that rejects all clients needs no target.
-        let cases = access_rules(context, levels, notes);
-        is_exact = !passes && cases.iter().all(|(_, allowed)| !allowed);
-    }
+    // Clients that nginx rejects get 403 also without a target.
+    let cases = access_rules(context, levels, notes);
+    // A location that rejects all clients needs no target.
+    let is_exact = is_guarded && !passes && cases.iter().all(|(_, allowed)| !allowed);
+    let cases = match is_guarded {
+        true => all_clients(),
+        false => cases,
+    };
     if !rejects_clients(node) && !is_exact {
         let why =
             format!("it has no target that Weir supports; Weir responds with status {status}");
@@ -668,7 +677,7 @@ fn with_access_rules(
         status,
         body: String::new(),
     };
-    (response, node.position, all_clients())
+    (response, node.position, cases)
 }
 
 /// Returns the header and path changes for an action; for responses that Weir generates, only the response changes.

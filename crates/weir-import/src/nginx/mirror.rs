@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use weir_model::Mirror;
 
+use super::split::{Split, is_internal_target};
 use super::target::{find_or_write_pool, parse_url, server_host, server_tls};
 use super::tree::{Node, inherited};
 use super::{Context, limit};
-use crate::document::{Entry, Item};
-use crate::note::Notes;
+use crate::document::{Entry, Item, Value};
+use crate::note::{Notes, Position};
 
 /// Largest body that Weir copies, in bytes.
 const BODY_MAX_BYTES: u64 = 16 << 20;
@@ -69,17 +70,18 @@ fn mirror_keys(
     let target = targets.find(|node| path_of(node) == Some(path)).cloned();
     let target = target.ok_or("no location has this path")?;
     let target_levels: Vec<&[Node]> = vec![target.inner(), server, outer];
-    let is_other_action =
-        |line: &&Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
-    if target.inner().iter().any(|line| is_other_action(&line)) {
-        return Err("its location does more than send the copy to a server".to_owned());
-    }
-    let mut lines = target.inner().iter();
-    let pass = lines
-        .find(|line| line.keyword() == "proxy_pass")
-        .ok_or("its location has no `proxy_pass`")?;
+    let pass = target_pass(context, &target)?;
     let text = pass.word(1).unwrap_or_default();
-    let url = parse_url(text)?;
+    let split = context.splits.for_target(pass);
+    let part = match &split {
+        Some(split) => Some(
+            split
+                .only_part()
+                .ok_or("`percent` of a mirror takes one share, and its split has several")?,
+        ),
+        None => None,
+    };
+    let url = parse_url(part.map_or(text, |(_, url)| url))?;
     // Without `$request_uri`, nginx sends the path of the URL, or the path of the mirror if the URL has none.
     let mirror_path = match (text.ends_with("$request_uri"), &url.path) {
         (true, None) => None,
@@ -98,6 +100,49 @@ fn mirror_keys(
     };
     let host = server_host(context, &target_levels, &url, pass.position);
     let pool_ref = find_or_write_pool(context, &url, (tls, host), pass, notes)?;
+    let body = body_bytes(context, levels, &target_levels);
+    let mut table = vec![Entry::new("pool", pool_ref.pool, pass.position).essential()];
+    if let (Some(split), Some((share, _))) = (&split, part) {
+        table.push(percent(
+            context,
+            &target,
+            split,
+            (share, pass.position),
+            notes,
+        ));
+    }
+    table.extend([
+        Entry::implied("body", body),
+        Entry::implied("concurrent", CONCURRENT_MAX),
+    ]);
+    table.extend(mirror_path.map(|path| Entry::new("path", path, line.position).essential()));
+    Ok(table)
+}
+
+/// Returns the `proxy_pass` of a mirror's location.
+///
+/// # Errors
+/// Returns why the location is more than a server to send copies to.
+fn target_pass<'n>(context: &Context<'_>, target: &'n Node) -> Result<&'n Node, String> {
+    let mut lines = target.inner().iter();
+    let pass = lines
+        .find(|line| line.keyword() == "proxy_pass")
+        .ok_or("its location has no `proxy_pass`")?;
+    let has_split = context.splits.for_target(pass).is_some();
+    let text = pass.word(1).unwrap_or_default();
+    let is_other_action = |line: &Node| match line.keyword() {
+        // Without a target, nginx sends no copy anyway.
+        "if" => !has_split || !returns_if_empty(line, text),
+        keyword => matches!(keyword, "return" | "rewrite" | "set"),
+    };
+    match target.inner().iter().any(is_other_action) {
+        true => Err("its location does more than send the copy to a server".to_owned()),
+        false => Ok(pass),
+    }
+}
+
+/// Returns the maximum size of the body of a copy, in bytes.
+fn body_bytes(context: &mut Context<'_>, levels: &[&[Node]], target_levels: &[&[Node]]) -> u64 {
     let mut last_value = |keyword: &str, levels: &[&[Node]]| {
         let lines = inherited(levels, keyword);
         context.used.extend(lines.iter().map(|line| line.position));
@@ -107,23 +152,66 @@ fn mirror_keys(
             .map(str::to_owned)
     };
     let has_body = last_value("mirror_request_body", levels).as_deref() != Some("off")
-        && last_value("proxy_pass_request_body", &target_levels).as_deref() != Some("off");
+        && last_value("proxy_pass_request_body", target_levels).as_deref() != Some("off");
     let max_body = inherited(levels, "client_max_body_size");
     let max_body = max_body
         .last()
         .and_then(|line| limit::parse_size(line.word(1)?));
-    let body = match (has_body, max_body) {
+    match (has_body, max_body) {
         (false, _) => 0,
         (true, Some(0)) => BODY_MAX_BYTES,
         (true, max_body) => max_body.unwrap_or(BODY_DEFAULT_BYTES).min(BODY_MAX_BYTES),
+    }
+}
+
+/// Returns `percent` for a mirror's location whose target is a split with this share.
+fn percent(
+    context: &mut Context<'_>,
+    target: &Node,
+    split: &Split,
+    (share, position): (u64, Position),
+    notes: &mut Notes,
+) -> Entry {
+    let conditions = target.inner().iter().filter(|line| line.keyword() == "if");
+    let lines =
+        conditions.flat_map(|node| node.block_positions().into_iter().chain([node.position]));
+    context
+        .used
+        .extend(lines.chain(split.lines().iter().copied()));
+    for line in split.lines() {
+        let why = "`percent` of the mirror selects requests at random, not by this text";
+        notes.remark(*line, why);
+    }
+    let mut percent = Entry::new("percent", 0_u32, position).essential();
+    percent.item.value = Value::Hundredths(share);
+    percent
+}
+
+/// Returns whether a line is `if ($variable = "") { return …; }` with the variable of this target.
+fn returns_if_empty(line: &Node, target: &str) -> bool {
+    let text = line.words.get(1..).unwrap_or_default().join(" ");
+    let condition = text.trim_start_matches('(').trim_end_matches(')').trim();
+    let variable = condition.strip_suffix('=').map(str::trim);
+    let has_variable = |variable: &str| {
+        let names = target.split('$').skip(1);
+        let mut names = names.map(|it| it.trim_start_matches('{').trim_end_matches('}'));
+        names.any(|name| Some(name) == variable.strip_prefix('$'))
     };
-    let mut table = vec![
-        Entry::new("pool", pool_ref.pool, pass.position).essential(),
-        Entry::implied("body", body),
-        Entry::implied("concurrent", CONCURRENT_MAX),
-    ];
-    table.extend(mirror_path.map(|path| Entry::new("path", path, line.position).essential()));
-    Ok(table)
+    let returns = |line: &Node| line.keyword() == "return";
+    line.keyword() == "if"
+        && variable.is_some_and(has_variable)
+        && line.inner().len() == 1
+        && line.inner().iter().all(returns)
+}
+
+/// Returns whether an `if` of a mirror's location decides which requests are copied.
+pub(super) fn selects_copies(context: &Context<'_>, location: &Node, block: &Node) -> bool {
+    let mut lines = location.inner().iter();
+    let pass = lines.find(|line| line.keyword() == "proxy_pass");
+    let target = pass.and_then(|pass| pass.word(1));
+    is_internal_target(context, location)
+        && pass.is_some_and(|pass| context.splits.for_target(pass).is_some())
+        && target.is_some_and(|target| returns_if_empty(block, target))
 }
 
 /// Returns the path of a location.

@@ -7,6 +7,7 @@ mod action;
 mod auth;
 mod expand;
 mod fallback;
+mod file_test;
 mod group;
 mod header;
 mod limit;
@@ -199,16 +200,17 @@ fn main_reason(keyword: &str) -> &'static str {
 fn read_http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     let maps = Maps::read(nodes);
     let mut nodes = nodes.to_vec();
+    context.splits = Splits::read(&nodes);
+    context.splits.merge_conditions(&mut nodes);
     context.used.extend(expand::expand(&mut nodes, &maps));
     for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
-        *node = nested::moved_out(node);
+        *node = file_test::with_try_files(&nested::moved_out(node));
     }
     let nodes = nodes.as_slice();
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);
     }
     context.upstreams.record_mentions(nodes);
-    context.splits = Splits::read(nodes);
     limit::count_zones(nodes, &mut context.zones);
     server::write(context, nodes, notes);
     let used = maps.write(&mut context.writer.document);

@@ -46,7 +46,7 @@ fn move_out(mut node: Node, out: &mut Vec<Node>) {
 }
 
 /// Returns a location with the lines that it inherits.
-fn inheriting(location: Node, from: &Node) -> Node {
+pub(super) fn inheriting(location: Node, from: &Node) -> Node {
     let group = |line: &Node| match line.keyword() {
         // The rules of a level replace all of the outer ones.
         "allow" | "deny" => "access".to_owned(),

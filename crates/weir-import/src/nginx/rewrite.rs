@@ -171,11 +171,8 @@ mod tests {
     use crate::note::Position;
 
     fn converted(text: &str) -> Option<(String, String, u64)> {
-        let line = Node {
-            position: Position::FIRST,
-            words: text.split(' ').map(str::to_owned).collect(),
-            block: None,
-        };
+        let words = text.split(' ').map(str::to_owned).collect();
+        let line = Node::new(Position::FIRST, words, None);
         let clients = Clients {
             scheme: "https",
             name: "a.example",

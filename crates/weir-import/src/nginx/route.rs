@@ -49,13 +49,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         keys.push(Entry::implied("timeouts", times));
     }
     if let Some(line) = find("client_max_body_size") {
-        match line.word(1).and_then(limit::parse_size) {
-            Some(bytes) => {
-                context.used.insert(line.position);
-                keys.push(Entry::new("max_body", bytes, line.position));
-            }
-            None => line.reject(notes, "nginx requires a size"),
-        }
+        keys.extend(limit::body_limit(context, "max_body", line, notes));
     }
     if let Some(line) = find("proxy_next_upstream") {
         keys.push(limit::retry_conditions(context, line, notes));

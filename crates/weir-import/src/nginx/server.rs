@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::action::is_whole_url;
 use super::listen::{Listen, ListenGroup, group_by_servers, read_listens};
 use super::location::{BlockRoute, PathUse, block_routes};
 use super::tree::Node;
@@ -19,6 +20,10 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         .iter()
         .filter(|node| node.keyword() == "server")
         .collect();
+    // Blocks are not inherited, and searching all of them for each server block would take long.
+    let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
+    let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
+    let outer = lines.as_slice();
     let mut addresses: Vec<_> = servers
         .iter()
         .map(|server| read_listens(server, context.environment, true, notes))
@@ -35,10 +40,6 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             server.reject(notes, "it has no address that Weir can listen on");
         }
     }
-    // Blocks are not inherited, and searching all of them for each server block would take long.
-    let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
-    let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
-    let outer = lines.as_slice();
     for group in group_by_servers(&addresses) {
         write_service(context, &group, &servers, outer, notes);
     }
@@ -51,9 +52,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             continue;
         }
         // nginx does not use these lines either.
-        for position in node.block_positions().into_iter().chain([node.position]) {
-            notes.remark(position, format!("not imported: {why}"));
-        }
+        node.ignore(notes, why);
     }
     for server in servers {
         for line in server.inner() {
@@ -89,6 +88,12 @@ fn why_without_effect(line: &Node, server_lines: &[Node], outer: &[Node]) -> Opt
             | "userid",
             Some("off"),
         ) => Some("this is nginx's default"),
+        ("root" | "index" | "autoindex" | "try_files", _) if responds_first(server_lines) => {
+            Some("nginx responds before it selects a file")
+        }
+        ("client_max_body_size", _) if responds_first(server_lines) => {
+            Some("nginx responds before it reads a body")
+        }
         ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
             Some("compression is off")
         }
@@ -116,6 +121,13 @@ fn why_without_effect(line: &Node, server_lines: &[Node], outer: &[Node]) -> Opt
         }
         _ => None,
     }
+}
+
+/// Returns whether the lines of a server block respond to every request before a location is selected.
+fn responds_first(server_lines: &[Node]) -> bool {
+    server_lines
+        .iter()
+        .any(|line| line.keyword() == "return" || line.keyword() == "rewrite" && is_whole_url(line))
 }
 
 /// Returns whether a block has a target, possibly with a protocol that Weir does not support.

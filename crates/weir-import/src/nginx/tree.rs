@@ -4,58 +4,8 @@
 use std::rc::Rc;
 
 use crate::Environment;
+pub(super) use crate::block::Node;
 use crate::note::{Notes, Position};
-
-/// A directive.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) position: Position,
-    /// The keyword and its arguments; empty keyword = a block without a directive.
-    pub(super) words: Vec<String>,
-    pub(super) block: Option<Vec<Self>>,
-}
-
-impl Node {
-    pub(super) fn keyword(&self) -> &str {
-        self.words.first().map_or("", String::as_str)
-    }
-
-    /// Returns the word at an index; the keyword is word 0.
-    pub(super) fn word(&self, index: usize) -> Option<&str> {
-        self.words.get(index).map(String::as_str)
-    }
-
-    /// Returns the directives of the block.
-    pub(super) fn inner(&self) -> &[Self] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// Adds notes that the directive and every line of its block are not imported.
-    pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
-        notes.add(self.position, format!("not imported: {why}"));
-        let why = format!(
-            "not imported: it is in the block of line {}, which is not imported",
-            self.position.line()
-        );
-        for position in self.block_positions() {
-            match position.is_on_same_line(self.position) {
-                true => notes.add_covered(position),
-                false => notes.add(position, &why),
-            }
-        }
-    }
-
-    /// Returns the positions of all directives in the block, including nested blocks.
-    pub(super) fn block_positions(&self) -> Vec<Position> {
-        let mut positions = Vec::new();
-        let mut pending: Vec<&Self> = self.inner().iter().collect();
-        while let Some(node) = pending.pop() {
-            positions.push(node.position);
-            pending.extend(node.inner());
-        }
-        positions
-    }
-}
 
 /// Returns the directives with `keyword` that apply: those of the first level that has any. `levels` are innermost
 /// first.
@@ -283,15 +233,6 @@ fn decode_escape(c: char, word: &mut String) -> char {
     }
 }
 
-/// Returns a directive without a block.
-fn simple_directive(position: Position, words: Vec<String>) -> Node {
-    Node {
-        position,
-        words,
-        block: None,
-    }
-}
-
 fn parse_block(
     notes: &mut Notes,
     tokens: &[(Position, Token)],
@@ -317,7 +258,7 @@ fn parse_block(
                 block_start = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
-                    Some(position) => nodes.push(simple_directive(position, words)),
+                    Some(position) => nodes.push(Node::new(position, words, None)),
                     None => notes.add(*start, "unexpected `;`, and nginx rejects the file"),
                 }
             }
@@ -340,7 +281,7 @@ fn parse_block(
                     notes.add(first, "the `;` is missing, and nginx rejects the file");
                     let block_words = words.split_off(count);
                     let words = std::mem::replace(&mut words, block_words);
-                    nodes.push(simple_directive(first, words));
+                    nodes.push(Node::new(first, words, None));
                     position = Some(block_position);
                 }
                 if words.is_empty() {
@@ -350,11 +291,9 @@ fn parse_block(
                     );
                     words.push(String::new());
                 }
-                nodes.push(Node {
-                    position: position.take().unwrap_or(*start),
-                    words: std::mem::take(&mut words),
-                    block: Some(inner),
-                });
+                let position = position.take().unwrap_or(*start);
+                let words = std::mem::take(&mut words);
+                nodes.push(Node::new(position, words, Some(inner)));
             }
             Token::Close => break,
         }

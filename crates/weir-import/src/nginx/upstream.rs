@@ -69,9 +69,7 @@ impl Upstreams {
                 if self.mentioned.contains(name) {
                     node.reject(notes, "no directive that Weir supports uses this upstream");
                 } else {
-                    for position in node.block_positions().into_iter().chain([node.position]) {
-                        notes.remark(position, "not imported: nothing uses this upstream");
-                    }
+                    node.ignore(notes, "nothing uses this upstream");
                 }
             }
         }

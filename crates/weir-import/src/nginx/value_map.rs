@@ -1,7 +1,7 @@
 //! `map` and `geo`: variables whose value depends on one part of the request.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::tree::Node;
 use super::variable::{Clients, MAP_PREFIX, replace_variables};
@@ -138,9 +138,10 @@ impl Maps {
         let mut used = Vec::new();
         let mut names: Vec<&String> = self.by_name.keys().collect();
         names.sort();
+        let mentioned = mentioned_maps(document);
         for name in names {
             let map = &self.by_name[name];
-            let is_mentioned = mentions(document, &format!("{{map.{}}}", plain(name)));
+            let is_mentioned = mentioned.contains(&plain(name));
             if is_mentioned && let Some(table) = map.table(name) {
                 document.push(table);
             }
@@ -153,19 +154,27 @@ impl Maps {
     }
 }
 
-fn mentions(document: &Document, text: &str) -> bool {
-    fn contains(value: &Value, text: &str) -> bool {
+/// Returns the names in `{map.NAME}` of all texts.
+fn mentioned_maps(document: &Document) -> HashSet<String> {
+    fn collect(value: &Value, names: &mut HashSet<String>) {
         match value {
-            Value::Text(text_value) => text_value.contains(text),
-            Value::List(items) => items.iter().any(|item| contains(&item.value, text)),
+            Value::Text(text) => {
+                let tails = text.split("{map.").skip(1);
+                let found = tails.filter_map(|tail| tail.split_once('}'));
+                names.extend(found.map(|(name, _)| name.to_owned()));
+            }
+            Value::List(items) => items.iter().for_each(|item| collect(&item.value, names)),
             Value::Table(entries) => entries
                 .iter()
-                .any(|entry| contains(&entry.item.value, text)),
-            Value::Integer(_) | Value::Hundredths(_) | Value::Flag(_) => false,
+                .for_each(|entry| collect(&entry.item.value, names)),
+            Value::Integer(_) | Value::Hundredths(_) | Value::Flag(_) => {}
         }
     }
-    let mut entries = document.tables.iter().flat_map(|table| &table.entries);
-    entries.any(|entry| contains(&entry.item.value, text))
+    let mut names = HashSet::new();
+    for entry in document.tables.iter().flat_map(|table| &table.entries) {
+        collect(&entry.item.value, &mut names);
+    }
+    names
 }
 
 /// Parses a block. Returns the name of its variable, and the map.

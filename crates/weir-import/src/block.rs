@@ -1,0 +1,80 @@
+//! Directives with blocks, as nginx and keepalived have them.
+
+use crate::note::{Notes, Position};
+
+/// A directive.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) position: Position,
+    /// The keyword and its arguments; empty keyword = a block without a directive.
+    pub(crate) words: Vec<String>,
+    /// The arguments as text, because keepalived parses some of them with shell quoting; empty for nginx.
+    pub(crate) arguments: String,
+    pub(crate) block: Option<Vec<Self>>,
+}
+
+impl Node {
+    /// Returns a directive without a text of its arguments.
+    pub(crate) const fn new(
+        position: Position,
+        words: Vec<String>,
+        block: Option<Vec<Self>>,
+    ) -> Self {
+        Self {
+            position,
+            words,
+            arguments: String::new(),
+            block,
+        }
+    }
+
+    /// Returns the keyword.
+    pub(crate) fn keyword(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Returns the word at an index; the keyword is word 0.
+    pub(crate) fn word(&self, index: usize) -> Option<&str> {
+        self.words.get(index).map(String::as_str)
+    }
+
+    /// Returns the directives of the block.
+    pub(crate) fn inner(&self) -> &[Self] {
+        self.block.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the positions of all directives in the block, including nested blocks.
+    pub(crate) fn block_positions(&self) -> Vec<Position> {
+        let mut positions = Vec::new();
+        let mut pending: Vec<&Self> = self.inner().iter().collect();
+        while let Some(node) = pending.pop() {
+            positions.push(node.position);
+            pending.extend(node.inner());
+        }
+        positions
+    }
+
+    /// Adds notes that the directive and every line of its block are not imported.
+    pub(crate) fn reject(&self, notes: &mut Notes, why: &str) {
+        notes.add(self.position, format!("not imported: {why}"));
+        let why = format!(
+            "not imported: it is in the block of line {}, which is not imported",
+            self.position.line()
+        );
+        for position in self.block_positions() {
+            match position.is_on_same_line(self.position) {
+                true => notes.add_covered(position),
+                false => notes.add(position, &why),
+            }
+        }
+    }
+
+    /// Adds remarks that the program uses neither the directive nor any line of its block, or that Weir needs none of
+    /// them.
+    pub(crate) fn ignore(&self, notes: &mut Notes, why: &str) {
+        let why = format!("not imported: {why}");
+        for position in self.block_positions().into_iter().chain([self.position]) {
+            notes.remark(position, &why);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `cookie NAME` without a mode: the application sets the cookie, and its value names a server. Each value becomes a
+//! route that prefers the server.
+
+use super::Context;
+use super::server::{ServerScope, is_name, read_only_cookie, resolve_address};
+use crate::document::Entry;
+use crate::edit::Edits;
+use crate::layer7::Condition;
+use crate::note::Notes;
+
+/// Maximum number of servers: each becomes a route for every route to the pool.
+const SERVERS_MAX: usize = 32;
+
+/// A server that requests with a cookie prefer.
+#[derive(Clone, Debug)]
+pub(super) struct CookieServer {
+    condition: Condition,
+    server: Entry,
+}
+
+impl CookieServer {
+    /// Returns the condition and the changes of the route for requests with the cookie; `None` = the requests already
+    /// prefer a server, or never have the cookie.
+    pub(super) fn variant(
+        &self,
+        condition: &Condition,
+        edits: &Edits,
+    ) -> Option<(Condition, Edits)> {
+        if edits.keys.iter().any(|key| key.key == "server") {
+            return None;
+        }
+        let both = condition.and(&self.condition)?;
+        let mut edits = edits.clone();
+        edits.keys.push(self.server.clone());
+        Some((both, edits))
+    }
+}
+
+/// Records the servers that requests with the cookie of a section prefer.
+pub(super) fn read(context: &mut Context<'_>, scope: &ServerScope<'_>, notes: &mut Notes) {
+    let proxy = scope.proxy;
+    let Some((line, pool)) = read_only_cookie(proxy).zip(context.pools.get(&proxy.name).cloned())
+    else {
+        return;
+    };
+    let name = line.word(1).unwrap_or_default();
+    let mut servers = Vec::new();
+    for server in proxy.lines.iter().filter(|line| line.keyword() == "server") {
+        let Some(value) = scope.cookie_of(server, notes) else {
+            continue;
+        };
+        let address = server.word(2).unwrap_or_default();
+        if is_name(address) {
+            return line.reject(
+                notes,
+                "`server` of a route takes an address, and the names of servers are resolved at run time",
+            );
+        }
+        if value.contains('*') || value.starts_with('~') {
+            return line.reject(notes, "a value is a pattern in `cookie` of a route");
+        }
+        let Ok(address) = resolve_address(context, address) else {
+            continue;
+        };
+        servers.push(CookieServer {
+            condition: Condition {
+                cookies: vec![format!("{name}={value}")],
+                ..Condition::default()
+            },
+            server: Entry::new("server", address, server.position),
+        });
+    }
+    if servers.len() > SERVERS_MAX {
+        return line.reject(
+            notes,
+            "each server with a cookie requires a route, and there are too many",
+        );
+    }
+    context.mark_used(line);
+    let why = match servers.is_empty() {
+        true => "not imported: no server has a cookie",
+        false => "imported as routes by the value of the cookie, with `server`",
+    };
+    notes.remark(line.position, why);
+    context.cookie_servers.insert(pool, servers);
+}
