@@ -89,14 +89,21 @@ impl Group {
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
         let (before, begin) = (self.cpu_ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
-        self.succeed(3, &words);
+        let output = self.succeed(3, &words);
+        let version = output
+            .trim()
+            .rsplit(' ')
+            .next()
+            .expect("output has a version");
+        let version: u64 = version.parse().expect("parse the version");
         let stored = begin.elapsed();
         let mut api = self.api(3);
         wait_for("the rollout", 10 * TIMEOUT, || {
             api.get("/v1/cluster");
             let group = api.receive();
             assert_ne!(group["rollout"], "stopped", "{group}");
-            group["rollout"] == "complete"
+            // The director may not have read the publication from etcd yet.
+            group["published"] == version && group["rollout"] == "complete"
         });
         let count = self.directors.len() as f64;
         println!(
