@@ -4,6 +4,7 @@
 //! keys are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::catalog;
@@ -20,10 +21,12 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 /// Replaces each character of a secret with a character of the same length in bytes, so that spans stay valid.
 pub(crate) fn mask_secrets(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
+    // A large text has the same few keys many times.
+    let mut seen: HashMap<&str, bool> = HashMap::new();
     let mut offset = 0;
     while let Some((key, value)) = next_pair(text, offset) {
         offset = value;
-        if is_secret(key) {
+        if *seen.entry(key).or_insert_with(|| is_secret(key)) {
             offset = collect_value(text, value, &mut hidden);
         }
     }

@@ -5,26 +5,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_announce::{Facts, VipFact};
-use weir_model::{Desired, RequiredServices};
+use weir_model::{Desired, Pool, RequiredServices};
 
 use crate::plane::Plane;
 
-/// Returns the facts for the announcer; `None` = nothing is announced. `is_new`: servers of the configuration may have
-/// no check result yet.
+/// What may still be missing on a new director of a group before it can serve connections that move to it. The other
+/// directors already use all servers, so these connections must find the same servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settling {
+    /// Nothing is missing.
+    Nothing,
+    /// The first check results of some servers.
+    Servers,
+    /// Flows that `[sync]` peers have.
+    Flows,
+}
+
+/// Returns the facts for the announcer; `None` = nothing is announced.
 pub(crate) fn facts(
     desired: &Desired,
     plane: &impl Plane,
-    (is_draining, is_new): (bool, bool),
+    is_draining: bool,
+    settling: Settling,
 ) -> Option<Facts> {
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
-    // In a group, the other directors already use all servers. Connections that move to this director must be forwarded
-    // to the same servers.
-    let pools = desired.pools.iter();
-    let pools = pools.filter(|_| is_new && desired.cluster.is_some());
-    let settling_pools: BTreeSet<&str> = pools
-        .filter(|pool| plane.is_settling(pool))
+    let is_settling = |pool: &&Pool| match settling {
+        Settling::Nothing => false,
+        Settling::Servers => plane.is_settling(pool),
+        Settling::Flows => true,
+    };
+    let settling_pools: BTreeSet<&str> = desired
+        .pools
+        .iter()
+        .filter(is_settling)
         .map(|pool| pool.name.as_str())
         .collect();
     let mut settling: BTreeSet<IpAddr> = BTreeSet::new();

@@ -248,6 +248,11 @@ pub trait Plane {
         false
     }
 
+    /// Returns whether another process synchronizes flows, and flows that peers have are still missing here.
+    fn is_joining_peers(&self) -> bool {
+        false
+    }
+
     /// Returns the engine, for flow synchronization; `None` without an engine.
     fn engine(&mut self) -> Option<&mut Engine> {
         None

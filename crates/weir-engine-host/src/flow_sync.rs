@@ -23,6 +23,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
+/// Time after the start of a session in which a peer that runs responds.
+const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of datagrams received in one step.
@@ -46,6 +48,10 @@ struct ActiveSync {
     sending: bool,
     receiving: bool,
     counts: SyncCounts,
+    /// Start of the sessions.
+    joined_at: Duration,
+    /// Whether flows were received whose service or server this director did not have.
+    has_dropped: bool,
 }
 
 /// Synchronizes flows with the peers of `[sync]`.
@@ -55,6 +61,8 @@ pub struct FlowSynchronizer {
     running: Option<ActiveSync>,
     /// When the walk last found flows that a table change had moved.
     moved_at: Duration,
+    /// Revision of the engine's configuration in the last step; `None` = there was no engine.
+    revision: Option<u64>,
     records: Vec<Record>,
     entries: Vec<u32>,
 }
@@ -65,10 +73,25 @@ impl Default for FlowSynchronizer {
             started_at: Instant::now(),
             running: None,
             moved_at: Duration::ZERO,
+            revision: None,
             records: Vec::new(),
             entries: Vec::new(),
         }
     }
+}
+
+/// Returns a new session with each peer. Logs an error, and returns `None`, if there are no random numbers.
+fn new_sessions(config: &FlowSync, now: Duration) -> Option<Vec<(SocketAddr, Session)>> {
+    let mut seed = Seed::default();
+    if aws_lc_rs::rand::fill(&mut seed).is_err() {
+        tracing::error!("flows are not synchronized: the system's random number generator failed");
+        return None;
+    }
+    let key = Key::new(config.key.expose());
+    let sessions = (0..).zip(&config.peers);
+    let session =
+        |(number, peer): (u32, &SocketAddr)| (*peer, Session::new(&key, seed, number, now));
+    Some(sessions.map(session).collect())
 }
 
 /// A table without flows: there is no engine, or sending is stopped.
@@ -86,28 +109,26 @@ impl Source for NoTable {
 
 impl ActiveSync {
     fn new(config: &FlowSync, now: Duration) -> Option<Self> {
-        let mut seed = Seed::default();
-        if aws_lc_rs::rand::fill(&mut seed).is_err() {
-            tracing::error!(
-                "flows are not synchronized: the system's random number generator failed"
-            );
-            return None;
-        }
-        let key = Key::new(config.key.expose());
-        let sessions = (0..).zip(&config.peers);
         Some(Self {
             config: config.clone(),
             socket: None,
             retry_at: now,
             error: None,
-            sessions: sessions
-                .map(|(number, peer)| (*peer, Session::new(&key, seed, number, now)))
-                .collect(),
+            sessions: new_sessions(config, now)?,
             unknown_senders: 0,
             sending: true,
             receiving: true,
             counts: SyncCounts::default(),
+            joined_at: now,
+            has_dropped: false,
         })
+    }
+
+    /// Starts new sessions, so that the peers send all flows again.
+    fn join_again(&mut self, now: Duration) {
+        if let Some(sessions) = new_sessions(&self.config, now) {
+            (self.sessions, self.joined_at, self.has_dropped) = (sessions, now, false);
+        }
     }
 
     fn open(&mut self, now: Duration) {
@@ -259,6 +280,7 @@ impl ActiveSync {
             unknown_senders: self.unknown_senders,
             overwritten: self.counts.overwritten,
             moving: false,
+            joining: false,
             daemons: self.daemons(),
         }
     }
@@ -310,6 +332,12 @@ impl FlowSynchronizer {
             return OFF_PAUSE;
         };
         running.open(now);
+        let revision = engine.as_ref().map(|engine| engine.revision());
+        if revision != self.revision && running.has_dropped {
+            // Flows that were dropped may have a service or a server now.
+            running.join_again(now);
+        }
+        self.revision = revision;
         self.records.clear();
         self.entries.clear();
         running.receive(now, &mut self.records);
@@ -324,7 +352,10 @@ impl FlowSynchronizer {
                     return RETRY_PAUSE;
                 }
             }
-            None => running.send(now, &mut NoTable),
+            None => {
+                running.has_dropped |= !self.records.is_empty();
+                running.send(now, &mut NoTable);
+            }
         }
         if running.is_alive(now) {
             BUSY_PAUSE
@@ -371,6 +402,27 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
+    /// Returns whether flows that peers have are still missing here. Silent peers are ignored, except right after the
+    /// start, because they respond only after some time.
+    pub fn is_joining(&self, engine: Option<&Engine>) -> bool {
+        let (Some(running), Some(engine)) = (&self.running, engine) else {
+            return false;
+        };
+        let now = self.started_at.elapsed();
+        let is_missing = |(_, session): &(SocketAddr, Session)| {
+            let status = session.status(now);
+            match status.state {
+                PeerState::Silent => now < running.joined_at + JOIN_TIME,
+                PeerState::Transfer | PeerState::Established => !status.complete,
+            }
+        };
+        let joins_again = running.has_dropped && self.revision != Some(engine.revision());
+        running.receiving
+            && (joins_again
+                || engine.has_unknown_servers()
+                || running.sessions.iter().any(is_missing))
+    }
+
     /// Returns the state for the status document, or `None` if there is no `[sync]`.
     pub fn status(&self) -> Option<SyncStatus> {
         let now = self.started_at.elapsed();
@@ -389,7 +441,10 @@ fn exchange(
         engine.sync_insert(records)?;
     }
     engine.sync_changes(now, entries)?;
-    running.counts = engine.sync_counts();
+    let counts = engine.sync_counts();
+    let unknown = |counts: &SyncCounts| counts.unknown_service + counts.unknown_server;
+    running.has_dropped |= unknown(&counts) > unknown(&running.counts);
+    running.counts = counts;
     if !running.sending {
         running.send(now, &mut NoTable);
         return Ok(());

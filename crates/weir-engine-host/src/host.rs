@@ -350,9 +350,13 @@ impl Host {
                 Ok(Reply::Handshakes(counters.collect()))
             }),
             Query::Sync => {
-                let moving = self.sync.is_moving(self.engine.as_ref());
-                let status = self.sync.status();
-                Reply::Sync(status.map(|status| SyncStatus { moving, ..status }))
+                let engine = self.engine.as_ref();
+                let (moving, joining) = (self.sync.is_moving(engine), self.sync.is_joining(engine));
+                Reply::Sync(self.sync.status().map(|status| SyncStatus {
+                    moving,
+                    joining,
+                    ..status
+                }))
             }
             Query::Probe(id) => self.with_engine(|engine, _| Ok(probe::read(engine, *id))),
             Query::Latencies => self.with_engine(|engine, _| {

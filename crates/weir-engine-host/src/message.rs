@@ -252,6 +252,9 @@ pub struct SyncStatus {
     /// Whether a change to tables has moved flows that were not yet sent to every peer.
     #[serde(default)]
     pub moving: bool,
+    /// Whether flows that peers have are still missing here.
+    #[serde(default)]
+    pub joining: bool,
     /// The text of `ipvsadm -L --daemon`.
     pub daemons: String,
 }

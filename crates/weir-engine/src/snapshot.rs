@@ -118,7 +118,7 @@ pub struct ServiceStatus {
     pub one_packet: bool,
     /// Totals since the service was created, including removed servers.
     pub totals: Totals,
-    /// Servers in file order, then removed servers that still have flows.
+    /// Servers in file order, then removed servers that still have flows; with `[sync]`, for at least a minute.
     pub servers: Vec<ServerStatus>,
 }
 

@@ -102,6 +102,8 @@ pub(crate) struct StateFile {
     number: u64,
     bytes: u64,
     journal: Option<Journal>,
+    /// Whether a change is missing in the journal, because the disk was full.
+    is_incomplete: bool,
 }
 
 impl StateFile {
@@ -112,6 +114,7 @@ impl StateFile {
             number: 0,
             bytes: 0,
             journal: None,
+            is_incomplete: false,
         }
     }
 
@@ -199,12 +202,19 @@ impl StateFile {
             file.write_all(&bytes)?;
             file.sync_all()
         });
+        if written.is_err() {
+            // A partial file would use space on a full disk.
+            let _ = fs::remove_file(&new_path);
+        }
         written.map_err(|source| file_error(&new_path, source))?;
         fs::rename(&new_path, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
         let journal = self.path.with_file_name(JOURNAL);
+        // The former journal does not continue this file.
+        self.journal = None;
         let started = Journal::create(&journal, number);
         self.journal = Some(started.map_err(|source| file_error(&journal, source))?);
+        self.is_incomplete = false;
         Ok(())
     }
 
@@ -228,10 +238,35 @@ impl StateFile {
         added.map_err(|source| file_error(journal.path(), source))
     }
 
-    /// Returns whether the journal is so long that the file should be rewritten.
-    pub(crate) fn is_long(&self) -> bool {
+    /// Appends a change that is made even if it cannot be recorded, such as a failed server. After a failure, the whole
+    /// file is rewritten as soon as this is possible ([`Self::must_be_rewritten`]).
+    pub(crate) fn append_if_possible(&mut self, record: &Record) {
+        if let Err(error) = self.append(record) {
+            self.report_failure(&error);
+        }
+    }
+
+    /// Rewrites the file, and logs the first of several failures.
+    pub(crate) fn rewrite(&mut self, memory: &Memory, servers: &SavedServers) {
+        let was_incomplete = self.is_incomplete;
+        match self.write(memory, servers) {
+            Ok(()) if was_incomplete => tracing::info!("the state file is complete again"),
+            Ok(()) => {}
+            Err(error) => self.report_failure(&error),
+        }
+    }
+
+    fn report_failure(&mut self, error: &Error) {
+        if !self.is_incomplete {
+            tracing::error!(%error, "failed to record changes; trying again every second");
+        }
+        self.is_incomplete = true;
+    }
+
+    /// Returns whether the file should be rewritten: the journal is long, could not be created, or is not complete.
+    pub(crate) fn must_be_rewritten(&self) -> bool {
         let journal = self.journal.as_ref();
-        journal.is_some_and(|journal| journal.is_long(self.bytes))
+        self.is_incomplete || journal.is_none_or(|journal| journal.is_long(self.bytes))
     }
 
     /// Removes the file and its journal.

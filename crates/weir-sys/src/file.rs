@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     CWD, MemfdFlags, OFlags, RenameFlags, SealFlags, fcntl_add_seals, memfd_create, renameat_with,
@@ -56,15 +56,32 @@ pub fn replace_public_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file_with(path, bytes, PUBLIC_MODE)
 }
 
-fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// Creates the file `PATH.new` with the content `bytes`, and passes it to `complete`. Returns its path. A file that
+/// cannot be completed is removed, because it would use space on a full disk.
+fn create_staging(
+    path: &Path,
+    bytes: &[u8],
+    complete: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     let mut staging = path.as_os_str().to_owned();
     staging.push(".new");
-    let staging = Path::new(&staging);
-    let mut file = create_private(staging)?;
-    file.write_all(bytes)?;
-    if mode != PRIVATE_MODE {
-        file.set_permissions(Permissions::from_mode(mode))?;
+    let staging = PathBuf::from(staging);
+    let mut file = create_private(&staging)?;
+    match file.write_all(bytes).and_then(|()| complete(&file)) {
+        Ok(()) => Ok(staging),
+        Err(error) => {
+            let _ = fs::remove_file(&staging);
+            Err(error)
+        }
     }
+}
+
+fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let staging = create_staging(path, bytes, |file| match mode {
+        PRIVATE_MODE => Ok(()),
+        _ => file.set_permissions(Permissions::from_mode(mode)),
+    })?;
+    let staging = staging.as_path();
     if renameat_with(CWD, staging, CWD, path, RenameFlags::EXCHANGE).is_ok() {
         // Remove the old file. If this fails, the next call overwrites it.
         let _ = fs::remove_file(staging);
@@ -80,12 +97,7 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// The directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut staging = path.as_os_str().to_owned();
-    staging.push(".new");
-    let staging = Path::new(&staging);
-    let mut file = create_private(staging)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    let staging = create_staging(path, bytes, File::sync_all)?;
     fs::rename(staging, path)?;
     match path.parent() {
         Some(directory) => File::open(directory)?.sync_all(),
@@ -191,5 +203,19 @@ mod tests {
         }
         fs::remove_dir_all(&directory).unwrap();
         assert!(replace_file(&path, b"nowhere").is_err());
+    }
+
+    #[test]
+    fn failed_replacement_keeps_the_file_and_leaves_no_other() {
+        let directory = std::env::temp_dir().join(format!("weir-failed-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("state.json");
+        replace_file_durably(&path, b"old").unwrap();
+        let fail = |_: &File| Err(io::ErrorKind::StorageFull.into());
+        let error = create_staging(&path, b"new", fail).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

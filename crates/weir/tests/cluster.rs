@@ -1,5 +1,9 @@
 //! Tests of directors that share state in a real etcd.
 
+#[path = "cluster/clock.rs"]
+mod clock;
+#[path = "cluster/disk.rs"]
+mod disk;
 #[path = "cluster/layer4.rs"]
 mod layer4;
 #[path = "cluster/live.rs"]
@@ -8,6 +12,8 @@ mod live;
 mod scale;
 #[path = "cluster/secured.rs"]
 mod secured;
+#[path = "cluster/slow.rs"]
+mod slow;
 mod world;
 
 use std::fs;
@@ -21,6 +27,7 @@ use serde_json::Value;
 use world::{World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+const ETCD_PORT: u16 = 2379;
 const DIRECTORS: [&str; 8] = [
     "director", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
 ];
@@ -40,6 +47,12 @@ struct Group {
     is_secured: bool,
     /// Whether the directors have services of their own, in addition to published ones.
     has_local_services: bool,
+    /// `lease` of the directors, in seconds.
+    lease_s: u64,
+    /// The port on which the directors reach etcd.
+    etcd_port: u16,
+    /// Environment variables of the directors' daemons.
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl Group {
@@ -65,6 +78,9 @@ impl Group {
             directors: (0..directors).map(|_| None).collect(),
             is_secured,
             has_local_services: true,
+            lease_s: 2,
+            etcd_port: ETCD_PORT,
+            environment: Vec::new(),
         };
         if is_secured {
             group.make_certificates();
@@ -128,7 +144,7 @@ impl Group {
 
     fn etcdctl(&self, arguments: &[&str]) -> Output {
         let mut command = self.world.command("director", "etcdctl");
-        let endpoints = self.endpoints(self.scheme()).join(",");
+        let endpoints = self.endpoints(ETCD_PORT).join(",");
         command
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoints]);
@@ -136,8 +152,9 @@ impl Group {
         command.args(arguments).output().expect("run etcdctl")
     }
 
-    fn endpoints(&self, scheme: &str) -> Vec<String> {
-        let urls = (0..self.etcd.len()).map(|n| format!("{scheme}10.71.0.{}:2379", 40 + n));
+    fn endpoints(&self, port: u16) -> Vec<String> {
+        let scheme = self.scheme();
+        let urls = (0..self.etcd.len()).map(|n| format!("{scheme}10.71.0.{}:{port}", 40 + n));
         urls.collect()
     }
 
@@ -149,19 +166,19 @@ impl Group {
 
     /// Returns a director's local configuration. With only a proxy service, nothing is loaded into the kernel.
     fn local_config(&self, n: usize) -> String {
+        let endpoints = self.endpoints(self.etcd_port);
+        let lease_s = self.lease_s;
         if !self.has_local_services {
             return format!(
-                "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
-                 member = \"lb{n}\"\nlease = \"2s\"\n[cluster.publish]\nvips = \
-                 [\"192.0.2.0/24\", \"198.18.0.0/15\"]\nservers = [\"10.0.0.0/8\"]\n",
-                self.endpoints(self.scheme())
+                "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {endpoints:?}\nname = \"edge\"\n\
+                 member = \"lb{n}\"\nlease = \"{lease_s}s\"\n[cluster.publish]\nvips = \
+                 [\"192.0.2.0/24\", \"198.18.0.0/15\"]\nservers = [\"10.0.0.0/8\"]\n"
             );
         }
         format!(
-            "[cluster]\netcd = {:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"2s\"\n{}[pool.own]\nservers = \
-             [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\nforward = \"proxy\"\nprotocol = \
-             \"http\"\npool = \"own\"\n",
-            self.endpoints(self.scheme()),
+            "[cluster]\netcd = {endpoints:?}\nname = \"edge\"\nmember = \"lb{n}\"\nlease = \"{lease_s}s\"\n{}\
+             [pool.own]\nservers = [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\n\
+             forward = \"proxy\"\nprotocol = \"http\"\npool = \"own\"\n",
             self.cluster_security()
         )
     }
@@ -179,6 +196,7 @@ impl Group {
             .world
             .weir(host)
             .env("STATE_DIRECTORY", self.state_dir(n))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(["run", "-c"])
             .arg(&path)
             .stdin(Stdio::null())
@@ -420,28 +438,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     group.start_all();
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    let (stop, failed, served) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let load = {
-        let (stop, failed, served) = (Arc::clone(&stop), Arc::clone(&failed), Arc::clone(&served));
-        group.world.spawn_on("client", move || {
-            while !stop.load(Ordering::Relaxed) {
-                for director in ["10.71.0.3:8080", "10.71.0.51:8080"] {
-                    match send_request(director) {
-                        Ok(()) => served.fetch_add(1, Ordering::Relaxed),
-                        Err(error) => {
-                            eprintln!("{director}: {error}");
-                            failed.fetch_add(1, Ordering::Relaxed)
-                        }
-                    };
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        })
-    };
+    let load = Load::start(&group);
 
     // Each etcd member fails once; the group stays connected to the others.
     for n in 0..3 {
@@ -513,15 +510,7 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     wait_for("no pending changes", TIMEOUT, || {
         group.group(0)["pending"] == 0
     });
-    stop.store(true, Ordering::Relaxed);
-    load.join().expect("load thread panicked");
-    let (failed, served) = (
-        failed.load(Ordering::Relaxed),
-        served.load(Ordering::Relaxed),
-    );
-    println!("{served} requests, {failed} failed");
-    assert_eq!(failed, 0, "of {served} requests failed");
-    assert!(served > 100, "{served}");
+    load.assert_nothing_failed();
 
     // A director starts without etcd, even after a reboot.
     for n in 0..3 {
@@ -535,6 +524,54 @@ fn loss_of_etcd_or_its_data_does_not_affect_service() {
     });
     assert_eq!(group.group(1)["version"], 1);
     assert_eq!(group.state(1, "10.71.0.21:80"), "maint");
+}
+
+/// Requests to port 8080 of the first two directors.
+struct Load {
+    stop: Arc<AtomicBool>,
+    failed: Arc<AtomicU64>,
+    served: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Load {
+    fn start(group: &Group) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (failed, served) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let shared = (Arc::clone(&stop), Arc::clone(&failed), Arc::clone(&served));
+        let thread = group.world.spawn_on("client", move || {
+            let (stop, failed, served) = shared;
+            while !stop.load(Ordering::Relaxed) {
+                for director in ["10.71.0.3:8080", "10.71.0.51:8080"] {
+                    match send_request(director) {
+                        Ok(()) => served.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => {
+                            eprintln!("{director}: {error}");
+                            failed.fetch_add(1, Ordering::Relaxed)
+                        }
+                    };
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self {
+            stop,
+            failed,
+            served,
+            thread,
+        }
+    }
+
+    /// Stops the load. Asserts that no request failed.
+    fn assert_nothing_failed(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("load thread panicked");
+        let failed = self.failed.load(Ordering::Relaxed);
+        let served = self.served.load(Ordering::Relaxed);
+        println!("{served} requests, {failed} failed");
+        assert_eq!(failed, 0, "of {served} requests failed");
+        assert!(served > 100, "{served}");
+    }
 }
 
 /// Sends a request on a new connection.

@@ -89,6 +89,34 @@ fn connections_survive_director_that_joins_after_drain() {
     );
 }
 
+/// All directors insert the flows of a removed server, whichever of them removes it first, also a director that had no
+/// flows, and a director that starts afterwards.
+#[test]
+fn connections_to_removed_server_survive_change_of_directors() {
+    if !privileged() {
+        return;
+    }
+    let options = [
+        "--directors",
+        "2",
+        "--concurrency",
+        "200",
+        "--faults",
+        "server-removed-director-added,server-removed-director-killed,server-removed-director-started",
+        "--methods",
+        "direct-sync",
+    ];
+    let rows = run(&options);
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        assert_eq!(
+            (&row["broken"], &row["error"]),
+            (&0.into(), &Value::Null),
+            "{row}"
+        );
+    }
+}
+
 /// The router removes the path to a disconnected director when BFD detects it, long before the hold time of BGP (9 s).
 #[test]
 fn router_detects_disconnected_director_by_bfd() {
@@ -163,12 +191,13 @@ fn server_and_director_changes_break_at_most_the_goal_at_length() {
         "--concurrency",
         &connections,
         "--faults",
-        "server-added-director-killed,server-drained-director-added",
+        "server-added-director-killed,server-drained-director-added,server-removed-director-added,\
+         server-removed-director-killed",
         "--methods",
         "direct,direct-sync,tunnel-gue",
     ];
     let rows = run(&options);
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 12);
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");
         let (broken, goal) = (row["broken"].as_u64(), row["goal"].as_u64());

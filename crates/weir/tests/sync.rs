@@ -5,6 +5,8 @@ mod world;
 
 #[path = "sync/cut.rs"]
 mod cut;
+#[path = "sync/removed.rs"]
+mod removed;
 #[path = "sync/translated.rs"]
 mod translated;
 

@@ -26,7 +26,7 @@ use super::local_real_server::LocalRealServer;
 use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
-use crate::announce::facts;
+use crate::announce::{Settling, facts};
 use crate::api::{Caller, Command, FileRequest, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
 use crate::explain::{Answer, Packet};
@@ -177,7 +177,12 @@ impl<P: Plane> Director<P> {
     /// Reports to the announcer whether each VIP can serve, if this has changed.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
-        let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
+        let settling = match self.is_new && self.desired.cluster.is_some() {
+            false => Settling::Nothing,
+            true if self.is_joining_peers() => Settling::Flows,
+            true => Settling::Servers,
+        };
+        let facts = facts(&self.desired, &self.plane, is_draining, settling);
         let mut vip_facts = facts.iter().flat_map(|facts| &facts.vips);
         self.is_new = vip_facts.any(|fact| fact.settling);
         let vips = facts.iter().flat_map(|facts| &facts.vips);
@@ -294,6 +299,14 @@ impl<P: Plane> Director<P> {
         match self.plane.synchronizes() {
             true => self.plane.is_moving_flows(),
             false => self.sync.is_moving(self.plane.engine().as_deref()),
+        }
+    }
+
+    /// Returns whether flows that `[sync]` peers have are still missing here.
+    fn is_joining_peers(&mut self) -> bool {
+        match self.plane.synchronizes() {
+            true => self.plane.is_joining_peers(),
+            false => self.sync.is_joining(self.plane.engine().as_deref()),
         }
     }
 

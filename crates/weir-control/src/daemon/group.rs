@@ -52,6 +52,8 @@ pub(super) enum GroupEvent {
     Settling,
     /// The reload that a command started has finished.
     Applied(Result<Reloaded, Refusal>),
+    /// It is time to repeat a failed write of the record.
+    SaveAgain,
 }
 
 #[derive(Debug, Default)]
@@ -235,8 +237,15 @@ impl Group {
                 None => std::future::pending().await,
             }
         };
+        let save_again = async {
+            match self.store.retry_at() {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = settling => GroupEvent::Settling,
+            () = save_again => GroupEvent::SaveAgain,
             result = applied => {
                 *applying = None;
                 GroupEvent::Applied(result.unwrap_or_else(|_| Err(Refusal::leaving())))
@@ -285,7 +294,8 @@ impl Group {
         self.inbox.get_mut().delayed = Some((until, result));
     }
 
-    /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group.
+    /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group,
+    /// if the disk has space: a full disk must not prevent changes.
     pub(super) fn finish_apply(&mut self, result: Result<Reloaded, Refusal>) {
         self.delayed_since = None;
         let candidate = self.candidate.take();
@@ -497,9 +507,13 @@ impl Group {
     /// Returns the group's state for the status document; `None` = `[cluster]` is not configured.
     pub(super) fn status(&self) -> Option<GroupStatus> {
         let config = self.config.as_ref()?;
-        Some(match &self.driver {
+        let status = match &self.driver {
             Some(driver) => GroupStatus::from_driver(config, driver),
             None => GroupStatus::failed(config, self.error.as_deref()),
+        };
+        Some(GroupStatus {
+            record_error: self.store.error(),
+            ..status
         })
     }
 
@@ -510,6 +524,16 @@ impl Group {
     }
 
     fn save(&mut self) {
-        self.store.save(&self.record);
+        self.store.save(&mut self.record);
+    }
+
+    /// Repeats a failed write of the record. After a success, also repeats the changes from the group that could not be
+    /// applied, because the directory may have been full.
+    pub(super) fn save_again(&mut self) {
+        self.store.save_again(&self.record);
+        if self.store.retry_at().is_none() {
+            let failed = std::mem::take(&mut self.inapplicable).into_iter();
+            self.inbox.get_mut().retries.extend(failed);
+        }
     }
 }

@@ -26,6 +26,12 @@ pub(super) fn write_members(text: &mut Text, report: &Report) {
         group.pending as u64,
     );
     text.write_single(
+        "weir_cluster_state_saved",
+        "gauge",
+        "1 while the state that this director needs without etcd is saved on disk.",
+        u64::from(group.record_error.is_none()),
+    );
+    text.write_single(
         "weir_cluster_rollout_stopped",
         "gauge",
         "1 while the rollout of the configuration is stopped.",

@@ -50,6 +50,12 @@ impl Report {
                 "check etcd with `etcdctl endpoint health`, and check `etcd`, `ca` and `user` in [cluster]",
             ));
         }
+        if let Some(error) = &group.record_error {
+            let problem = format!("[cluster]: failed to save the group's state: {error}");
+            let effect = "a director that restarts while etcd does not respond uses older state";
+            let fix = "free space on the disk; Weir repeats the write by itself";
+            findings.push(Diagnosis::new(&problem, effect).fix(fix));
+        }
         if let (Some(member), Some(reason)) = (&group.rollout_member, &group.rollout_reason) {
             let problem = format!(
                 "the rollout of version {} was stopped by {member}: {reason}",

@@ -38,6 +38,10 @@ pub struct Group {
     /// The reason why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Why the state that this director needs without etcd is not on disk, such as a full disk; the previous state
+    /// remains there. Absent if the state is on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
     /// Number of changes from this director that are not in etcd yet.
     pub pending: usize,
     /// All directors, by name.
@@ -123,6 +127,7 @@ impl Group {
             endpoint,
             away_since,
             error: status.refused.or(error),
+            record_error: None,
             pending: status.pending,
             members: members.collect(),
             down: down
@@ -170,6 +175,9 @@ impl Group {
             .as_ref()
             .map_or(String::new(), |error| format!(": {error}"));
         let _ = writeln!(text, "etcd {}: {}{since}{error}", self.endpoint, self.etcd);
+        if let Some(error) = &self.record_error {
+            let _ = writeln!(text, "the group's state is not saved: {error}");
+        }
         if self.pending > 0 {
             let _ = writeln!(text, "{} changes are not in etcd yet", self.pending);
         }

@@ -377,7 +377,7 @@ pub struct Service {
     /// Additional data of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxied>,
-    /// Servers in file order, then removed servers that still have flows.
+    /// Servers in file order, then removed servers that still have flows; with `[sync]`, for at least a minute.
     pub servers: Vec<Server>,
 }
 
@@ -404,7 +404,7 @@ pub struct Server {
     /// The active override: `drain`, `maint`, `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Whether the server was removed from the configuration while it still has flows.
+    /// Whether the server was removed from the configuration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
     /// The weight that the server's checks set, instead of the configured or overridden one; absent without such a

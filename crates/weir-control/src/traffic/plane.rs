@@ -311,6 +311,12 @@ impl Plane for Traffic {
         self.host.is_some() && status.is_some_and(|status| status.moving)
     }
 
+    fn is_joining_peers(&self) -> bool {
+        let engine = self.engine.as_ref();
+        let status = engine.and_then(|engine| engine.sync_status().ok().flatten());
+        self.host.is_some() && status.is_some_and(|status| status.joining)
+    }
+
     fn engine(&mut self) -> Option<&mut Engine> {
         self.engine.as_mut()?.as_local()
     }

@@ -26,9 +26,18 @@ impl Engine {
 
     /// Persists the changes that an allocation made since `former`.
     pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
+        self.file.append(&self.changes_since(former))
+    }
+
+    /// Persists the changes that an allocation made since `former`; if this fails, later.
+    pub(super) fn persist_changes_if_possible(&mut self, former: &Former) {
+        let changes = self.changes_since(former);
+        self.file.append_if_possible(&changes);
+    }
+
+    fn changes_since(&self, former: &Former) -> Record {
         let changed = former.changed(&self.memory.allocation);
-        let record = Record::for_changes(&self.memory, changed, former.sharing_changed());
-        self.file.append(&record)
+        Record::for_changes(&self.memory, changed, former.sharing_changed())
     }
 
     /// Brings maps, attachments and the network in line with the planned rows.

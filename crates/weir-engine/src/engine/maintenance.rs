@@ -7,6 +7,7 @@ use weir_planner::allocation::DestSlot;
 use weir_state::ServerStates;
 
 use super::Engine;
+use super::sync_removed::RemovedServers;
 use crate::error::Result;
 use crate::journal::Record;
 use crate::totals::totals;
@@ -81,6 +82,7 @@ impl Engine {
             self.refresh().await?;
         }
         self.estimate_rates()?;
+        self.add_unknown_servers(states).await?;
         self.release_rows()?;
         self.forget_latencies();
         self.update_marks().await?;
@@ -101,8 +103,8 @@ impl Engine {
         if self.hops_due || !self.pending.is_empty() {
             self.write_pending()?;
         }
-        if self.file.is_long() {
-            self.file.write(&self.memory, &states.saved_servers())?;
+        if self.file.must_be_rewritten() {
+            self.file.rewrite(&self.memory, &states.saved_servers());
         }
         Ok(())
     }
@@ -121,8 +123,17 @@ impl Engine {
     }
 
     fn release_rows(&mut self) -> Result<()> {
-        let maps = self.plane.maps();
+        let (maps, now) = (self.plane.maps(), Instant::now());
+        let kept = &mut self.sync.removed;
+        match self.desired.sync {
+            Some(_) => kept.update(self.memory.allocation.removed_dests(), now),
+            None => *kept = RemovedServers::default(),
+        }
+        let kept = &self.sync.removed;
         let final_totals = |dest: &DestSlot| {
+            if kept.must_keep(dest, now) {
+                return None;
+            }
             let live = maps.live(dest.id).ok()?;
             // A persistence entry that refers to this row becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
@@ -137,12 +148,14 @@ impl Engine {
         let unused_addresses =
             unused_addresses.filter(|address| allocation.rows_at(*address).is_empty());
         self.network.forget(unused_addresses);
+        // Records of peers must not refer to the freed rows.
+        self.sync.index_version = None;
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
         let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();
         let names = touched.iter().copied();
         let record = Record::for_changes(&self.memory, names, released.sharing_changed);
-        self.file.append(&record)?;
+        self.file.append_if_possible(&record);
         self.rewrite(&touched)
     }
 }

@@ -28,7 +28,9 @@ mod reload;
 mod status;
 mod sync;
 mod sync_index;
+mod sync_removed;
 mod sync_source;
+mod sync_unknown;
 mod weights;
 
 use std::collections::BTreeMap;

@@ -193,7 +193,7 @@ impl Engine {
         let moved = self.add_servers(&touched).await?;
         self.replan(&touched)?;
         self.replan(&moved.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.persist_changes(&rejected)?;
+        self.persist_changes_if_possible(&rejected);
         self.commit().await
     }
 }

@@ -35,8 +35,26 @@ const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Selects a counter.
-type Counter = fn(&mut SyncCounts) -> &mut u64;
+/// Why a record cannot be inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unusable {
+    /// It has values that no flow has.
+    Values,
+    /// This director does not have the service.
+    Service,
+    /// The service with this row does not have the server.
+    Server { service: u32 },
+}
+
+impl Unusable {
+    const fn counter(self, counts: &mut SyncCounts) -> &mut u64 {
+        match self {
+            Self::Values => &mut counts.invalid,
+            Self::Service => &mut counts.unknown_service,
+            Self::Server { .. } => &mut counts.unknown_server,
+        }
+    }
+}
 
 /// Returns whether `tick` is later than `other`.
 fn is_after(tick: u32, other: u32) -> bool {
@@ -221,7 +239,8 @@ impl Engine {
                     flow.ifindex = self.device_to(record, flow.dest).unwrap_or(0);
                     flows.push(flow);
                 }
-                Err(counter) => *counter(&mut self.sync.counts) += 1,
+                Err(Unusable::Server { service }) if self.keep_unknown(service, record) => {}
+                Err(unusable) => *unusable.counter(&mut self.sync.counts) += 1,
             }
         }
         self.plane.insert_flows(&mut flows)?;
@@ -234,20 +253,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Converts a record to this director's rows. The error selects the counter to increment.
-    fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
+    /// Converts a record to this director's rows.
+    fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, Unusable> {
         if !is_valid(record) {
-            return Err(|counts| &mut counts.invalid);
+            return Err(Unusable::Values);
         }
         let index = &self.sync.index;
         let service = match record.service {
             Some(id) => index.service(id),
             None => index.service_at(record.proto, record.vip.0, record.vip.1),
         };
-        let service = service.ok_or::<Counter>(|counts| &mut counts.unknown_service)?;
+        let service = service.ok_or(Unusable::Service)?;
         let server = index.server(service, record.server.0, record.server.1);
-        let (dest, dest_generation) =
-            server.ok_or::<Counter>(|counts| &mut counts.unknown_server)?;
+        let (dest, dest_generation) = server.ok_or(Unusable::Server { service })?;
         let (snat, snat_port) = record.snat.unwrap_or((record.client.0, 0));
         let family = if record.client.0.is_ipv4() { 4 } else { 6 };
         let mut flow = SyncFlow {

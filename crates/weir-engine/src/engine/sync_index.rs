@@ -13,7 +13,9 @@ use weir_model::{Family, Indexed, Ports, SchedulerKind};
 use weir_planner::policy::template;
 use weir_sync::ServiceId;
 
+use super::sync_removed::RemovedServers;
 use super::sync_source::SourceAddresses;
+use super::sync_unknown::UnknownServers;
 use crate::memory::Memory;
 
 /// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come from the configuration
@@ -259,4 +261,6 @@ pub(super) struct Synchronizer {
     pub(super) prepared: [u32; PREPARED],
     pub(super) prepared_at: usize,
     pub(super) sources: SourceAddresses,
+    pub(super) removed: RemovedServers,
+    pub(super) unknown: UnknownServers,
 }

@@ -15,7 +15,7 @@ impl Engine {
     /// Applies the weights of these pools, in all services that use them.
     ///
     /// # Errors
-    /// A map or the state file cannot be written.
+    /// A map cannot be written. A full disk is only logged: it must not keep a failed server in use.
     pub fn apply_weights(&mut self, pools: &[&str], states: &ServerStates) -> Result<()> {
         let users = pools
             .iter()
@@ -23,7 +23,7 @@ impl Engine {
         let names: Vec<String> = users.map(|it| it.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let former = allocate(&mut self.memory, &self.desired, &self.plane, &names, states)?;
-        self.persist_changes(&former)?;
+        self.persist_changes_if_possible(&former);
         self.rewrite(&names)
     }
 

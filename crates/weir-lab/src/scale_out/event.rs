@@ -17,10 +17,16 @@ pub(crate) enum Event {
     ServerAddedDirectorKilled,
     /// A server is drained, and another director joins at once.
     ServerDrainedDirectorAdded,
+    /// A server is removed, and another director joins at once.
+    ServerRemovedDirectorAdded,
+    /// A server is removed, and a director is killed at once.
+    ServerRemovedDirectorKilled,
+    /// A server is removed, and a director that does not know it starts at once.
+    ServerRemovedDirectorStarted,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::DirectorAdded,
         Self::DirectorDrained,
         Self::DirectorKilled,
@@ -28,6 +34,9 @@ impl Event {
         Self::MajorityLost,
         Self::ServerAddedDirectorKilled,
         Self::ServerDrainedDirectorAdded,
+        Self::ServerRemovedDirectorAdded,
+        Self::ServerRemovedDirectorKilled,
+        Self::ServerRemovedDirectorStarted,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -39,6 +48,9 @@ impl Event {
             Self::MajorityLost => "majority-lost",
             Self::ServerAddedDirectorKilled => "server-added-director-killed",
             Self::ServerDrainedDirectorAdded => "server-drained-director-added",
+            Self::ServerRemovedDirectorAdded => "server-removed-director-added",
+            Self::ServerRemovedDirectorKilled => "server-removed-director-killed",
+            Self::ServerRemovedDirectorStarted => "server-removed-director-started",
         }
     }
 
@@ -51,18 +63,41 @@ impl Event {
             | Self::DirectorKilled
             | Self::DirectorCut
             | Self::ServerAddedDirectorKilled
-            | Self::ServerDrainedDirectorAdded => false,
+            | Self::ServerDrainedDirectorAdded
+            | Self::ServerRemovedDirectorAdded
+            | Self::ServerRemovedDirectorKilled
+            | Self::ServerRemovedDirectorStarted => false,
+        }
+    }
+
+    /// Returns whether a director joins within a second of another change. It is started before the connections are
+    /// opened, because its start can take longer.
+    pub(crate) const fn needs_spare_director(self) -> bool {
+        match self {
+            Self::ServerDrainedDirectorAdded | Self::ServerRemovedDirectorAdded => true,
+            Self::DirectorAdded
+            | Self::DirectorDrained
+            | Self::DirectorKilled
+            | Self::DirectorCut
+            | Self::MajorityLost
+            | Self::ServerAddedDirectorKilled
+            | Self::ServerRemovedDirectorKilled
+            | Self::ServerRemovedDirectorStarted => false,
         }
     }
 
     /// Returns the change of the number of announced paths.
     pub(crate) const fn path_change(self) -> i8 {
         match self {
-            Self::DirectorAdded | Self::ServerDrainedDirectorAdded => 1,
+            Self::DirectorAdded
+            | Self::ServerDrainedDirectorAdded
+            | Self::ServerRemovedDirectorAdded
+            | Self::ServerRemovedDirectorStarted => 1,
             Self::DirectorDrained
             | Self::DirectorKilled
             | Self::DirectorCut
-            | Self::ServerAddedDirectorKilled => -1,
+            | Self::ServerAddedDirectorKilled
+            | Self::ServerRemovedDirectorKilled => -1,
             Self::MajorityLost => 0,
         }
     }

@@ -166,8 +166,7 @@ impl<'a> Rig<'a> {
 
     /// Opens connections, and triggers the event under load.
     pub(super) fn measure(&mut self, event: Event, connections: usize) -> Result<Measurement> {
-        if event == Event::ServerDrainedDirectorAdded {
-            // The director must join within a second of the other change, and its start can take longer.
+        if event.needs_spare_director() {
             self.add_director(SERVERS)?;
             let added = usize::from(self.count);
             if let Balancer::Weir { .. } = self.method.balancer {
@@ -213,8 +212,20 @@ impl<'a> Rig<'a> {
                 self.directors[last].kill();
             }
             Event::ServerDrainedDirectorAdded => {
+                self.drain_server()?;
+                self.directors[last].ready(self.method)?;
+            }
+            Event::ServerRemovedDirectorAdded => {
                 self.change_servers(SERVERS - 1)?;
                 self.directors[last].ready(self.method)?;
+            }
+            Event::ServerRemovedDirectorStarted => {
+                self.change_servers(SERVERS - 1)?;
+                self.add_director(SERVERS - 1)?;
+            }
+            Event::ServerRemovedDirectorKilled => {
+                self.change_servers(SERVERS - 1)?;
+                self.directors[last].kill();
             }
         }
         let limit = if event.path_change() > 0 {
@@ -235,18 +246,27 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Changes the pool to the first `count` servers. A server that leaves is drained: its connections continue.
+    /// Drains the last server of the pool: its connections continue.
+    fn drain_server(&self) -> Result<()> {
+        match self.method.balancer {
+            // Rules have no drain.
+            Balancer::Rules => self.change_servers(SERVERS - 1),
+            Balancer::Weir { .. } => {
+                let server = format!("web/{}", server_address(SERVERS - 1));
+                let words = ["server", &server, "drain"];
+                self.directors[0].run("server", &words).map(drop)
+            }
+        }
+    }
+
+    /// Changes the pool to the first `count` servers. A server that leaves is removed: its connections continue,
+    /// because that is the default of `on_remove`.
     fn change_servers(&self, count: u8) -> Result<()> {
         match self.method.balancer {
             Balancer::Rules => {
                 let servers = self.addresses(count);
                 let mut directors = self.directors.iter();
                 directors.try_for_each(|it| it.load_rules(&servers))
-            }
-            Balancer::Weir { .. } if count < SERVERS => {
-                let server = format!("web/{}", server_address(SERVERS - 1));
-                let words = ["server", &server, "drain"];
-                self.directors[0].run("server", &words).map(drop)
             }
             Balancer::Weir { .. } => self.directors[0].publish(&self.published_config(count)),
         }

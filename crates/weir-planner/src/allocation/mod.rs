@@ -296,6 +296,14 @@ impl Allocation {
             .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
     }
 
+    /// Returns the removed servers whose rows are not freed yet.
+    pub fn removed_dests(&self) -> impl Iterator<Item = &DestSlot> {
+        let names = self.index.leaving.iter();
+        let slots = names.filter_map(|name| self.services.get(name));
+        let dests = slots.flat_map(|slot| &slot.dests);
+        dests.filter(|dest| dest.removed.is_some())
+    }
+
     /// Returns the rows of the servers at an address.
     pub fn rows_at(&self, address: IpAddr) -> &[u32] {
         self.index

@@ -1,6 +1,7 @@
 //! Long tests of a large cluster: durations and CPU time of changes, and publications of many services.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::{Instant, SystemTime};
 
 use super::layer4::{POOL, published_config};
@@ -47,13 +48,14 @@ impl Group {
     /// Changes a weight `rounds` times. Prints the time until the last director has applied it, and the CPU time. Reads
     /// the logs, because a status query would take more CPU time than the change.
     fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
-        let mut api = self.api(0);
         let count = self.directors.len();
         let (idle, pause) = (self.cpu_ticks(), Duration::from_secs(3));
         std::thread::sleep(pause);
         let idle = (self.cpu_ticks() - idle) as f64 / pause.as_secs_f64();
         let (mut times, before, begin) = (Vec::new(), self.cpu_ticks(), Instant::now());
         for weight in first..first + rounds {
+            // The daemon closes idle connections.
+            let mut api = self.api(0);
             let ordered = SystemTime::now();
             let path = format!("/v1/servers/web/{}", POOL[0]);
             api.post(&path, &serde_json::json!({ "weight": weight }));
@@ -87,14 +89,21 @@ impl Group {
         let path = path.to_str().expect("path is valid UTF-8").to_owned();
         let (before, begin) = (self.cpu_ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
-        self.succeed(3, &words);
+        let output = self.succeed(3, &words);
+        let version = output
+            .trim()
+            .rsplit(' ')
+            .next()
+            .expect("output has a version");
+        let version: u64 = version.parse().expect("parse the version");
         let stored = begin.elapsed();
         let mut api = self.api(3);
         wait_for("the rollout", 10 * TIMEOUT, || {
             api.get("/v1/cluster");
             let group = api.receive();
             assert_ne!(group["rollout"], "stopped", "{group}");
-            group["rollout"] == "complete"
+            // The director may not have read the publication from etcd yet.
+            group["published"] == version && group["rollout"] == "complete"
         });
         let count = self.directors.len() as f64;
         println!(
@@ -143,8 +152,12 @@ fn weights(group: &Group) -> Vec<Value> {
 
 /// Returns a configuration with `count` services.
 fn many_services(count: usize) -> String {
-    let mut text = published_config("direct", &POOL[..2]);
-    for n in 2..count {
+    with_more_services(published_config("direct", &POOL[..2]), 2..count)
+}
+
+/// Adds services with these numbers to a configuration.
+pub(super) fn with_more_services(mut text: String, numbers: Range<usize>) -> String {
+    for n in numbers {
         let (high, low) = (n / 250, n % 250 + 1);
         let _ = writeln!(
             text,

@@ -30,6 +30,7 @@ impl<P: Plane> Director<P> {
                 let overdue = self.group.poll_settling(is_moving);
                 return self.reply(overdue);
             }
+            GroupEvent::SaveAgain => return self.group.save_again(),
             GroupEvent::Command(command) => command,
         };
         match command {

@@ -2,13 +2,14 @@
 //!
 //! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
 //! survives it. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the default
-//! runtime directory. The copy in the runtime directory is never older than the other copy. The copy in the state
-//! directory is synced to disk, so a separate thread writes it.
+//! runtime directory. The copy in the state directory is synced to disk, so a thread writes it. If a copy cannot be
+//! written, for example to a full disk, the previous one remains, the status has the error, and the write is repeated.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir_cluster::SharedState;
@@ -19,11 +20,15 @@ use crate::group_configuration::GroupConfiguration;
 const FILE: &str = "cluster.json";
 const RUNTIME_DIRECTORY: &str = "/run/weir";
 const STATE_DIRECTORY: &str = "/var/lib/weir";
+/// Pause before a failed write is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The record of the group on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
+    /// Number of times that the record was saved: the copy with the higher number is the newer one.
+    number: u64,
     /// A random number that identifies this director.
     pub(super) identity: u64,
     pub(super) configuration: Option<GroupConfiguration>,
@@ -38,12 +43,12 @@ impl Record {
     }
 
     fn read_from(runtime_dir: &Path, state_dir: Option<&Path>) -> Self {
-        let directories = [Some(runtime_dir), state_dir];
-        let mut texts = directories.into_iter().flatten().filter_map(|directory| {
+        let directories = [state_dir, Some(runtime_dir)];
+        let copies = directories.into_iter().flatten().filter_map(|directory| {
             let text = read_own(&directory.join(FILE)).ok()?;
-            serde_json::from_slice(&text).ok()
+            serde_json::from_slice::<Self>(&text).ok()
         });
-        texts.next().unwrap_or_default()
+        copies.max_by_key(|copy| copy.number).unwrap_or_default()
     }
 }
 
@@ -81,6 +86,41 @@ pub(super) struct Store {
     path: PathBuf,
     state_dir: Option<PathBuf>,
     writer: Option<Writer>,
+    /// Why the copy in the runtime directory is not the newest, and the time of the failed write; `None` = it is the
+    /// newest.
+    error: Option<(String, Instant)>,
+    /// Why the copy in the state directory is not the newest; `None` = it is, or is being written.
+    state_error: SharedError,
+}
+
+/// An error that another thread updates.
+#[derive(Clone, Debug, Default)]
+struct SharedError(Arc<Mutex<Option<String>>>);
+
+impl SharedError {
+    fn get(&self) -> Option<String> {
+        let error = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        error.clone()
+    }
+
+    /// Replaces the error. Logs a new error, and its end.
+    fn set(&self, path: &Path, error: Option<String>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log_change(path, known.as_deref(), error.as_deref());
+        *known = error;
+    }
+}
+
+/// Logs that the record cannot be written any more, or can be written again.
+fn log_change(path: &Path, known: Option<&str>, error: Option<&str>) {
+    let path = path.display();
+    match (known, error) {
+        (known, Some(error)) if known != Some(error) => {
+            tracing::error!(error, %path, "failed to record the state of the group");
+        }
+        (Some(_), None) => tracing::info!(%path, "recorded the state of the group"),
+        _ => {}
+    }
 }
 
 #[derive(Debug)]
@@ -95,52 +135,73 @@ impl Store {
             path: runtime_dir.join(FILE),
             state_dir: state_directory(runtime_dir),
             writer: None,
+            error: None,
+            state_error: SharedError::default(),
         }
     }
 
-    /// Writes the record. When this returns, the record survives the exit of the daemon; soon afterwards, it also
-    /// survives a reboot.
-    pub(super) fn save(&mut self, record: &Record) {
-        let text = serde_json::to_vec(record).map_err(io::Error::from);
-        let written = text.and_then(|text| {
-            replace_file(&self.path, &text)?;
-            Ok(text)
-        });
-        match written {
-            Ok(text) => self.save_durably(text),
-            Err(error) => {
-                tracing::error!(%error, path = %self.path.display(), "failed to record the state of the group");
+    /// Writes the record. When this returns, the record survives the end of the daemon, unless [`Self::error`] returns
+    /// an error; soon afterwards also a reboot.
+    pub(super) fn save(&mut self, record: &mut Record) {
+        record.number += 1;
+        match serde_json::to_vec(record) {
+            Ok(text) => {
+                self.write(&text);
+                self.save_durably(text);
             }
+            Err(error) => self.set_error(Some(error.to_string())),
         }
+    }
+
+    /// Repeats a failed write to the runtime directory.
+    pub(super) fn save_again(&mut self, record: &Record) {
+        if let Ok(text) = serde_json::to_vec(record) {
+            self.write(&text);
+        }
+    }
+
+    /// Returns when to call [`Self::save_again`].
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        let (_, failed_at) = self.error.as_ref()?;
+        Some(*failed_at + RETRY_PAUSE)
+    }
+
+    /// Returns why the newest record is not on disk; `None` = it is, or is being written.
+    pub(super) fn error(&self) -> Option<String> {
+        let error = self.error.as_ref().map(|(error, _)| error.clone());
+        error.or_else(|| self.state_error.get())
+    }
+
+    fn write(&mut self, text: &[u8]) {
+        let error = replace_file(&self.path, text).err();
+        self.set_error(error.map(|error| format!("{}: {error}", self.path.display())));
+    }
+
+    fn set_error(&mut self, error: Option<String>) {
+        let known = self.error.as_ref().map(|(error, _)| error.as_str());
+        log_change(&self.path, known, error.as_deref());
+        self.error = error.map(|error| (error, Instant::now()));
     }
 
     fn save_durably(&mut self, text: Vec<u8>) {
-        if let Some(directory) = &self.state_dir
-            && self.writer.is_none()
-        {
-            self.writer = match prepare_state_directory(directory) {
-                true => Writer::start(directory.join(FILE)),
-                false => None,
-            };
-            if self.writer.is_none() {
-                self.state_dir = None;
-            }
+        let Some(directory) = &self.state_dir else {
+            return;
+        };
+        if self.writer.is_none() {
+            self.writer = Writer::start(directory.clone(), self.state_error.clone());
         }
-        if let Some(texts) = self
-            .writer
-            .as_ref()
-            .and_then(|writer| writer.texts.as_ref())
-        {
+        let texts = self.writer.as_ref().and_then(|it| it.texts.as_ref());
+        if let Some(texts) = texts {
             let _ = texts.send(text);
         }
     }
 }
 
 impl Writer {
-    fn start(path: PathBuf) -> Option<Self> {
+    fn start(directory: PathBuf, error: SharedError) -> Option<Self> {
         let (texts, receiver) = channel();
         let thread = std::thread::Builder::new().name("group state".to_owned());
-        match thread.spawn(move || write(&path, &receiver)) {
+        match thread.spawn(move || write(&directory, &receiver, &error)) {
             Ok(thread) => Some(Self {
                 texts: Some(texts),
                 thread: Some(thread),
@@ -153,12 +214,30 @@ impl Writer {
     }
 }
 
-/// Writes the newest text that has arrived, until the channel is closed.
-fn write(path: &Path, texts: &Receiver<Vec<u8>>) {
-    while let Ok(text) = texts.recv() {
-        let text = texts.try_iter().last().unwrap_or(text);
-        if let Err(error) = replace_file_durably(path, &text) {
-            tracing::error!(%error, path = %path.display(), "failed to record the state of the group");
+/// Writes the newest text that has arrived, until the channel is closed. Repeats a failed write.
+fn write(directory: &Path, texts: &Receiver<Vec<u8>>, error: &SharedError) {
+    let path = directory.join(FILE);
+    let mut unwritten: Option<Vec<u8>> = None;
+    loop {
+        let received = match &unwritten {
+            Some(_) => texts.recv_timeout(RETRY_PAUSE),
+            None => texts.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(text) => unwritten = Some(texts.try_iter().last().unwrap_or(text)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if let Some(text) = &unwritten {
+            let prepared = weir_runtime_dir::prepare(directory).map_err(|error| error.to_string());
+            let written = prepared.and_then(|()| {
+                let written = replace_file_durably(&path, text);
+                written.map_err(|error| format!("{}: {error}", path.display()))
+            });
+            if written.is_ok() {
+                unwritten = None;
+            }
+            error.set(&path, written.err());
         }
     }
 }
@@ -178,16 +257,50 @@ mod tests {
 
     use super::*;
 
+    fn store(runtime: &Path, state: &Path) -> Store {
+        Store {
+            path: runtime.join(FILE),
+            state_dir: Some(state.to_owned()),
+            writer: None,
+            error: None,
+            state_error: SharedError::default(),
+        }
+    }
+
+    #[test]
+    fn newer_copy_is_read_if_the_other_directory_cannot_be_written() {
+        let base = std::env::temp_dir().join(format!("weir-group-newer-{}", std::process::id()));
+        let (runtime, state) = (base.join("run"), base.join("state"));
+        std::fs::create_dir_all(&runtime).unwrap();
+        let mut writer = store(&runtime, &state);
+        let mut record = Record::default();
+        writer.save(&mut record);
+        // A directory with the name of the new file blocks the write.
+        let obstacle = runtime.join("cluster.json.new");
+        std::fs::create_dir(&obstacle).unwrap();
+        record.identity = 7;
+        writer.save(&mut record);
+        assert!(writer.retry_at().is_some());
+        assert!(writer.error().unwrap().contains("cluster.json"));
+        drop(writer);
+        assert_eq!(Record::read_from(&runtime, None).identity, 0);
+        assert_eq!(Record::read_from(&runtime, Some(&state)), record);
+
+        std::fs::remove_dir(&obstacle).unwrap();
+        let mut writer = store(&runtime, &state);
+        writer.set_error(Some("blocked".to_owned()));
+        writer.save_again(&record);
+        assert_eq!((writer.error(), writer.retry_at()), (None, None));
+        assert_eq!(Record::read_from(&runtime, None), record);
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
     #[test]
     fn record_survives_the_loss_of_the_runtime_directory() {
         let base = std::env::temp_dir().join(format!("weir-group-record-{}", std::process::id()));
         let (runtime, state) = (base.join("run"), base.join("state"));
         std::fs::create_dir_all(&runtime).unwrap();
-        let mut store = Store {
-            path: runtime.join(FILE),
-            state_dir: Some(state.clone()),
-            writer: None,
-        };
+        let mut store = store(&runtime, &state);
         let mut record = Record {
             identity: 7,
             ..Record::default()
@@ -198,7 +311,7 @@ mod tests {
                 version,
                 text: "[pool.a]".to_owned(),
             });
-            store.save(&record);
+            store.save(&mut record);
         }
         assert_eq!(Record::read_from(&runtime, Some(&state)), record);
         drop(store);

@@ -1,0 +1,37 @@
+//! Keeps the rows of removed servers for some time, because other directors may send flows of them.
+//!
+//! Directors remove a server one after the other. Flows of `maglev` whose server the other directors compute are not
+//! sent until the sender's own table changes, so a director that removes a server first may have no flow of it yet. If
+//! it freed the row at once, it could not insert the flows that the others send afterwards.
+
+use std::time::{Duration, Instant};
+
+use weir_planner::allocation::{DestSlot, Removal};
+
+use super::sync_index::HashMap;
+
+/// Time for which the row of a removed server without flows is kept.
+const RETENTION: Duration = Duration::from_secs(60);
+
+/// The removed servers, by row and generation, with the time at which each was first seen as removed.
+#[derive(Debug, Default)]
+pub(super) struct RemovedServers(HashMap<(u32, u32), Instant>);
+
+fn key(dest: &DestSlot) -> (u32, u32) {
+    (dest.id, dest.generation)
+}
+
+impl RemovedServers {
+    /// Adopts the current list of removed servers.
+    pub(super) fn update<'a>(&mut self, removed: impl Iterator<Item = &'a DestSlot>, now: Instant) {
+        let former = std::mem::take(&mut self.0);
+        let since = |dest: &DestSlot| former.get(&key(dest)).copied().unwrap_or(now);
+        self.0.extend(removed.map(|dest| (key(dest), since(dest))));
+    }
+
+    /// Returns whether the row of a removed server must be kept although the server has no flows.
+    pub(super) fn must_keep(&self, dest: &DestSlot, now: Instant) -> bool {
+        let since = self.0.get(&key(dest));
+        dest.removed == Some(Removal::Keep) && since.is_some_and(|it| now < *it + RETENTION)
+    }
+}

@@ -1,0 +1,113 @@
+//! Adds servers that another director of the group has removed and that still have flows there.
+//!
+//! A director that starts after a server was removed does not know the server. Without its row, it could not insert the
+//! server's flows, and they would break if routers moved them here. The server gets a row, and no new flows: it is
+//! added with weight 0 and removed again, which changes no table of the group. Only servers that `[cluster.publish]`
+//! permits are added, and only to pools that the group has published.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use weir_model::{Desired, OnRemove, Server};
+use weir_state::ServerStates;
+use weir_sync::Record;
+
+use super::Engine;
+use crate::error::Result;
+
+/// Maximum number of records that wait for their servers.
+const RECORDS_MAX: usize = 1 << 16;
+/// Maximum number of servers that are added at once.
+const SERVERS_MAX: usize = 64;
+
+/// A server of a pool: name of the pool, address and port.
+type PoolServer = (String, IpAddr, Option<u16>);
+
+/// Flows of servers that this director does not know.
+#[derive(Debug, Default)]
+pub(super) struct UnknownServers {
+    servers: BTreeSet<PoolServer>,
+    /// The records of their flows.
+    records: Vec<Record>,
+}
+
+impl UnknownServers {
+    fn add(&mut self, server: PoolServer, record: &Record) -> bool {
+        let has_space = self.records.len() < RECORDS_MAX
+            && (self.servers.len() < SERVERS_MAX || self.servers.contains(&server));
+        if has_space {
+            self.servers.insert(server);
+            self.records.push(*record);
+        }
+        has_space
+    }
+}
+
+fn server_of((_, address, port): &PoolServer) -> Server {
+    let address_text = match port {
+        None => address.to_string(),
+        Some(port) => SocketAddr::new(*address, *port).to_string(),
+    };
+    // An override of the server, which is stored by its former name, must not give it a weight.
+    let name = format!("{address_text} (removed)");
+    Server {
+        weight: 0,
+        ..Server::new(name, *address, *port)
+    }
+}
+
+impl Engine {
+    /// Keeps a record whose server this director does not know, if the server may be added. Returns whether the record
+    /// was kept.
+    pub(super) fn keep_unknown(&mut self, service_row: u32, record: &Record) -> bool {
+        let mut slots = self.memory.allocation.services.iter();
+        let Some((name, _)) = slots.find(|(_, slot)| slot.row == service_row) else {
+            return false;
+        };
+        let Some(pool) = self.desired.service(name).map(|service| &service.pool) else {
+            return false;
+        };
+        let (address, port) = record.server;
+        self.may_add(pool, address)
+            && self.sync.unknown.add(
+                (pool.clone(), address, Some(port).filter(|it| *it != 0)),
+                record,
+            )
+    }
+
+    /// Returns whether the group may publish a server with this address in this pool.
+    fn may_add(&self, pool: &str, address: IpAddr) -> bool {
+        let desired: &Desired = &self.desired;
+        let publish = desired.cluster.as_ref().and_then(|it| it.publish.as_ref());
+        desired.pool(pool).is_some_and(|pool| {
+            desired.is_published(pool.source)
+                && pool.on_remove == OnRemove::Keep
+                && publish.is_some_and(|it| it.permits_server(address))
+        })
+    }
+
+    /// Returns whether flows wait for [`Self::add_unknown_servers`].
+    pub fn has_unknown_servers(&self) -> bool {
+        !self.sync.unknown.servers.is_empty()
+    }
+
+    /// Adds the servers of the kept records and inserts their flows.
+    pub(super) async fn add_unknown_servers(&mut self, states: &ServerStates) -> Result<()> {
+        let UnknownServers { servers, records } = std::mem::take(&mut self.sync.unknown);
+        if servers.is_empty() {
+            return Ok(());
+        }
+        let former = Desired::clone(&self.desired);
+        let mut extended = former.clone();
+        for pool in &mut extended.pools {
+            let added = servers.iter().filter(|(name, ..)| *name == pool.name);
+            pool.servers.extend(added.map(server_of));
+        }
+        for (pool, address, _) in &servers {
+            tracing::info!(pool, %address, "another director has flows of a removed server");
+        }
+        self.apply_merged(extended, states).await?;
+        self.apply_merged(former, states).await?;
+        self.sync_insert(&records)
+    }
+}

@@ -1,0 +1,205 @@
+//! Tests of directors whose disk is full.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use super::layer4::{POOL, published_config};
+use super::scale::with_more_services;
+use super::*;
+
+/// A small file system that is mounted on a directory.
+struct SmallDisk {
+    directory: PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(directory: &Path, kib: u32) -> Self {
+        fs::create_dir_all(directory).expect("create the directory");
+        let options = format!("size={kib}k,mode=0700");
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "weir-test"])
+            .arg(directory)
+            .output()
+            .expect("run mount");
+        assert!(output.status.success(), "{output:?}");
+        Self {
+            directory: directory.to_owned(),
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.directory.join("filler")
+    }
+
+    /// Uses all remaining space.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.filler()).expect("create the file");
+        while file.write_all(&[0; 512]).is_ok() {}
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.filler()).expect("remove the file");
+    }
+
+    /// Returns the names of the files, except the filler.
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).expect("read the directory");
+        let names = entries.map(|it| it.expect("read the directory").file_name());
+        let names = names.map(|it| it.into_string().expect("name is valid UTF-8"));
+        let mut names: Vec<String> = names.filter(|it| it != "filler").collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut command = Command::new("umount");
+        let _ = command.arg("--lazy").arg(&self.directory).output();
+    }
+}
+
+impl Group {
+    /// Returns the version of the group's configuration in a record on disk.
+    fn recorded_version(directory: &Path) -> Value {
+        let text = fs::read(directory.join("cluster.json")).expect("read the record");
+        let record: Value = serde_json::from_slice(&text).expect("record is valid JSON");
+        record["configuration"]["version"].clone()
+    }
+
+    fn is_recorded(&self, n: usize) -> bool {
+        let group = self.group(n);
+        group.is_object() && group["record_error"].is_null()
+    }
+
+    /// Stops a director, removes what a reboot removes, and starts it again without etcd.
+    fn restart_without_etcd(&mut self, n: usize) {
+        self.stop(n);
+        self.kill_etcd(0);
+        let runtime = self.world.path(&format!("run-{}", DIRECTORS[n]));
+        fs::remove_dir_all(runtime).expect("remove the runtime directory");
+        self.start(n);
+    }
+}
+
+/// Returns a configuration whose record does not fit on the small disk together with others.
+fn large(port: u16) -> String {
+    format!("{}# {}\n", config(port, &SERVERS), "x".repeat(100_000))
+}
+
+#[test]
+fn full_disk_keeps_the_last_state_and_is_reported() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 2);
+    let disk = SmallDisk::mount(&group.state_dir(1), 512);
+    group.start_all();
+    let output = group.publish(0, &large(8080), "0s");
+    assert!(output.status.success(), "{output:?}");
+    wait_for("the record", TIMEOUT, || {
+        disk.files() == ["cluster.json"] && Group::recorded_version(&disk.directory) == 1
+    });
+    assert!(group.is_recorded(1));
+
+    // The publication is applied. The previous record remains, and is complete.
+    disk.fill();
+    let output = group.publish(0, &large(8081), "0s");
+    assert!(output.status.success(), "{output:?}");
+    assert!(group.serves(1, 8081) && group.group(1)["version"] == 2);
+    wait_for("the error", TIMEOUT, || !group.is_recorded(1));
+    let error = group.group(1)["record_error"].to_string();
+    assert!(error.contains("No space left on device"), "{error}");
+    let status = group.succeed(1, &["cluster", "status"]);
+    assert!(status.contains("state is not saved"), "{status}");
+    let doctor = group.weir(1, &["doctor"]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(
+        doctor.contains("failed to save the group's state"),
+        "{doctor}"
+    );
+    assert!(group.is_recorded(0), "the other director's disk has space");
+    assert_eq!(disk.files(), ["cluster.json"]);
+    assert_eq!(Group::recorded_version(&disk.directory), 1);
+
+    // A director that is rebooted without etcd uses it.
+    group.restart_without_etcd(1);
+    wait_for("version 1", TIMEOUT, || group.serves(1, 8080));
+    assert_eq!(group.group(1)["version"], 1);
+
+    // When the disk has space, the record is written without another change.
+    group.start_etcd(0);
+    group.wait_for_etcd();
+    wait_for("version 2", TIMEOUT, || group.serves(1, 8081));
+    wait_for("the error", TIMEOUT, || !group.is_recorded(1));
+    assert_eq!(Group::recorded_version(&disk.directory), 1);
+    disk.free();
+    wait_for("the record", TIMEOUT, || {
+        group.is_recorded(1) && Group::recorded_version(&disk.directory) == 2
+    });
+    group.restart_without_etcd(1);
+    wait_for("version 2", TIMEOUT, || group.serves(1, 8081));
+}
+
+/// The engine's state is in the runtime directory.
+#[test]
+fn full_runtime_directory_rejects_a_publication_and_not_a_failed_server() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::with(1, 2, 3, false);
+    group.has_local_services = false;
+    let runtime = group.world.path(&format!("run-{}", DIRECTORS[1]));
+    let disk = SmallDisk::mount(&runtime, 2048);
+    group.start_all();
+    let output = group.publish(0, &published_config("direct", &POOL[..2]), "0s");
+    assert!(output.status.success(), "{output:?}");
+    for n in 0..2 {
+        wait_for("the servers", TIMEOUT, || {
+            POOL[..2].iter().all(|it| group.state(n, it) == "up")
+        });
+    }
+    disk.fill();
+
+    // Results of checks are applied.
+    group.world.kill_nginx(1);
+    for n in 0..2 {
+        wait_for("the failed server", TIMEOUT, || {
+            let server = group
+                .servers(n)
+                .into_iter()
+                .find(|it| it["address"] == POOL[1]);
+            server.is_some_and(|it| it["state"] == "down" && it["effective_weight"] == 0)
+        });
+    }
+
+    // The director that cannot record the configuration stops the rollout, and keeps the previous configuration.
+    // The changes do not fit into the last page of a file.
+    let changed = with_more_services(published_config("direct", &POOL), 2..100);
+    let output = group.publish(0, &changed, "0s");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && errors.contains("No space left on device"),
+        "{errors}"
+    );
+    wait_for("the previous servers", TIMEOUT, || {
+        group.servers(1).len() == 2
+    });
+    assert_eq!(group.group(1)["version"], 1);
+
+    // An override is also applied after the disk has space.
+    let output = group.weir(0, &["server", "web/10.71.0.20", "weight", "7"]);
+    assert!(output.status.success(), "{output:?}");
+    disk.free();
+    wait_for("the weight", TIMEOUT, || {
+        group.servers(1)[0]["effective_weight"] == 7
+    });
+    let output = group.publish(0, &changed, "0s");
+    assert!(output.status.success(), "{output:?}");
+    for n in 0..2 {
+        assert_eq!(group.servers(n).len(), 3, "director {n}");
+        assert_eq!(group.servers(n)[0]["effective_weight"], 7, "director {n}");
+    }
+    wait_for("the record", TIMEOUT, || group.is_recorded(1));
+}

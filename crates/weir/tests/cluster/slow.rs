@@ -1,0 +1,192 @@
+//! Tests of an etcd whose answers arrive late.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::*;
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 71, 0, 40);
+const PROXY_PORT: u16 = 2479;
+
+/// A proxy in front of the first member of etcd. It delays each byte that etcd sends.
+struct SlowProxy {
+    delay_ms: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl SlowProxy {
+    fn start(group: &Group) -> Self {
+        let (delay_ms, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let proxy = Self {
+            delay_ms: Arc::clone(&delay_ms),
+            stop: Arc::clone(&stop),
+        };
+        let (ready, listening) = mpsc::channel();
+        group.world.spawn_on("etcd0", move || {
+            let listener = TcpListener::bind((ADDRESS, PROXY_PORT)).expect("bind a socket");
+            ready.send(()).expect("test waits");
+            for client in listener.incoming().map_while(Result::ok) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Etcd may be down.
+                if let Ok(server) = TcpStream::connect((ADDRESS, ETCD_PORT)) {
+                    connect(client, server, &delay_ms);
+                }
+            }
+        });
+        listening.recv_timeout(TIMEOUT).expect("the proxy listens");
+        proxy
+    }
+
+    fn set_delay(&self, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).expect("number fits in 64 bits");
+        self.delay_ms.store(delay_ms, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SlowProxy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts the threads of a connection.
+fn connect(client: TcpStream, server: TcpStream, delay_ms: &Arc<AtomicU64>) {
+    let clone = |stream: &TcpStream| stream.try_clone().expect("duplicate the socket");
+    start_pump(clone(&client), clone(&server), Arc::default());
+    start_pump(server, client, Arc::clone(delay_ms));
+}
+
+/// Starts threads that copy from one socket to another. Each byte is delayed by the current number of milliseconds.
+fn start_pump(mut from: TcpStream, mut to: TcpStream, delay_ms: Arc<AtomicU64>) {
+    let (sender, delayed) = mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            let delay = Duration::from_millis(delay_ms.load(Ordering::Relaxed));
+            let piece = (Instant::now() + delay, buffer[..length].to_vec());
+            if sender.send(piece).is_err() {
+                break;
+            }
+        }
+        // The writer still sends what is delayed.
+    });
+    std::thread::spawn(move || {
+        for (due, bytes) in delayed {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+impl Group {
+    /// Asserts that both directors list both directors, serve, and have all servers.
+    fn assert_complete(&self) {
+        for n in 0..2 {
+            let members = self.group(n)["members"].as_array().map(Vec::len);
+            assert_eq!(
+                (members, self.servers(n).len()),
+                (Some(2), 2),
+                "director {n}"
+            );
+        }
+    }
+
+    /// Asserts that a director executes a command immediately.
+    fn assert_fast(&self, n: usize, arguments: &[&str]) {
+        let begin = Instant::now();
+        self.succeed(n, arguments);
+        let elapsed = begin.elapsed();
+        assert!(
+            elapsed < Duration::from_secs(3),
+            "{arguments:?}: {elapsed:?}"
+        );
+    }
+
+    fn wait_for_link(&self, state: &str) {
+        for n in 0..2 {
+            wait_for(state, TIMEOUT, || self.group(n)["etcd"] == state);
+        }
+    }
+}
+
+/// With a lease of 6 s, requests may take 3 s. Answers that are 2 s late only make changes slow. Answers that are later
+/// than the time limit have the same effect as no etcd.
+#[test]
+fn late_answers_of_etcd_delay_changes_and_remove_nothing() {
+    if !privileged() {
+        return;
+    }
+    let mut group = Group::new(1, 2);
+    (group.lease_s, group.etcd_port) = (6, PROXY_PORT);
+    let proxy = SlowProxy::start(&group);
+    group.start_all();
+    let published = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    let load = Load::start(&group);
+
+    proxy.set_delay(Duration::from_secs(2));
+    let end = Instant::now() + Duration::from_secs(14);
+    while Instant::now() < end {
+        group.assert_complete();
+        for n in 0..2 {
+            let status = group.group(n);
+            assert_eq!(status["etcd"], "connected", "{status}");
+            assert_eq!(group.present_members(n), 2, "{status}");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    group.assert_fast(0, &["server", "web/10.71.0.20:80", "weight", "7"]);
+    wait_for("the weight", TIMEOUT, || {
+        let servers = group.servers(1);
+        servers
+            .first()
+            .is_some_and(|it| it["effective_weight"] == 7)
+    });
+    load.assert_nothing_failed();
+    let begin = Instant::now();
+    let published = group.publish(1, &config(8081, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    println!("published with answers 2 s late: {:?}", begin.elapsed());
+    assert!(group.serves(0, 8081) && group.serves(1, 8081));
+    let published = group.publish(0, &config(8080, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    let load = Load::start(&group);
+
+    // The answers are later than the time limit.
+    proxy.set_delay(Duration::from_secs(8));
+    group.wait_for_link("away");
+    let error = group.group(0)["error"].to_string();
+    assert!(error.contains("no answer within"), "{error}");
+    group.assert_fast(0, &["server", "web/10.71.0.21:80", "drain"]);
+    let rejected = group.publish(0, &config(8082, &SERVERS), "0s");
+    assert!(!rejected.status.success(), "{rejected:?}");
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        group.assert_complete();
+        std::thread::sleep(Duration::from_millis(500));
+    }
+
+    proxy.set_delay(Duration::ZERO);
+    group.wait_for_link("connected");
+    for n in 0..2 {
+        wait_for("the members", TIMEOUT, || group.present_members(n) == 2);
+        wait_for("the drain", TIMEOUT, || {
+            group.state(n, "10.71.0.21:80") == "drain"
+        });
+        assert_eq!(group.group(n)["version"], 3, "director {n}");
+    }
+    wait_for("no pending changes", TIMEOUT, || {
+        group.group(0)["pending"] == 0
+    });
+    load.assert_nothing_failed();
+    let published = group.publish(1, &config(8083, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    assert!(group.serves(0, 8083) && group.serves(1, 8083));
+}
