@@ -169,8 +169,8 @@ impl Routes {
         self.table.choose(facts)
     }
 
-    /// Returns whether any route restarts route selection with a different path: [`Self::restarted`] then determines
-    /// the path.
+    /// Returns whether any route restarts route selection with a different path: [`Self::apply_restarts`] then
+    /// determines the path.
     pub const fn restarts(&self) -> bool {
         self.table.restarts()
     }

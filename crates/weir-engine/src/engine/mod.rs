@@ -31,6 +31,7 @@ mod sync_index;
 mod sync_removed;
 mod sync_source;
 mod sync_unknown;
+mod unknown_servers;
 mod weights;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use weir_sync::ServiceId;
 
 use super::sync_removed::RemovedServers;
 use super::sync_source::SourceAddresses;
-use super::sync_unknown::UnknownServers;
+use super::unknown_servers::UnknownServers;
 use crate::memory::Memory;
 
 /// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come from the configuration

@@ -4,11 +4,10 @@
 //! sent until the sender's own table changes, so a director that removes a server first may have no flow of it yet. If
 //! it freed the row at once, it could not insert the flows that the others send afterwards.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use weir_planner::allocation::{DestSlot, Removal};
-
-use super::sync_index::HashMap;
 
 /// Time for which the row of a removed server without flows is kept.
 const RETENTION: Duration = Duration::from_secs(60);

@@ -5,56 +5,15 @@
 //! added with weight 0 and removed again, which changes no table of the group. Only servers that `[cluster.publish]`
 //! permits are added, and only to pools that the group has published.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use weir_model::{Desired, OnRemove, Server};
+use weir_model::{Desired, OnRemove};
 use weir_state::ServerStates;
 use weir_sync::Record;
 
 use super::Engine;
+use super::unknown_servers::{UnknownServers, server_of};
 use crate::error::Result;
-
-/// Maximum number of records that wait for their servers.
-const RECORDS_MAX: usize = 1 << 16;
-/// Maximum number of servers that are added at once.
-const SERVERS_MAX: usize = 64;
-
-/// A server of a pool: name of the pool, address and port.
-type PoolServer = (String, IpAddr, Option<u16>);
-
-/// Flows of servers that this director does not know.
-#[derive(Debug, Default)]
-pub(super) struct UnknownServers {
-    servers: BTreeSet<PoolServer>,
-    /// The records of their flows.
-    records: Vec<Record>,
-}
-
-impl UnknownServers {
-    fn add(&mut self, server: PoolServer, record: &Record) -> bool {
-        let has_space = self.records.len() < RECORDS_MAX
-            && (self.servers.len() < SERVERS_MAX || self.servers.contains(&server));
-        if has_space {
-            self.servers.insert(server);
-            self.records.push(*record);
-        }
-        has_space
-    }
-}
-
-fn server_of((_, address, port): &PoolServer) -> Server {
-    let address_text = match port {
-        None => address.to_string(),
-        Some(port) => SocketAddr::new(*address, *port).to_string(),
-    };
-    // An override of the server, which is stored by its former name, must not give it a weight.
-    let name = format!("{address_text} (removed)");
-    Server {
-        weight: 0,
-        ..Server::new(name, *address, *port)
-    }
-}
 
 impl Engine {
     /// Keeps a record whose server this director does not know, if the server may be added. Returns whether the record
@@ -86,7 +45,7 @@ impl Engine {
         })
     }
 
-    /// Returns whether flows wait for [`Self::add_unknown_servers`].
+    /// Returns whether flows wait for servers that this director does not know.
     pub fn has_unknown_servers(&self) -> bool {
         !self.sync.unknown.servers.is_empty()
     }
