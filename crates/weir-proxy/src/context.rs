@@ -35,6 +35,10 @@ const SPARE_MAX: usize = 1024;
 const SPARE_BYTES_MAX: usize = 16 << 10;
 /// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
+/// How long the end of a lingering connection is looked for at each wake-up, in milliseconds, before it is registered
+/// with epoll again, and for how many connections at once.
+pub(crate) const LINGER_BATCH_MS: u64 = 20;
+const LINGERING_MAX: usize = 32;
 /// Maximum number of spare large buffers, for data that slow clients have not received yet.
 const LARGE_MAX: usize = 8;
 
@@ -138,6 +142,9 @@ pub(crate) struct Context {
     pub(crate) inbox: Arc<Inbox>,
     /// Sessions that wait for a server and are not registered with epoll yet.
     unwatched: Vec<Key>,
+    /// HTTP/2 connections that wait for their client to close and are not registered with epoll, and until when, in
+    /// milliseconds on the worker clock.
+    pub(crate) lingering: Vec<(Key, u64)>,
     /// Copies of requests to send.
     pub(crate) copies: Vec<MirrorCopy>,
     /// Verdicts for other sessions.
@@ -215,6 +222,7 @@ impl Context {
             warned_at: 0,
             inbox,
             unwatched: Vec::new(),
+            lingering: Vec::new(),
             copies: Vec::new(),
             verdicts: Vec::new(),
             last_ticket: 0,
@@ -250,6 +258,11 @@ impl Context {
             return Vec::new();
         }
         std::mem::take(&mut self.unwatched)
+    }
+
+    /// Returns whether another connection may linger without being registered with epoll.
+    pub(crate) const fn has_room_for_lingering(&self) -> bool {
+        self.lingering.len() < LINGERING_MAX
     }
 
     /// Makes room for the idle connections of `count` targets.

@@ -217,6 +217,17 @@ pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::i
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
+/// Registers a writable socket for all events except those of its send buffer. Otherwise the kernel would report at once
+/// that it is writable.
+pub(crate) fn watch_reading(
+    epoll: &OwnedFd,
+    socket: impl AsFd,
+    token: u64,
+) -> rustix::io::Result<()> {
+    let events = EVENTS.difference(EventFlags::OUT);
+    epoll::add(epoll, socket, EventData::new_u64(token), events)
+}
+
 /// Changes the token and enables all events. The kernel then reports pending readiness again.
 pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::modify(epoll, socket, EventData::new_u64(token), EVENTS)

@@ -25,7 +25,7 @@ use weir_sys::{Clock, now_ns};
 
 use self::listen::Listener;
 use self::shed::IdleClients;
-use crate::context::{Context, Readiness, token};
+use crate::context::{Context, LINGER_BATCH_MS, Readiness, token};
 use crate::h2::{Actions, H2ClientConn, H2ServerConn};
 use crate::handover::HandedOverConnection;
 use crate::idle_pool::SWEEP_MS;
@@ -157,6 +157,7 @@ impl Worker {
             if self.shared.stop.load(Acquire) || (self.cx.draining && self.is_empty()) {
                 return;
             }
+            self.check_lingering();
             for event in events.drain(..) {
                 self.dispatch(event);
             }
@@ -227,7 +228,11 @@ impl Worker {
             let paused = self.has_paused_listener.then_some(PAUSE_MS);
             let soonest = wheels.iter().filter_map(|wheel| wheel.sleep_ms()).min();
             let sweep = cx.has_parked().then_some(SWEEP_MS);
-            [soonest.or(paused), sweep].into_iter().flatten().min()
+            let linger = (!cx.lingering.is_empty()).then_some(LINGER_BATCH_MS);
+            [soonest.or(paused), sweep, linger]
+                .into_iter()
+                .flatten()
+                .min()
         } else {
             Some(0)
         };

@@ -25,7 +25,7 @@ use super::stream::Stream;
 use super::stream_pipe::{PipeState, StreamPipe};
 use super::transfer::context;
 use super::{Action, Actions};
-use crate::context::{Context, LocalService, Readiness, token};
+use crate::context::{Context, LINGER_BATCH_MS, LocalService, Readiness, token};
 use crate::plan::Detail;
 use crate::plan::Millis;
 use crate::slab::Key;
@@ -82,6 +82,8 @@ pub(crate) struct H2ServerConn {
     pub(crate) resumption: Deadline,
     /// Whether the socket is registered without read events, because reading is paused.
     reading_suspended: bool,
+    /// Whether the socket is registered for the events of its send buffer.
+    send_buffer_watched: bool,
     resets: u64,
     forgiven_at: u64,
     is_closing: bool,
@@ -162,6 +164,7 @@ impl H2ServerConn {
             deadline: Deadline::default(),
             resumption: Deadline::default(),
             reading_suspended: false,
+            send_buffer_watched: false,
             resets: 0,
             forgiven_at: 0,
             is_closing: false,
@@ -181,10 +184,12 @@ impl H2ServerConn {
     /// Registers the socket and drives the connection for the first time. Returns whether the connection stays open.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let token = token::pack(token::H2_SERVER, key);
-        let registered = if self.watched {
-            self.io.transport.rewatch(&cx.epoll, token)
-        } else {
-            self.io.transport.watch(&cx.epoll, token)
+        let transport = &self.io.transport;
+        self.send_buffer_watched = self.watched || !self.io.ready.writable;
+        let registered = match (self.watched, self.send_buffer_watched) {
+            (true, _) => transport.rewatch(&cx.epoll, token),
+            (false, true) => transport.watch(&cx.epoll, token),
+            (false, false) => transport.watch_reading(&cx.epoll, token),
         };
         if registered.is_err() {
             return false;
@@ -226,9 +231,19 @@ impl H2ServerConn {
 
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        let is_open = self.turn(key, cx, actions);
+        let is_open = self.turn(key, cx, actions) && self.watch_send_buffer(key, cx);
         self.count_frames(cx);
         is_open
+    }
+
+    /// Enables events of the send buffer once it is full: short connections need none. Returns whether that succeeded.
+    fn watch_send_buffer(&mut self, key: Key, cx: &Context) -> bool {
+        if self.send_buffer_watched || self.io.is_flushed() {
+            return true;
+        }
+        let token = token::pack(token::H2_SERVER, key);
+        self.send_buffer_watched = self.io.transport.rewatch(&cx.epoll, token).is_ok();
+        self.send_buffer_watched
     }
 
     fn turn(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
@@ -283,6 +298,7 @@ impl H2ServerConn {
             let token = token::pack(token::H2_SERVER, key);
             let transport = &self.io.transport;
             self.reading_suspended = transport.suspend_reading(&cx.epoll, token).is_ok();
+            self.send_buffer_watched |= self.reading_suspended;
         }
     }
 
@@ -293,6 +309,7 @@ impl H2ServerConn {
             // Data that arrived during the pause is reported at once.
             let resumed = self.io.transport.rewatch(&cx.epoll, token);
             self.reading_suspended = resumed.is_err();
+            self.send_buffer_watched |= resumed.is_ok();
         }
     }
 
@@ -530,7 +547,30 @@ impl H2ServerConn {
         cx.h2_server_wheel
             .set(&mut self.deadline, key, cx.now + GOAWAY_TIMEOUT_MS);
         self.is_closing = true;
-        self.io.discard(&mut cx.scratch)
+        let is_open = self.io.discard(&mut cx.scratch);
+        if is_open && self.io.is_flushed() && cx.has_room_for_lingering() {
+            // Most clients close at once. Noticing that at the next wake-up, for whatever reason it happens, saves a
+            // wake-up per connection when clients open connections only to break the protocol.
+            self.io.transport.unwatch(&cx.epoll);
+            cx.lingering.push((key, cx.now + LINGER_BATCH_MS));
+        }
+        is_open
+    }
+
+    /// Continues to linger without epoll events until `until`, in milliseconds on the worker clock, and then with them.
+    /// Returns whether the connection stays open.
+    pub(crate) fn linger_on(&mut self, key: Key, until: u64, cx: &mut Context) -> bool {
+        self.io.ready.readable = true;
+        if !self.io.discard(&mut cx.scratch) {
+            return false;
+        }
+        if cx.now < until {
+            cx.lingering.push((key, until));
+            return true;
+        }
+        let token = token::pack(token::H2_SERVER, key);
+        self.send_buffer_watched = self.io.transport.watch(&cx.epoll, token).is_ok();
+        self.send_buffer_watched
     }
 
     /// Closes all streams and the connection. Always returns false: the connection does not stay open.

@@ -75,6 +75,15 @@ impl Worker {
         }
     }
 
+    /// Closes the lingering HTTP/2 connections that their clients have closed.
+    pub(super) fn check_lingering(&mut self) {
+        for (key, until) in std::mem::take(&mut self.cx.lingering) {
+            self.drive_h2_server(key, |server_conn, key, cx, _| {
+                server_conn.linger_on(key, until, cx)
+            });
+        }
+    }
+
     pub(super) fn drive_h2_server(
         &mut self,
         key: Key,
