@@ -1,6 +1,7 @@
 //! Measures the cost of connect(), send() and sendto() with `forward = "socket"`, compared with the same calls to the
-//! address of a server, in CPU time of the calling thread and in elapsed time. The calls alternate, so that the load of
-//! the machine affects both. No hook runs for packets of a connected socket: their row must show no difference.
+//! address of a server, in CPU time of the calling thread and in elapsed time: medians of rounds that alternate, so that
+//! the load of the machine affects both. No hook runs for packets of a connected socket: their row must show no
+//! difference.
 
 use std::fs;
 use std::io;
@@ -75,6 +76,8 @@ fn main() -> io::Result<()> {
     let cgroup = directory.join("cgroup2").join(unique_name());
     fs::create_dir(&cgroup)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
+    // A full accept queue would delay a connection by a second.
+    rustix::net::listen(&listener, 4096)?;
     let server = listener.local_addr()?;
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let _udp_server = UdpSocket::bind(server)?;
@@ -88,7 +91,11 @@ fn main() -> io::Result<()> {
         socket.connect(to)
     });
     print_row("socket, connect, close, TCP", [server, vip], 1_000, |to| {
-        TcpStream::connect(to).map(drop)
+        let stream = TcpStream::connect(to)?;
+        // Closes with a reset. Otherwise thousands of connections in TIME_WAIT would occupy the local ports, and the kernel's
+        // search for a free port would dominate the cost.
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+        Ok(())
     });
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     print_row("sendto(), unconnected UDP", [server, vip], 20_000, |to| {
@@ -139,18 +146,21 @@ fn print_row(
     calls: u32,
     call: impl Fn(SocketAddr) -> io::Result<()>,
 ) {
-    let (mut cpu, mut elapsed) = ([Duration::ZERO; 2], [Duration::ZERO; 2]);
+    let (mut cpu, mut elapsed) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for _ in 0..ROUNDS {
         for (index, to) in targets.into_iter().enumerate() {
             let (cpu_before, started) = (cpu_time(), Instant::now());
             for _ in 0..calls {
                 call(to).expect("make the call");
             }
-            cpu[index] += cpu_time() - cpu_before;
-            elapsed[index] += started.elapsed();
+            cpu[index].push(cpu_time() - cpu_before);
+            elapsed[index].push(started.elapsed());
         }
     }
-    let per_call = |sum: Duration| sum.as_secs_f64() * 1e9 / f64::from(calls * ROUNDS);
+    let per_call = |mut rounds: Vec<Duration>| {
+        rounds.sort_unstable();
+        rounds[rounds.len() / 2].as_secs_f64() * 1e9 / f64::from(calls)
+    };
     let ([direct, vip], [direct_elapsed, vip_elapsed]) = (cpu.map(per_call), elapsed.map(per_call));
     println!(
         "  {what:<28} {direct:>7.0} ns {vip:>7.0} ns   {:+.0} ns, {:.2} x   {direct_elapsed:>7.0} ns \

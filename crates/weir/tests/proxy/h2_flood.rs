@@ -4,6 +4,7 @@ use super::h2_reset::{
     DATA, END_HEADERS, END_STREAM, HEADERS, HoldingServer, OK, SETTINGS, connect_http2,
     fetch_quick, frame,
 };
+use super::http2::last_goaway;
 use super::keeper::wait_until;
 use super::*;
 
@@ -81,6 +82,30 @@ fn throttled_client_disconnect_aborts_its_request() {
             &format!("the request of client {number} is aborted"),
             || origin.in_progress() == 0,
         );
+    }
+}
+
+#[test]
+fn client_may_send_after_goaway_until_it_is_disconnected() {
+    const FRAME_SIZE_ERROR: u32 = 6;
+    let origin = HoldingServer::start();
+    let proxy = Proxy::start("http", &[origin.address], "");
+    let ping = frame(PING, 0, 0, b"12345678");
+    for pause_ms in [0, 5, 100] {
+        let mut client = connect_http2(proxy.listen);
+        let invalid = frame(SETTINGS, 0, 0, b"x");
+        client.write_all(&invalid).expect("write invalid frame");
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            client.write_all(&ping).expect("write without a reset");
+        }
+        let mut received = Vec::new();
+        let result = client.read_to_end(&mut received);
+        result.expect("read until the end without a reset");
+        assert_eq!(last_goaway(&received), Some(FRAME_SIZE_ERROR));
+        wait_until("a client that stays is disconnected", || {
+            client.write_all(&ping).is_err()
+        });
     }
 }
 

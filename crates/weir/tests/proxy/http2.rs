@@ -202,7 +202,7 @@ fn flood(listen: SocketAddr, opening: &[u8], repeated: &[u8], is_reading: bool) 
 }
 
 /// Returns the error code of the last GOAWAY in these frames.
-fn last_goaway(mut frames: &[u8]) -> Option<u32> {
+pub(super) fn last_goaway(mut frames: &[u8]) -> Option<u32> {
     let mut found = None;
     while let Some(header) = frames.get(..9) {
         let length = usize::from(header[1]) << 8 | usize::from(header[2]);
