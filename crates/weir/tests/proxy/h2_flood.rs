@@ -87,7 +87,7 @@ fn throttled_client_disconnect_aborts_its_request() {
 
 #[test]
 fn client_may_send_after_goaway_until_it_is_disconnected() {
-    const FRAME_SIZE_ERROR: u32 = 6;
+    const PROTOCOL_ERROR: u32 = 1;
     let origin = HoldingServer::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let ping = frame(PING, 0, 0, b"12345678");
@@ -102,7 +102,7 @@ fn client_may_send_after_goaway_until_it_is_disconnected() {
         let mut received = Vec::new();
         let result = client.read_to_end(&mut received);
         result.expect("read until the end without a reset");
-        assert_eq!(last_goaway(&received), Some(FRAME_SIZE_ERROR));
+        assert_eq!(last_goaway(&received), Some(PROTOCOL_ERROR));
         wait_until("a client that stays is disconnected", || {
             client.write_all(&ping).is_err()
         });
