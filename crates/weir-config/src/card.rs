@@ -62,7 +62,7 @@ fn index_page() -> String {
             "| [`[{}]`]({}.md) | {} |\n",
             section.path,
             section.page,
-            first.trim_end_matches(':')
+            first.trim_end_matches(['.', ':'])
         ));
     }
     out.push_str(&planned_keys(&catalog::ROOT));
@@ -103,7 +103,7 @@ fn key_card(key: &Key, when: Option<&str>) -> String {
     };
     let mut out = format!("\n## `{}`\n\n{}\n\n", key.name, key.purpose);
     if let Some(when) = when {
-        out.push_str(&format!("- When: {when}\n"));
+        out.push_str(&format!("- Use: {when}\n"));
     }
     out.push_str(&format!("- Syntax: {}\n", key.kind.syntax()));
     if let Some(choices) = choices(&key.kind) {

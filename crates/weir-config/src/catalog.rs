@@ -441,7 +441,7 @@ pub(crate) static NODE: Section = Section {
             "Weir adds missing VIPs to this interface, as /32 or /128, and announces them. This includes the \
              addresses of `proxy` services, except unspecified and loopback addresses. Addresses that already exist \
              are never removed. An added address is removed when the last service and connection that use it end, and \
-             by `weir clean`. A virtual router on the same interface takes it over without an interruption.",
+             by `weir clean`. A virtual router on the same interface takes over such an address without interruption.",
             "vip_interface = \"eth0\"",
         ),
         Key::new(
@@ -465,9 +465,9 @@ pub(crate) static NODE: Section = Section {
             "latency",
             Kind::Flag,
             Default("true"),
-            "Estimates the latency of layer 4 servers from client packets; `weir status --json` shows it. If \
-             `false`, this costs nothing per packet, `least-time` behaves like `lc`, and `adapt` and `max_latency` of \
-             pools have no effect at layer 4.",
+            "Estimates the latency of layer 4 servers from client packets; `weir status --json` shows it. If `false`, \
+             this costs nothing per packet, `least-time` behaves like `lc`, and pools' `adapt` and `max_latency` have \
+             no effect at layer 4.",
             "latency = false",
         ),
         Key::new(
@@ -562,7 +562,7 @@ pub(crate) static ADMIN: Section = Section {
             "tls",
             Kind::Table(&SERVICE_TLS),
             Absent("plain HTTP; allowed on loopback only"),
-            "Certificates, as in the `tls` of a service. With `client_ca`, clients need a certificate and a token.",
+            "Certificates, as in a service's `tls`. With `client_ca`, clients need a certificate and a token.",
             "tls = { certificates = \"/etc/weir/admin.pem\" }",
         ),
         Key::new(

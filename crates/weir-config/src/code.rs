@@ -207,16 +207,16 @@ codes! {
         "Create it where the message indicates, readable by the user who runs Weir.";
     /// A list in a file cannot be used.
     NoList = "E075",
-        "The file with networks, hosts, users or entries of a map is missing, unreadable or too large, or a line is \
+        "The file with networks, hosts, users or map entries is missing, unreadable or too large, or a line is \
          invalid. Without the list, the wrong requests would be admitted or rejected.",
         "Create it where the message indicates, readable by the user who runs Weir, with one entry per line.";
     /// An included file cannot be used.
     NoInclude = "E076",
-        "A file of `include` does not exist, cannot be read, or is included twice.",
+        "A file listed in `include` does not exist, cannot be read, or is included twice.",
         "Correct the path, which is relative to the file that contains the `include`.";
     /// No service uses this pool.
     UnusedPool = "W001",
-        "No service or route refers to it, so its servers get no clients and are not checked.",
+        "No service or route refers to it, so its servers are neither used nor checked.",
         "Use it in a service or route, or remove it.";
     /// The server's port differs from the listener's, and the forwarding method does not change ports.
     PortStays = "W002",
@@ -225,7 +225,7 @@ codes! {
         "Remove the port, listen on it, or use `forward = \"nat\"`.";
     /// Every server of a pool in use has weight 0.
     AllQuiesced = "W003",
-        "Servers with weight 0 get no new clients, so the service rejects all of them.",
+        "Servers with weight 0 do not receive new clients, so the service rejects all of them.",
         "Set the weight of at least one server to 1 or more.";
     /// The source ports of `snat` overlap the director's local ports.
     LocalPorts = "W004",
@@ -288,7 +288,7 @@ codes! {
     SnatStays = "W040",
         "The director's own address does not move when the other director takes over the flows, so their replies are \
          lost.",
-        "List addresses that move with the VIP, for example those in `excluded_addresses` of the same [vrrp.NAME].";
+        "List addresses that move with the VIP, for example those in the `excluded_addresses` of the same [vrrp.NAME].";
     /// Every user of the machine can read a secret.
     ExposedSecret = "W070",
         "The configuration contains a secret or refers to a file that contains one, and the file mode lets every user \
@@ -297,7 +297,7 @@ codes! {
          }`.";
     /// The connection to etcd is not protected.
     PlainEtcd = "W071",
-        "A URL of `etcd` begins with http:// and refers to another machine. Anyone who can read the packets learns the \
+        "A URL in `etcd` begins with http:// and refers to another machine. Anyone who can read the packets learns the \
          password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
          `group_key`.",
         "Use https:// URLs with `ca`, and `group_key`.";

@@ -34,7 +34,7 @@ pub struct Diagnostic {
     pub at: Source,
     /// Label of the span; may be empty.
     pub label: String,
-    /// RelatedSpan positions.
+    /// Related positions.
     pub related: Vec<RelatedSpan>,
     /// The reason, if the message does not contain it.
     pub cause: Option<String>,
@@ -44,8 +44,8 @@ pub struct Diagnostic {
     pub further: Vec<Occurrence>,
     /// Number of further occurrences.
     pub further_count: usize,
-    /// Identifies the problem if messages quote values that differ between occurrences.
-    pub(crate) class: Option<String>,
+    /// Identifies the problem where messages quote values that differ between occurrences.
+    pub(crate) merge_group: Option<String>,
 }
 
 /// Another occurrence of the same problem.
@@ -73,7 +73,7 @@ impl Diagnostic {
             fix: None,
             further: Vec::new(),
             further_count: 0,
-            class: None,
+            merge_group: None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Diagnostic {
         self
     }
 
-    pub(crate) fn also(mut self, span: &Range<usize>, label: impl Into<String>) -> Self {
+    pub(crate) fn related(mut self, span: &Range<usize>, label: impl Into<String>) -> Self {
         self.related.push(RelatedSpan {
             span: span.clone(),
             at: Source::default(),
@@ -101,18 +101,18 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the class: diagnostics with the same code and class are merged, even if their messages quote different
-    /// values.
-    pub(crate) fn class(mut self, class: impl Into<String>) -> Self {
-        self.class = Some(class.into());
+    /// Sets the merge group: diagnostics with the same code and group are merged, even if their messages quote
+    /// different values.
+    pub(crate) fn merge_group(mut self, group: impl Into<String>) -> Self {
+        self.merge_group = Some(group.into());
         self
     }
 
-    /// Returns the key for merging occurrences: the class if it is set, otherwise all texts and related positions.
+    /// Returns the key for merging occurrences: the merge group if it is set, otherwise texts and related positions.
     pub(crate) fn merge_key(&self) -> String {
         let code = self.code;
-        if let Some(class) = &self.class {
-            return format!("{code}\0{class}");
+        if let Some(group) = &self.merge_group {
+            return format!("{code}\0{group}");
         }
         let [cause, fix] = [&self.cause, &self.fix].map(|text| text.as_deref().unwrap_or(""));
         let mut kind = format!("{code}\0\0{}\0{}\0{cause}\0{fix}", self.message, self.label);

@@ -183,7 +183,7 @@ impl Reader<'_> {
                     .fix("do not include a file in itself"),
                 false if first == span => diagnostic.fix("remove one of them"),
                 false => diagnostic
-                    .also(&first.clone(), "first here")
+                    .related(&first.clone(), "first here")
                     .fix("remove one of them"),
             });
             return;
@@ -321,7 +321,7 @@ fn duplicate_key(first: &Entry<'_>, second: &Entry<'_>) -> Diagnostic {
         format!("duplicate key `{}`", second.key),
     )
     .label("duplicate")
-    .also(&first.key_span, "first here")
+    .related(&first.key_span, "first here")
     .fix("remove or rename one of them")
 }
 

@@ -143,7 +143,7 @@ impl<'t> Reader<'t> {
                         format!("duplicate key `{key}`"),
                     )
                     .label("duplicate")
-                    .also(first, "first here"),
+                    .related(first, "first here"),
                 ),
                 None => {
                     seen.insert(key.clone(), key_span.clone());

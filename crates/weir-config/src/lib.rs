@@ -58,7 +58,7 @@ pub use members::{
 pub use parse::{ParsedConfig, parse, parse_json};
 pub use privilege::{FileUse, NamedFile, named_files, privileged_changes};
 pub use published::{
-    group_of, is_publishable, published_findings, published_part, with_published, without_published,
+    group_of, is_publishable, own_part, published_findings, published_part, with_published,
 };
 pub use render::{render, render_file_error};
 pub use schema::schema;

@@ -338,7 +338,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
                 .label("duplicate")
                 .fix("remove or rename one of them");
         return match first_position(text, root, &span) {
-            Some(first) => diagnostic.also(&first, "first here"),
+            Some(first) => diagnostic.related(&first, "first here"),
             None => diagnostic,
         };
     }

@@ -139,7 +139,7 @@ pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Dia
     }
     let lines = Lines::new(proposed);
     let proposed_uses = uses(proposed);
-    control.retain(|used| !proposed_uses.iter().any(|other| other.is_of_same_key(used)));
+    control.retain(|used| !proposed_uses.iter().any(|other| other.has_same_key(used)));
     let removed = control.into_iter().map(|used| Use { span: 0..0, ..used });
     let added = proposed_uses
         .into_iter()
@@ -189,7 +189,7 @@ struct Use {
 }
 
 impl Use {
-    fn is_of_same_key(&self, other: &Self) -> bool {
+    fn has_same_key(&self, other: &Self) -> bool {
         let (this, other) = (&self.identity, &other.identity);
         (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }

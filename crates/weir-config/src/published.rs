@@ -18,7 +18,7 @@ use crate::tree::Value;
 use crate::view::Sink;
 
 /// The tables that a published configuration may have.
-const SHARED: &[&str] = &[
+const PUBLISHABLE_TABLES: &[&str] = &[
     "defaults", "timeouts", "ipvs", "check", "pool", "service", "route",
 ];
 
@@ -57,7 +57,7 @@ pub fn with_published(own: &str, group: &str, published: &str) -> String {
 }
 
 /// Returns the director's own part of a bundle that [`with_published`] created.
-pub fn without_published<'t>(text: &'t str, group: &str) -> &'t str {
+pub fn own_part<'t>(text: &'t str, group: &str) -> &'t str {
     match text.find(&format!("\n{}", marker_line(group))) {
         Some(end) => &text[..end],
         None => text,
@@ -260,7 +260,7 @@ impl PublishedPart<'_, '_> {
             .fix(format!(
                 "add it to `{key}` of [cluster.publish] in the file of each director"
             ))
-            .class(format!("published {key}")),
+            .merge_group(format!("published {key}")),
         );
     }
 }
@@ -276,7 +276,7 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
         let mut root = include::any_tree(part.text);
         root.shift(part.start);
         for entry in &root.entries {
-            if SHARED.contains(&&*entry.key) {
+            if PUBLISHABLE_TABLES.contains(&&*entry.key) {
                 continue;
             }
             let message = format!("`{}` cannot be published", entry.key.escape_debug());
@@ -307,7 +307,7 @@ mod tests {
 
     fn findings(published: &str) -> Vec<(String, u32, u32)> {
         let bundle = with_published(OWN, "edge", published);
-        assert_eq!(without_published(&bundle, "edge"), OWN);
+        assert_eq!(own_part(&bundle, "edge"), OWN);
         let files = ["/etc/weir/certs".to_owned()];
         let found = published_findings(OWN, &bundle, &files);
         found

@@ -225,14 +225,14 @@ fn report_missing_pool(
 ) {
     let message = format!("pool `{name}` does not exist");
     let diagnostic = Diagnostic::new(Code::DanglingPool, location, message)
-        .also(service, "used by this service");
+        .related(service, "used by this service");
     let near = nearest(
         name,
         lowered.pools.iter().map(|pool| pool.pool.name.as_str()),
     );
     sink.push(match near.and_then(|near| pools.get(near)) {
         Some(near) => diagnostic
-            .also(&near.name, "similar name")
+            .related(&near.name, "similar name")
             .fix(format!("did you mean `{}`?", near.pool.name)),
         None => diagnostic.fix(format!("add {}", header(&["pool", name]))),
     });
@@ -279,7 +279,7 @@ fn verify_limits(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         .label("the first one above the limit")
         .fix(format!("raise `{key}` in [node] to {count} or more"));
         if let Some(location) = location {
-            diagnostic = diagnostic.also(location, "the limit");
+            diagnostic = diagnostic.related(location, "the limit");
         }
         sink.push(diagnostic);
     }
@@ -317,7 +317,7 @@ fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine
                     location,
                     format!("`snat` has no {family} address"),
                 )
-                .also(listen, format!("this listener is {family}"))
+                .related(listen, format!("this listener is {family}"))
                 .fix(format!(
                     "add an {family} address, or remove `addresses` to use the director's own"
                 )),
@@ -360,7 +360,7 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     }
 }
 
-/// Reports `one_packet` of a service that only listens on TCP, or with `snat`, which needs flow entries.
+/// Reports `one_packet` in a service that only listens on TCP, or with `snat`, which needs flow entries.
 fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     let Some(location) = &service.one_packet else {
         return;
@@ -377,7 +377,7 @@ fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
                 location,
                 "`one_packet` requires UDP, but this service only listens on TCP",
             )
-            .also(listen, "this listener is TCP")
+            .related(listen, "this listener is TCP")
             .fix("remove `one_packet`, or listen on udp/"),
         );
     }
@@ -388,7 +388,7 @@ fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
                 location,
                 "`one_packet` and `snat` are mutually exclusive",
             )
-            .also(snat, "source address translation is enabled here")
+            .related(snat, "source address translation is enabled here")
             .cause(
                 "source address translation needs flow entries, which `one_packet` does not create",
             )
@@ -430,7 +430,7 @@ fn report_unused_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
                 &pool.name,
                 format!("no service uses pool `{}`", pool.pool.name),
             )
-            .fix("use it as `pool` of a service, or remove it"),
+            .fix("use it as a service's `pool`, or remove it"),
         );
     }
 }
@@ -442,7 +442,7 @@ fn report_quiesced_pools(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
             let message = format!("every server of pool `{}` has weight 0", pool.pool.name);
             sink.push(
                 Diagnostic::new(Code::AllQuiesced, &pool.name, message)
-                    .cause("servers with weight 0 get no new clients")
+                    .cause("servers with weight 0 do not receive new clients")
                     .fix("set a weight above 0"),
             );
         }

@@ -30,7 +30,7 @@ pub(crate) fn facts(
 ) -> Option<Facts> {
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
-    let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
+    let mut vips: BTreeMap<IpAddr, Vec<Availability>> = BTreeMap::new();
     let is_settling = |pool: &&Pool| match settling {
         Settling::Nothing => false,
         Settling::Servers => plane.is_settling(pool),
@@ -48,10 +48,10 @@ pub(crate) fn facts(
         .iter()
         .filter(|service| settings.covers(&service.name))
     {
-        let serving = if is_attached {
-            serving_of(plane, &service.name, &[&service.pool])
+        let availability = if is_attached {
+            availability(plane, &service.name, &[&service.pool])
         } else {
-            Serving::unable(format!("{}: the data plane is not attached", service.name))
+            Availability::unavailable(format!("{}: the data plane is not attached", service.name))
         };
         let listeners = service.listen.iter();
         let is_settling = settling_pools.contains(service.pool.as_str());
@@ -59,7 +59,7 @@ pub(crate) fn facts(
             if is_settling {
                 settling.insert(vip);
             }
-            vips.entry(vip).or_default().push(serving.clone());
+            vips.entry(vip).or_default().push(availability.clone());
         }
     }
     for proxy in desired
@@ -67,9 +67,9 @@ pub(crate) fn facts(
         .iter()
         .filter(|proxy| settings.covers(&proxy.name))
     {
-        let serving = serving_of(plane, &proxy.name, &proxy.pools());
+        let availability = availability(plane, &proxy.name, &proxy.pools());
         for vip in proxy.listen.iter().map(|listener| listener.ip()) {
-            vips.entry(vip).or_default().push(serving.clone());
+            vips.entry(vip).or_default().push(availability.clone());
         }
     }
     vips.retain(|vip, _| is_announceable(*vip));
@@ -97,13 +97,13 @@ pub(crate) fn facts(
 
 /// Whether a service can serve.
 #[derive(Clone, Debug)]
-struct Serving {
+struct Availability {
     serves: bool,
     reason: String,
 }
 
-impl Serving {
-    const fn unable(reason: String) -> Self {
+impl Availability {
+    const fn unavailable(reason: String) -> Self {
         Self {
             serves: false,
             reason,
@@ -112,15 +112,15 @@ impl Serving {
 }
 
 /// Returns whether a service can serve: one usable pool is enough, because the other pools belong to individual routes.
-fn serving_of(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
+fn availability(plane: &impl Plane, service: &str, pools: &[&str]) -> Availability {
     let serves = |pool: &&str| plane.serves(pool);
     if pools.is_empty() || pools.iter().any(serves) {
-        return Serving {
+        return Availability {
             serves: true,
             reason: String::new(),
         };
     }
-    Serving::unable(format!(
+    Availability::unavailable(format!(
         "{service}: no server of {} is usable",
         pools.join(", ")
     ))

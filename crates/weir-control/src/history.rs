@@ -43,7 +43,8 @@ pub struct HistoryPoint {
     pub bytes: u64,
     /// Current number of connected clients, or of active flows.
     pub active: u64,
-    /// Number of response times by bucket, as in `exchanges.times.response.buckets` of the status; empty at layer 4.
+    /// Number of response times by bucket, as in `exchanges.times.response.buckets` in the status document; empty at
+    /// layer 4.
     pub response: Vec<u64>,
 }
 
@@ -102,7 +103,7 @@ impl HistoryPoint {
 pub struct HistoryReport {
     /// The director's current time, milliseconds since 1970.
     pub now_ms: u64,
-    /// The points, the oldest first. Empty for a service without separate points.
+    /// The points, oldest first. Empty for a service without separate points.
     pub points: Vec<HistoryPoint>,
 }
 

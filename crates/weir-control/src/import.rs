@@ -21,7 +21,7 @@ use weir_netlink::Netlink;
 use weir_sys::names;
 
 /// The time limit for all host names of an import.
-pub const RESOLVING: Duration = Duration::from_secs(2);
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of runs of an importer after the first. A name that is looked up only after a different name was
 /// found needs an additional run.
 const RERUNS_MAX: usize = 4;
@@ -39,7 +39,7 @@ pub struct Machine {
 /// Runs an importer. Returns its result, and the host names that were not resolved in time. `root` replaces `/` in
 /// absolute paths.
 pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
-    let deadline = Instant::now() + RESOLVING;
+    let deadline = Instant::now() + RESOLVE_TIMEOUT;
     let mut machine = Machine {
         root: root.map(Path::to_owned),
         ..Machine::default()
@@ -198,7 +198,7 @@ const VIPS_SHOWN_MAX: usize = 4;
 /// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
 /// machine. Only the operator can decide whether Weir should add them: if another director has them, Weir must not add
 /// them.
-pub async fn about_vips(toml: &str) -> String {
+pub async fn vip_comment(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
     };
@@ -214,8 +214,8 @@ pub async fn about_vips(toml: &str) -> String {
         .iter()
         .take(VIPS_SHOWN_MAX)
         .map(|vip| match interfaces.get(vip) {
-            Some(interface) => format!("{vip} (on {interface} now)"),
-            None => format!("{vip} (on no interface now)"),
+            Some(interface) => format!("{vip} (now on {interface})"),
+            None => format!("{vip} (now not on any interface)"),
         })
         .collect();
     if vips.len() > VIPS_SHOWN_MAX {

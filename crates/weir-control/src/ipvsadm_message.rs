@@ -22,7 +22,7 @@ pub enum Request {
 /// The response to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Response {
     /// The result of each edit.
     Edits(Vec<Result<(), Refusal>>),
     /// See [`Request::Listing`].

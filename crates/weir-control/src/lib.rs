@@ -23,7 +23,7 @@ mod ipvsadm_message;
 pub mod keeper;
 pub mod log_filter;
 pub mod metrics;
-mod order_file;
+mod override_file;
 pub mod plan;
 mod plane;
 pub mod runtime_dir;

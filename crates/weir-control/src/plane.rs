@@ -12,10 +12,10 @@ use std::time::Duration;
 use weir_health::{SavedState, SuspendedServers};
 use weir_model::{Check, Desired, Pool};
 use weir_netlink::Event;
-use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
+use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerUpdate};
 use weir_sys::Channel;
 
-use crate::explain::{Answer, Packet};
+use crate::explain::{ExplainResponse, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::snapshot::Snapshot;
 use crate::status::Sync;
@@ -99,11 +99,11 @@ pub trait Plane {
     }
 
     /// Sets or removes the override of a server.
-    fn order_server(
+    fn update_server(
         &mut self,
         pool: &str,
         address: &str,
-        order: ServerOrder,
+        update: ServerUpdate,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Returns the override of a server, in time that does not depend on the number of servers or flows.
@@ -172,7 +172,7 @@ pub trait Plane {
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
-    ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
+    ) -> impl Future<Output = Result<ipvsadm::Response, Self::Error>>;
 
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
@@ -203,7 +203,7 @@ pub trait Plane {
     }
 
     /// Explains how a packet would be handled.
-    fn explain(&self, packet: &Packet) -> Result<Answer, Self::Error>;
+    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Self::Error>;
 
     /// Handles a change to links, addresses, routes or neighbours.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;

@@ -4,12 +4,12 @@
 //! invalid, or has lost more than half of its servers at once. The last good list is then kept, even across restarts,
 //! and the status reports the problem. A reload of the configuration accepts a shorter list.
 
-mod added;
-mod answer;
+mod api;
 mod dns;
 mod list;
 mod persisted;
 mod resolve;
+mod response;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -32,8 +32,8 @@ pub use crate::list::ListSource;
 
 /// Parses a message of a resolver, for weir-fuzz.
 #[doc(hidden)]
-pub fn read_answer(message: &[u8]) {
-    answer::parse_as_each_type(message);
+pub fn parse_dns_response(message: &[u8]) {
+    response::parse_as_each_type(message);
 }
 
 /// Name of the file with the last good lists in the runtime directory.
@@ -283,12 +283,12 @@ impl Membership {
     }
 
     /// Reads the lists of a configuration for a reload, which accepts shorter lists.
-    pub fn lists_of(&self, configured: &Desired) -> Lists {
+    pub fn read_for_reload(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, true)
     }
 
     /// Reads the lists for the start of the daemon. Rejects lists that have lost more than half of their servers.
-    pub fn first_lists(&self, configured: &Desired) -> Lists {
+    pub fn read_for_start(&self, configured: &Desired) -> Lists {
         self.lists.read(configured, &self.names, false)
     }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use weir_model::{MAX_WEIGHT, ServersDns, ServersRecord};
 
-use crate::answer::{QueryError, Records, build_query, parse_response};
+use crate::response::{QueryError, Records, build_query, parse_response};
 
 /// File with the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";

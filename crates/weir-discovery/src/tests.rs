@@ -25,7 +25,7 @@ async fn last_good_list_is_kept() {
     let file = directory.join("list");
     let configured = desired(&file);
     let mut membership = Membership::new(&directory);
-    let empty_lists = membership.lists_of(&configured);
+    let empty_lists = membership.read_for_reload(&configured);
     assert_eq!(names(&empty_lists.added_to(&configured)), ["10.0.0.1"]);
     membership.commit(&configured, empty_lists);
     assert!(membership.sources(&configured)[0].problem.is_some());
@@ -57,13 +57,13 @@ async fn last_good_list_is_kept() {
     }
     fs::remove_file(&file).unwrap();
     let mut restarted = Membership::new(&directory);
-    let persisted = restarted.lists_of(&configured);
+    let persisted = restarted.read_for_reload(&configured);
     assert_eq!(names(&persisted.added_to(&configured)), all);
     restarted.commit(&configured, persisted);
 
     fs::write(&file, "10.0.0.9").unwrap();
     assert!(restarted.read_changes(&configured).is_none());
-    let reloaded = restarted.lists_of(&configured);
+    let reloaded = restarted.read_for_reload(&configured);
     assert_eq!(
         names(&reloaded.added_to(&configured)),
         ["10.0.0.1", "10.0.0.9"]
@@ -127,7 +127,7 @@ async fn changes_to_files_links_and_directories_are_detected() {
     std::os::unix::fs::symlink("..data/list", &file).unwrap();
     let configured = desired(&file);
     let mut membership = Membership::new(&root);
-    let lists = membership.first_lists(&configured);
+    let lists = membership.read_for_start(&configured);
     membership.commit(&configured, lists);
     assert!(has_servers(1)(&membership));
 
@@ -183,11 +183,11 @@ async fn list_that_shrank_is_rejected_after_restart() {
     let configured = desired(&file);
     fs::write(&file, "10.0.0.2\n10.0.0.3\n10.0.0.4").unwrap();
     let mut membership = Membership::new(&root);
-    let lists = membership.first_lists(&configured);
+    let lists = membership.read_for_start(&configured);
     membership.commit(&configured, lists);
     fs::write(&file, "10.0.0.2").unwrap();
     let mut restarted = Membership::new(&root);
-    let lists = restarted.first_lists(&configured);
+    let lists = restarted.read_for_start(&configured);
     restarted.commit(&configured, lists);
     assert!(has_servers(3)(&restarted) && has_problem("the list shrank")(&restarted));
     fs::remove_dir_all(&root).unwrap();
@@ -211,7 +211,7 @@ async fn persisted_check_of_earlier_version_is_removed() {
     fs::write(&file, list("10.0.0.2")).unwrap();
     let configured = desired(&file);
     let mut membership = Membership::new(&root);
-    let lists = membership.first_lists(&configured);
+    let lists = membership.read_for_start(&configured);
     let desired = lists.added_to(&configured);
     assert_eq!(names(&desired), ["10.0.0.1", "10.0.0.2", "10.0.0.3:80"]);
     assert!(
@@ -241,14 +241,14 @@ async fn list_entry_uses_its_check_while_configured() {
     let site = weir_model::Check::new(weir_model::Probe::Ping);
     configured.checks = vec![("site".to_owned(), site.clone())];
     let mut membership = Membership::new(&root);
-    let lists = membership.first_lists(&configured);
+    let lists = membership.read_for_start(&configured);
     let servers = &lists.added_to(&configured).pools[0].servers;
     assert_eq!(servers[1].checks.as_deref(), Some(&[site][..]));
     assert_eq!(servers[2].checks, None);
     membership.commit(&configured, lists);
     // The check is removed from the configuration. The last good list is kept, with the pool's checks.
     configured.checks.clear();
-    let lists = membership.lists_of(&configured);
+    let lists = membership.read_for_reload(&configured);
     assert!(
         lists.added_to(&configured).pools[0].servers[1]
             .checks

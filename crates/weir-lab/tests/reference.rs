@@ -146,8 +146,8 @@ fn json_type(ty: &syn::Type) -> (String, String) {
 fn status_page_matches_the_types() {
     let all = structs();
     let mut out = String::from(
-        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a [Report](#report). Fields may be \
-         added; none is renamed.\nFields marked with * are absent if they do not apply.\n",
+        "# Fields of the status\n\n`weir status --json` and `GET /v1/status` return a [Report](#report). New fields \
+         may be added;\nexisting fields are not renamed. Fields marked with * are absent if they do not apply.\n",
     );
     let (mut pending, mut index) = (vec!["Report".to_owned()], 0);
     while let Some(name) = pending.get(index).cloned() {
@@ -174,7 +174,7 @@ fn status_page_matches_the_types() {
             }
         }
     }
-    for name in ["Service", "Server", "Latency", "Vrrp"] {
+    for name in ["Service", "Server", "Latency", "VirtualRouterStatus"] {
         assert!(out.contains(&format!("\n## {name}\n")), "{name}");
     }
     check_page("status-json.md", &out);
@@ -242,8 +242,8 @@ fn api_page_matches_openapi() {
     let document = openapi();
     let mut out = String::from(
         "# HTTP API\n\nThe machine-readable description is [openapi.json](openapi.json) (OpenAPI 3.1). \
-         [Operating](operating.md#the-http-api)\nexplains sockets, tokens and limits. The role applies over TCP; on \
-         the socket, its mode decides who may connect.\n\n| request | role | body | response | purpose |\n\
+         [Operating](operating.md#the-http-api)\nexplains sockets, tokens and limits. Roles apply only to connections \
+         over TCP. Access to the Unix socket is\ncontrolled by its file mode.\n\n| request | role | body | response | purpose |\n\
          |---|---|---|---|---|\n",
     );
     for (path, methods) in document["paths"].as_object().expect("paths") {
@@ -267,12 +267,12 @@ fn api_page_matches_openapi() {
         }
     }
     out.push_str(
-        "\nErrors have a [Refusal](#refusal) as body. 400: the path, a parameter or the body is malformed. \
-         401: no token, or an\nunknown one. 403: the role is too low, or `Origin` is another host. 404: no \
-         such route. 405: no such method; `Allow`\nlists them. 408: the body did not arrive in time. 413: the \
-         body is too large. 421: the `Host` is not allowed. 422: the\ndaemon refused, for example because of \
-         errors in a file. 503: the daemon is stopping. Requests that are not HTTP, and\nthose with a header \
-         that is too large, get 400 and 431 without a body.\n",
+        "\nThe body of an error response is an [ApiError](#apierror). 400: the path, a parameter or the body is \
+         malformed. 401: no\ntoken, or an unknown one. 403: insufficient role, or `Origin` is another host. 404: no such \
+         route. 405: no such method;\n`Allow` lists the methods. 408: the body did not arrive in time. 413: the body is \
+         too large. 421: the `Host` is not\nallowed. 422: the daemon rejected the request, for example because of errors \
+         in a file. 503: the daemon is stopping.\nRequests that are not HTTP, and those with a header that is too large, \
+         get 400 and 431 without a body.\n",
     );
     for (name, schema) in document["components"]["schemas"]
         .as_object()

@@ -29,7 +29,7 @@ pub(crate) struct HeldConnections {
     loopback: Loopback,
     frames: Vec<HeldFrame>,
     deadline: Instant,
-    ended: bool,
+    is_released: bool,
     /// Set while connections are held.
     guard: Option<ProtectionGuard>,
 }
@@ -72,7 +72,7 @@ impl HeldConnections {
             loopback: Loopback::open().map_err(io_error("failed to open raw sockets"))?,
             frames: Vec::new(),
             deadline: Instant::now(),
-            ended: true,
+            is_released: true,
             guard: Some(guard),
         })
     }
@@ -83,7 +83,7 @@ impl HeldConnections {
     /// The kernel rejects the new deadline.
     pub(crate) fn begin(&mut self, max: Duration) -> Result<(), Error> {
         self.deadline = Instant::now() + max;
-        self.ended = false;
+        self.is_released = false;
         self.refresh()
     }
 
@@ -105,15 +105,15 @@ impl HeldConnections {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = sleep_until(self.deadline), if !self.ended => self.release_early("the time limit has expired"),
-                _ = refreshes.tick(), if !self.ended => {
+                () = sleep_until(self.deadline), if !self.is_released => self.release_early("the time limit has expired"),
+                _ = refreshes.tick(), if !self.is_released => {
                     self.collect();
                     if let Err(error) = self.refresh() {
                         self.release_early(&error.to_string());
                     }
                 }
             }
-            if self.frames.len() >= MAX_FRAMES && !self.ended {
+            if self.frames.len() >= MAX_FRAMES && !self.is_released {
                 self.release_early("too many connections are held");
             }
         }
@@ -134,7 +134,7 @@ impl HeldConnections {
 
     /// Stops holding and reinjects the held frames.
     fn release(&mut self) {
-        self.ended = true;
+        self.is_released = true;
         if let Err(error) = self.hold.set_deadline(0) {
             tracing::warn!(%error, "failed to stop holding: the BPF programs stop when their deadline expires");
         }
@@ -162,7 +162,7 @@ impl HeldConnections {
     /// # Errors
     /// The counters cannot be read.
     pub(crate) async fn end(mut self) -> Result<HoldCounts, Error> {
-        if !self.ended {
+        if !self.is_released {
             self.release();
         }
         // A program may still have been processing packets when its deadline was cleared.

@@ -85,7 +85,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
     let started = Instant::now();
     held.begin(options.max)?;
     let mut times = Times::default();
-    let ended = run(options, &mut held, &listeners, &mut signals, &mut times).await;
+    let result = run(options, &mut held, &listeners, &mut signals, &mut times).await;
     let held_time = started.elapsed();
     // Connections are released even if the command was not started.
     let counts = held.end().await?;
@@ -97,7 +97,7 @@ pub async fn protect(options: &Options) -> Result<ExitStatus, Error> {
         held_ms = milliseconds(held_time),
         "released held connections"
     );
-    ended
+    result
 }
 
 /// Waits for the lock, and acquires it.
@@ -147,12 +147,12 @@ async fn run(
     }
     times.accept_wait = started.elapsed();
     let mut child = start(&options.command)?;
-    let ended = held.hold_during(wait_for_exit(&mut child, signals)).await;
+    let result = held.hold_during(wait_for_exit(&mut child, signals)).await;
     times.run_time = started.elapsed() - times.accept_wait;
     let remaining = held.remaining();
     held.hold_during(listeners.wait_until_replaced(remaining))
         .await?;
-    ended
+    result
 }
 
 /// Adds the IPv4 wildcard for each IPv6 wildcard: such a socket also accepts IPv4, unless IPV6_V6ONLY is set.

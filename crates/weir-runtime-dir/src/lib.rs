@@ -2,7 +2,7 @@
 //!
 //! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
 //! therefore belongs to root or to the user of the process, and other users cannot access it; members of
-//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes set by earlier
+//! `[node] socket_group` can access the socket in it. Files are created with mode 0600. Wider modes, set by earlier
 //! versions, are restricted; a directory of another user is rejected. This crate does not read the files' content.
 //!
 //! While an unprivileged daemon runs, the directory belongs to the daemon's account ([`ACCOUNT`]), except the locks and
@@ -26,8 +26,8 @@ use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
 pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
 use ownership::is_account;
 pub use ownership::{
-    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, return_to_root, share,
-    share_again, share_from_start, sharing,
+    ACCOUNT, Sharing, account_that_owns, chown_socket, give_to_account, restore_sharing,
+    return_to_root, share, share_from_start, sharing,
 };
 
 /// Mode of the directory without a socket group.
@@ -35,9 +35,9 @@ const PRIVATE_MODE: u32 = 0o700;
 /// Mode of the directory with a socket group.
 const GROUP_MODE: u32 = 0o750;
 
-/// Files that [`forget`] keeps: locks, because a lock whose file was removed does not exclude the next process, and
-/// records of changes that have not been reverted.
-const KEPT: &[&str] = &[
+/// Files that [`remove_state_files`] keeps: locks, because a lock whose file was removed does not exclude the next
+/// process, and records of changes that have not been reverted.
+const KEPT_FILES: &[&str] = &[
     "lock",
     "real-server.lock",
     "protect.lock",
@@ -129,7 +129,7 @@ impl SocketAccess {
     ///
     /// # Errors
     /// The process is neither root nor a member of that group.
-    pub fn open_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
+    pub fn apply_to_directory(self, path: &Path) -> Result<(), RuntimeDirError> {
         let metadata = fs::metadata(path).map_err(failed(path))?;
         if !geteuid().is_root() && metadata.uid() == 0 && mode_of(&metadata) & 0o1000 != 0 {
             return self.check_shared(path, &metadata);
@@ -166,7 +166,7 @@ impl SocketAccess {
     ///
     /// # Errors
     /// The process is neither root nor a member of that group, and `change_group` fails.
-    pub fn open_socket(
+    pub fn apply_to_socket(
         self,
         path: &Path,
         change_group: impl FnOnce() -> io::Result<()>,
@@ -251,14 +251,14 @@ pub fn prepare(path: &Path) -> Result<(), RuntimeDirError> {
 ///
 /// # Errors
 /// The directory cannot be read or written.
-pub fn forget(path: &Path) -> Result<usize, RuntimeDirError> {
+pub fn remove_state_files(path: &Path) -> Result<usize, RuntimeDirError> {
     let mut removed = 0;
     for entry in entries(path)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();
         let base = name.strip_suffix(".new").unwrap_or(name);
         let result = match expected_kind(name) {
-            Some(_) if KEPT.contains(&base) => continue,
+            Some(_) if KEPT_FILES.contains(&base) => continue,
             Some(DIRECTORY) => fs::remove_dir_all(&path),
             Some(_) => fs::remove_file(&path),
             None => continue,
@@ -452,7 +452,7 @@ mod tests {
         }
         assert_eq!(directory.mode("draining"), 0o750);
         SocketAccess::default()
-            .open_directory(&directory.0)
+            .apply_to_directory(&directory.0)
             .unwrap();
         assert_eq!(directory.mode(""), 0o700);
     }
@@ -466,7 +466,7 @@ mod tests {
         directory.file("token", 0o644);
         prepare(&directory.0).unwrap();
         SocketAccess::default()
-            .open_directory(&directory.0)
+            .apply_to_directory(&directory.0)
             .unwrap();
         assert_eq!(
             [directory.mode(""), directory.mode("other")],
@@ -483,8 +483,8 @@ mod tests {
     }
 
     #[test]
-    fn forget_keeps_locks_records_and_foreign_files() {
-        let directory = Directory::new("forget");
+    fn locks_records_and_foreign_files_are_kept() {
+        let directory = Directory::new("state");
         prepare(&directory.0).unwrap();
         for name in FILES.iter().chain(&["proxy.json.new", "other"]) {
             directory.file(name, 0o600);
@@ -492,7 +492,10 @@ mod tests {
         fs::create_dir(directory.0.join("draining")).unwrap();
         directory.file("draining/17", 0o600);
         std::os::unix::fs::symlink("/etc/hostname", directory.0.join("configuration")).unwrap();
-        assert_eq!(forget(&directory.0).unwrap(), FILES.len() - KEPT.len() + 3);
+        assert_eq!(
+            remove_state_files(&directory.0).unwrap(),
+            FILES.len() - KEPT_FILES.len() + 3
+        );
         let names = fs::read_dir(&directory.0).unwrap();
         let mut kept: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         kept.sort();
@@ -507,7 +510,7 @@ mod tests {
                 "real-server.lock"
             ]
         );
-        assert_eq!(forget(&directory.0).unwrap(), 0);
+        assert_eq!(remove_state_files(&directory.0).unwrap(), 0);
     }
 
     #[test]

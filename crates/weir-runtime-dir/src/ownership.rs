@@ -73,7 +73,7 @@ fn is_shared(directory: &Path) -> bool {
 }
 
 /// Shares a directory again after it temporarily had a different owner. Errors are logged.
-pub fn share_again(directory: &Path, Sharing { mode }: Sharing) {
+pub fn restore_sharing(directory: &Path, Sharing { mode }: Sharing) {
     share(directory);
     let changed = match sharing(directory) {
         Some(current) if current.mode != mode => {
@@ -108,7 +108,7 @@ pub fn share(directory: &Path) {
             lchown(directory, Some(0), Some(group))?;
             fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;
         }
-        remove_planted(directory)
+        remove_untrusted_files(directory)
     });
     if let Err(error) = shared {
         tracing::warn!(%error, directory = %directory.display(), "failed to change the owner of the runtime directory");
@@ -130,7 +130,7 @@ pub fn share_from_start(directory: &Path, is_for_group: bool) {
     let shared = || {
         // The account cannot write to the directory yet.
         chown_files(directory, user)?;
-        remove_planted(directory)?;
+        remove_untrusted_files(directory)?;
         lchown(directory, Some(0), Some(group))?;
         fs::set_permissions(directory, fs::Permissions::from_mode(mode))
     };
@@ -152,7 +152,7 @@ pub fn chown_socket(directory: &Path, socket: &Path) -> io::Result<()> {
 }
 
 /// Removes files that only root may write but that belong to another account, because root would trust their content.
-fn remove_planted(directory: &Path) -> io::Result<()> {
+fn remove_untrusted_files(directory: &Path) -> io::Result<()> {
     for entry in entries(directory)? {
         let (name, path) = (entry.file_name(), entry.path());
         let name = name.to_str().unwrap_or_default();

@@ -21,7 +21,7 @@ mod weight;
 pub use copy::StateCopy;
 pub use ejection::{EjectedServer, EjectionEvent, Source, Watched};
 pub use order::{Driver, OrderError};
-pub use overrides::{Override, Overrides, ServerOrder};
+pub use overrides::{Override, Overrides, ServerUpdate};
 pub use pool::{PoolChange, PoolState};
 pub use record::{
     OrderFile, OverrideRecord, SavedServers, SavedStanding, SavedStandings, StandingRecord,

@@ -51,12 +51,12 @@ impl fmt::Display for Override {
 ///
 /// Its JSON is the body of `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "OrderJson", into = "OrderJson")]
-pub struct ServerOrder(pub Option<Override>);
+#[serde(from = "UpdateJson", into = "UpdateJson")]
+pub struct ServerUpdate(pub Option<Override>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum OrderJson {
+enum UpdateJson {
     State(StateJson),
     Weight(u32),
 }
@@ -69,19 +69,19 @@ enum StateJson {
     Ready,
 }
 
-impl From<OrderJson> for ServerOrder {
-    fn from(order: OrderJson) -> Self {
+impl From<UpdateJson> for ServerUpdate {
+    fn from(order: UpdateJson) -> Self {
         Self(match order {
-            OrderJson::State(StateJson::Drain) => Some(Override::Drain),
-            OrderJson::State(StateJson::Maint) => Some(Override::Maint),
-            OrderJson::State(StateJson::Ready) => None,
-            OrderJson::Weight(weight) => Some(Override::Weight(weight)),
+            UpdateJson::State(StateJson::Drain) => Some(Override::Drain),
+            UpdateJson::State(StateJson::Maint) => Some(Override::Maint),
+            UpdateJson::State(StateJson::Ready) => None,
+            UpdateJson::Weight(weight) => Some(Override::Weight(weight)),
         })
     }
 }
 
-impl From<ServerOrder> for OrderJson {
-    fn from(order: ServerOrder) -> Self {
+impl From<ServerUpdate> for UpdateJson {
+    fn from(order: ServerUpdate) -> Self {
         match order.0 {
             Some(Override::Drain) => Self::State(StateJson::Drain),
             Some(Override::Maint) => Self::State(StateJson::Maint),
@@ -165,15 +165,15 @@ mod tests {
 
     #[test]
     fn order_json_is_a_state_or_a_weight() {
-        let parse = serde_json::from_str::<ServerOrder>;
+        let parse = serde_json::from_str::<ServerUpdate>;
         for (json, order) in [
             (r#"{"state":"drain"}"#, Some(Override::Drain)),
             (r#"{"state":"maint"}"#, Some(Override::Maint)),
             (r#"{"state":"ready"}"#, None),
             (r#"{"weight":0}"#, Some(Override::Weight(0))),
         ] {
-            assert_eq!(parse(json).unwrap(), ServerOrder(order));
-            assert_eq!(serde_json::to_string(&ServerOrder(order)).unwrap(), json);
+            assert_eq!(parse(json).unwrap(), ServerUpdate(order));
+            assert_eq!(serde_json::to_string(&ServerUpdate(order)).unwrap(), json);
         }
         for wrong in [
             "{}",

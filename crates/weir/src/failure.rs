@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use weir_control::api::Refusal;
+use weir_control::api::ApiError;
 use weir_control::client;
 
 use crate::terminal;
@@ -101,7 +101,7 @@ impl From<client::Error> for Failure {
             client::Error::NoDaemon { .. } => Self::NoDaemon {
                 message: error.to_string(),
             },
-            client::Error::Refused(Refusal {
+            client::Error::Refused(ApiError {
                 diagnostics: Some(findings),
                 ..
             }) => Self::Findings { findings },

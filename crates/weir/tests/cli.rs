@@ -706,7 +706,7 @@ fn status_reports_starting_daemon() {
     lock.lock().unwrap();
     let printed = scratch.run("status");
     assert!(
-        printed.contains("no daemon answers at run/weir.sock yet, but one is starting"),
+        printed.contains("no daemon is listening on run/weir.sock yet, but one is starting"),
         "{printed}"
     );
     assert!(printed.ends_with("exit 3\n"), "{printed}");

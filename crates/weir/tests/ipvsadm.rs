@@ -500,7 +500,7 @@ fn imported_table_is_valid_configuration() {
     let first = text.lines().next().expect("output has a first line");
     assert_eq!(
         first,
-        "# VIPs: 10.71.0.10 (on eth0 now), fd71::10 (on no interface now)."
+        "# VIPs: 10.71.0.10 (now on eth0), fd71::10 (now not on any interface)."
     );
     assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
     assert!(!text.contains("\nvip_interface"), "{text}");

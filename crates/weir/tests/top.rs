@@ -153,7 +153,7 @@ fn lost_daemon_is_reported_and_last_numbers_are_kept() {
     let tmux = Tmux::new(&world, &top_command(&world));
     tmux.wait_for_text("10.71.0.20");
     world.kill_director(pid);
-    tmux.wait_for_text("no daemon answers at");
+    tmux.wait_for_text("no daemon is listening on");
     tmux.wait_for_text("10.71.0.20");
     tmux.send_keys(&["C-c"]);
     tmux.wait_for_text("exit=0");
@@ -168,7 +168,7 @@ fn missing_daemon_or_terminal_is_reported() {
     let tmux = Tmux::new(&world, &top_command(&world));
     tmux.wait_for_text("exit=3");
     let text = tmux.text().replace('\n', "");
-    assert!(text.contains("no daemon answers at"), "{text}");
+    assert!(text.contains("no daemon is listening on"), "{text}");
     let output = world
         .weir("director")
         .arg("top")

@@ -30,9 +30,9 @@ fn required_services() -> Choices {
 pub(crate) static ANNOUNCE: Section = Section {
     path: "announce",
     page: "announce",
-    purpose: "Announces VIPs by BGP through a speaker that runs on this machine, for several directors behind routers \
-              with equal-cost paths. A VIP is announced while its services are usable: their pools have a usable \
-              server, or their quorum, and the data plane is attached.",
+    purpose: "Announces VIPs by BGP through a speaker that runs on this machine, so that routers distribute traffic \
+              over several directors (ECMP). A VIP is announced while its services are usable: their pools have a \
+              usable server or meet their quorum, and the data plane is attached.",
     example: "[announce]\nspeaker = \"bird\"\nwithdraw_after = \"10s\"\n",
     keys: &[
         Key::new(

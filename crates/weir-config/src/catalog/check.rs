@@ -15,7 +15,7 @@ use Presence::{Absent, Default};
 /// A program, or a program with arguments.
 pub(super) const COMMAND: Kind = Kind::Either(&Kind::List(&Kind::Text), &Kind::Text);
 
-/// `check` of a pool or a server.
+/// The `check` of a pool or a server.
 pub(super) const CHECKS: Kind = Kind::Either(
     &Kind::CheckName,
     &Kind::Either(
@@ -36,12 +36,12 @@ const TIMEOUT: Kind = Kind::Duration {
 
 const COUNT: Kind = integer(Timing::COUNT);
 
-/// `[check.NAME]`, and `check` of a pool or a server as a table.
+/// `[check.NAME]`, and the `check` of a pool or a server as a table.
 pub(crate) static CHECK: Section = Section {
     path: "check.NAME",
     page: "check",
-    purpose: "A health check. The same keys are valid in `[pool.NAME.check]`, in each `[[pool.NAME.check]]`, and in \
-              `check` of a server. Pools and servers can refer to the check by NAME.",
+    purpose: "A health check. The same keys are valid in `[pool.NAME.check]`, in each `[[pool.NAME.check]]`, and in a \
+              server's `check`. Pools and servers can refer to the check by NAME.",
     example: "[check.site]\nkind = \"http\"\npath = \"/hello\"\nexpect = { body = \"Up\" }\n\n[pool.images]\nservers = \
               [\"10.0.0.5\"]\ncheck = \"site\"\n\n[service.images]\nlisten = [\"192.0.2.10:80\"]\nforward = \
               \"direct\"\npool = \"images\"\n",
@@ -361,7 +361,7 @@ pub(crate) static CHECK: Section = Section {
     ],
 };
 
-/// A step of `exchange` of a check.
+/// A step of a check's `exchange`.
 pub(crate) static EXCHANGE: Section = Section {
     path: "check.NAME.exchange",
     page: "exchange",
@@ -398,7 +398,7 @@ pub(crate) static EXCHANGE: Section = Section {
     ],
 };
 
-/// `expect` of a check.
+/// A check's `expect`.
 pub(crate) static EXPECT: Section = Section {
     path: "check.NAME.expect",
     page: "expect",

@@ -107,7 +107,7 @@ pub(crate) static CLUSTER: Section = Section {
             Kind::Flag,
             Default("true"),
             "Whether a server is also considered down if a quorum of the directors reports it down. Directors that \
-             reach no server are not counted.",
+             cannot reach any server are not counted.",
             "agreement = false",
         ),
         Key::new(

@@ -62,7 +62,7 @@ pub(super) const PATH: Key = Key::new(
     "path",
     Kind::Either(&PATH_TEXT, &Kind::List(&PATH_TEXT)),
     Absent("any path"),
-    "Paths without query, as normalized by `normalize_path` of the service; one of them must match. `*` matches any \
+    "Paths without query, as normalized by the service's `normalize_path`; one of them must match. `*` matches any \
      number of characters, including none: `/img/*`.",
     "path = [\"/img/*\", \"*.png\"]",
 )
@@ -177,7 +177,7 @@ macro_rules! with_conditions {
 }
 pub(super) use with_conditions;
 
-/// `not` of a route.
+/// A route's `not`.
 pub(crate) static ROUTE_NOT: Section = Section {
     path: "route.not",
     page: "route-not",

@@ -1,4 +1,4 @@
-//! `files` of a route.
+//! A route's `files`.
 
 use super::*;
 
@@ -33,7 +33,8 @@ pub(crate) static FILES: Section = Section {
             "index",
             Kind::List(&Kind::DescribedText("the name of a file")),
             Default("[\"index.html\"]"),
-            "Names of files to send for a directory; the first file that exists is sent. An empty list: no file.",
+            "Names of files to send for a directory; the first file that exists is sent. With an empty list, no file \
+             is sent.",
             "index = [\"index.html\", \"index.htm\"]",
         ),
         Key::new(

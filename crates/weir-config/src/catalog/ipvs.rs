@@ -14,8 +14,8 @@ pub(crate) static IPVS: Section = Section {
             SWITCH,
             Default("0"),
             "1: a flow whose server was removed ends with its next packet. A packet that may start a flow is then \
-             scheduled again, unless `on_remove` of the pool specifies otherwise. A SYN on a flow whose server takes \
-             no new flows starts a new flow.",
+             scheduled again, unless the pool's `on_remove` specifies otherwise. A SYN on a flow whose server does not \
+             accept new flows starts a new flow.",
             "expire_nodest_conn = 1",
         ),
         Key::new(

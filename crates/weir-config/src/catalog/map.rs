@@ -1,4 +1,4 @@
-//! `[map.NAME]`, and `pool` of a route by a map.
+//! `[map.NAME]`, and a route's `pool` selected by a map.
 
 use super::*;
 use weir_model::{MapKind, ValueMap};
@@ -21,7 +21,7 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A table of keys and values. Weir looks up a text from the request in it, to select a pool or to set the \
+    purpose: "A table of keys and values. Weir looks up a part of the request in it, to select a pool or to set the \
               variable `{map.NAME}`. The cost of a lookup does not depend on the number of entries. If a key occurs \
               several times, the first entry applies.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
@@ -66,7 +66,7 @@ pub(crate) static MAP: Section = Section {
         Key::new(
             "default",
             Kind::DescribedText("any text"),
-            Absent("the empty string; for a pool, the pool of the service"),
+            Absent("the empty string; for a pool, the service's pool"),
             "Value if no key matches.",
             "default = \"none\"",
         ),
@@ -80,7 +80,7 @@ pub(crate) static MAP: Section = Section {
     ],
 };
 
-/// `pool` of a route as a table.
+/// A route's `pool` as a table.
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
@@ -101,14 +101,14 @@ pub(crate) static ROUTE_POOL: Section = Section {
         Key::new(
             "key",
             Kind::DescribedText("text with variables"),
-            Absent("`key` of the map"),
+            Absent("the map's `key`"),
             "Text to look up; it may contain request variables.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(
             "default",
             Kind::DescribedText("the name of a pool"),
-            Absent("`default` of the map, or the pool of the service"),
+            Absent("the map's `default`, or the service's pool"),
             "Pool if no key matches.",
             "default = \"images\"",
         ),

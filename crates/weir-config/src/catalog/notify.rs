@@ -23,8 +23,8 @@ pub(crate) const STATE: Kind = Kind::OneOf(states);
 pub(crate) static NOTIFY: Section = Section {
     path: "notify.NAME",
     page: "notify",
-    purpose: "A receiver of messages about state changes of servers, pools and services. Changes are collected for \
-              one second, and `interval` limits the rate, so that many changes result in one message.",
+    purpose: "A receiver of notifications about state changes of servers, pools and services. Changes are collected \
+              for one second, and `interval` limits the rate, so that many changes result in one message.",
     example: "[notify.operators]\nmail = [\"ops@example.com\"]\nstates = [\"down\", \"up\"]\ninterval = \"1m\"\n",
     keys: &[
         Key::new(

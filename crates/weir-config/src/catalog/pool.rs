@@ -251,7 +251,7 @@ pub(crate) static SERVER: Section = Section {
             "weight",
             integer((0, MAX_WEIGHT)),
             Default("1"),
-            "Relative share of new flows. 0 quiesces the server: existing flows continue, and it gets no new ones.",
+            "Relative share of new flows. 0 quiesces the server: existing flows continue, but it receives no new ones.",
             "weight = 3",
         ),
         Key::new(
@@ -274,7 +274,7 @@ pub(crate) static SERVER: Section = Section {
             integer((0, u32::MAX)),
             Default("0"),
             "Layer 4: maximum number of flows, active and inactive, over all services of the pool; at the limit the \
-             server gets no new flows (IPVS's upper threshold), except from persistent clients. `proxy` services: \
+             server receives no new flows (IPVS's upper threshold), except from persistent clients. `proxy` services: \
              maximum number of active requests (TCP: connections), over all workers; further ones wait in the queue. \
              0 = no limit.",
             "max_connections = 500",
@@ -284,8 +284,8 @@ pub(crate) static SERVER: Section = Section {
             "min_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "A server that reached `max_connections` gets new flows again below this number (IPVS's lower threshold). \
-             0 = three quarters of `max_connections`. `proxy` services ignore it.",
+            "A server that reached `max_connections` receives new flows again below this number (IPVS's lower \
+             threshold). 0 = three quarters of `max_connections`. `proxy` services ignore it.",
             "min_connections = 0",
         )
         .known_as(&["lthreshold"]),
@@ -323,8 +323,7 @@ pub(crate) static SERVERS_DNS: Section = Section {
     page: "servers-dns",
     purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or a \
               response has lost more than half of the servers at once, the previous servers are kept and `weir status` \
-              reports it; `weir reload` applies the last response as it is. Each of several names is handled \
-              separately.",
+              reports it; `weir reload` applies the last response as it is. Several names are handled separately.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
@@ -395,7 +394,7 @@ pub(crate) static SCHEDULER: Section = Section {
             "flags",
             Kind::List(&Kind::OneOf(scheduler_flags)),
             Default("[]"),
-            "`sh-port`, `mh-port`: include the client's port in the hash. `sh-fallback`, `mh-fallback`: send clients \
+            "`sh-port`, `mh-port`: include the client's port in the hash. `sh-fallback`, `mh-fallback`: assign clients \
              of an unavailable server to the next server of the hash instead of rejecting them. Each flag applies to \
              the scheduler it is named after.",
             "flags = [\"mh-port\", \"mh-fallback\"]",

@@ -4,7 +4,7 @@ use weir_model::{RetryCondition, StickyMode, SyslogFormat};
 
 use super::*;
 
-/// `timeouts` of a proxy service.
+/// A proxy service's `timeouts`.
 pub(crate) static PROXY_TIMEOUTS: Section = Section {
     path: "service.NAME.timeouts",
     page: "proxy-timeouts",
@@ -85,7 +85,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
     ],
 };
 
-/// `limits` of a proxy service.
+/// A proxy service's `limits`.
 pub(crate) static PROXY_LIMITS: Section = Section {
     path: "service.NAME.limits",
     page: "proxy-limits",
@@ -170,11 +170,10 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             Default("100"),
             "Maximum number of HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may \
              reset before the response, or that Weir resets because of a protocol error, over all connections of the \
-             network; bursts may be ten times larger. A network above the limit gets ENHANCE_YOUR_CALM and no new \
-             streams for ten seconds. All clients of the service together may reset a hundred times as many; above \
-             that, new streams from networks with recent resets are refused (REFUSED_STREAM). Networks in `trusted` \
-             count only toward the limit of the service. 0 \
-             = no limit.",
+             network; bursts may be ten times larger. A network above the limit gets ENHANCE_YOUR_CALM, and cannot \
+             open new streams for ten seconds. All clients of the service together may reset a hundred times as many; \
+             above that, new streams from networks with recent resets are refused (REFUSED_STREAM). Networks in \
+             `trusted` count only toward the limit of the service. 0 = no limit.",
             "resets = 1000",
         )
         .known_as(&["max_resets", "rapid_reset"]),
@@ -214,7 +213,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "key",
             Kind::DescribedText("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
             Default("source"),
-            "How `rate` and `concurrent` identify clients; same syntax as the `key` of the `hash` scheduler. If a \
+            "How `rate` and `concurrent` identify clients; same syntax as the `hash` scheduler's `key`. If a \
              request does not contain the value, the client's address is used.",
             "key = \"header:X-Api-Key\"",
         ),
@@ -262,9 +261,9 @@ pub(crate) static ACCESS_LOG: Section = Section {
             "path",
             Kind::DescribedText("a file, `-`, `syslog`, `syslog:SOCKET`, `journald` or `journald:SOCKET`"),
             Required,
-            "Log file; `-` is standard output, `syslog` the socket `/dev/log`, `journald` systemd's journal. A file \
-             that was renamed or removed, by logrotate for example, is created again; SIGUSR1 makes Weir reopen the \
-             file.",
+            "Log file; `-` is standard output, `syslog` is the socket `/dev/log`, `journald` is systemd's journal. A \
+             file that was renamed or removed, by logrotate for example, is created again; SIGUSR1 makes Weir reopen \
+             the file.",
             "path = \"/var/log/weir/access.log\"",
         )
         .known_as(&["file"]),
@@ -280,8 +279,8 @@ pub(crate) static ACCESS_LOG: Section = Section {
              `http` service, the variables of header values are also available: `request_id` `route` `scheme` `path` \
              `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` \
              `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a `tcp` \
-             service, `combined` has its own format: client, port, date, service, pool and server, milliseconds in the \
-             queue, for connecting and in total, bytes from and to the client, `end` and `end_reason`.",
+             service, `combined` has its own format: client, port, date, service, pool and server, queue, connect and \
+             total time in milliseconds, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),
         Key::new(
@@ -305,7 +304,7 @@ pub(crate) static ACCESS_LOG: Section = Section {
     ],
 };
 
-/// `sticky` of a pool.
+/// A pool's `sticky`.
 pub(crate) static STICKY: Section = Section {
     path: "pool.NAME.sticky",
     page: "sticky",

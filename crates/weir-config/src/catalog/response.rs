@@ -94,14 +94,14 @@ fn field_rules() -> Choices {
 const FIELD_RULE: Kind = Kind::OneOf(field_rules);
 const AS_FORWARDED: Presence = Absent("as `forwarded` specifies");
 
-/// `x_forwarded` of a service.
+/// A service's `x_forwarded`.
 pub(crate) static X_FORWARDED: Section = Section {
     path: "service.NAME.x_forwarded",
     page: "x-forwarded",
-    purpose: "Rules for individual header fields about the client in requests to servers. `append` keeps the values \
-              that the client sent and adds Weir's, `set` replaces them, `keep` forwards them as received, `drop` \
-              removes them. The rules apply to every client, trusted or not: with `append` and `keep`, clients can \
-              forge values.",
+    purpose: "Rules for individual `X-Forwarded-…` fields and `X-Real-IP` in requests to servers. `append` keeps the \
+              values that the client sent and adds Weir's, `set` replaces them, `keep` forwards them as received, \
+              `drop` removes them. The rules apply to every client, trusted or not: with `append` and `keep`, clients \
+              can forge values.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nx_forwarded = { for = \"append\", port = \"set\", \
               real_ip = \"set\" }\n",

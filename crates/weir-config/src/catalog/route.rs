@@ -168,8 +168,8 @@ pub(crate) static ROUTE: Section = Section {
             "server",
             Kind::PoolServer,
             Absent("the scheduler selects a server"),
-            "Server that gets the requests while it is usable, written as in `pool`. Otherwise, and for retries, the \
-             scheduler selects one. It takes precedence over the cookie of `sticky`.",
+            "Server that receives the requests while it is usable, written as in the pool. Otherwise, and for retries, \
+             the scheduler selects one. It takes precedence over the cookie of `sticky`.",
             "server = \"10.0.0.5\"",
         )
         .known_as(&["use-server"]),
@@ -178,8 +178,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::OneOf(restarts),
             Absent("the route's action applies"),
             "Instead of an action: rewrites the path with `rewrite`, and evaluates routes with the new path, starting \
-             with the `first` or the `next` route. If `regex` of `rewrite` does not match, evaluation continues with \
-             the next route. Users, limits and changes are those of the route that is finally selected. After 10 \
+             with the `first` or the `next` route. If the `regex` of `rewrite` does not match, evaluation continues \
+             with the next route. Users, limits and changes are those of the route that is finally selected. After 10 \
              rewrites of a request the response is 500.",
             "restart = \"first\"",
         )
@@ -206,8 +206,8 @@ pub(crate) static ROUTE: Section = Section {
             "response_status",
             integer((200, 599)),
             Absent("the server's status"),
-            "Status that replaces that of the servers' responses, for example for a page that a server sends instead \
-             of an error. Responses with 204 or 304 keep their status.",
+            "Status code that replaces the one in servers' responses, for example for a page that a server sends \
+             instead of an error. Responses with 204 or 304 keep their status.",
             "response_status = 404",
         )
         .known_as(&["set-status"]),
@@ -215,21 +215,21 @@ pub(crate) static ROUTE: Section = Section {
             "timeouts",
             Kind::Table(&ROUTE_TIMEOUTS),
             Absent("the service's timeouts"),
-            "Timeouts of the route's requests, instead of the service's.",
+            "Timeouts of the route's requests; they override the service's.",
             "timeouts = { server = \"5m\" }",
         ),
         Key::new(
             "retries",
             integer(ProxyLimits::RETRIES),
-            Absent("`limits.retries` of the service"),
-            "Number of other servers to try, instead of the service's.",
+            Absent("the service's `limits.retries`"),
+            "Number of other servers to try; overrides the service's.",
             "retries = 1",
         ),
         Key::new(
             "max_body",
             size((0, u32::MAX)),
-            Absent("`limits.body` of the service"),
-            "Maximum size of a request body in bytes, instead of the service's limit. Requests with a larger body are \
+            Absent("the service's `limits.body`"),
+            "Maximum size of a request body in bytes; overrides the service's limit. Requests with a larger body are \
              rejected with 413. 0 = no limit.",
             "max_body = \"10MiB\"",
         )
@@ -238,16 +238,16 @@ pub(crate) static ROUTE: Section = Section {
             "compression",
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
             Absent("the service's setting"),
-            "Response compression, instead of the service's.",
+            "Response compression; overrides the service's.",
             "compression = false",
         )
         .known_as(&["gzip"]),
         Key::new(
             "x_forwarded",
             Kind::Table(&X_FORWARDED),
-            Absent("`x_forwarded` of the service"),
-            "Rules for individual header fields about the client in requests to servers. They replace all rules of the \
-             service.",
+            Absent("the service's `x_forwarded`"),
+            "Rules for individual `X-Forwarded-…` fields and `X-Real-IP` in requests to servers. They replace all of \
+             the service's rules.",
             "x_forwarded = { for = \"keep\" }",
         ),
         Key::new(
@@ -260,8 +260,8 @@ pub(crate) static ROUTE: Section = Section {
         Key::new(
             "retry_on",
             Kind::List(&RETRY_ON),
-            Absent("`retry_on` of the service"),
-            "Failures after which a request is sent to another server, instead of the service's.",
+            Absent("the service's `retry_on`"),
+            "Failures after which a request is sent to another server; they override the service's.",
             "retry_on = [\"connect\", \"503\"]",
         )
         .known_as(&["retry-on", "proxy_next_upstream"]),
@@ -270,9 +270,8 @@ pub(crate) static ROUTE: Section = Section {
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
             "Pool that receives copies of the route's requests; responses to the copies are discarded. A copy is sent \
-             after its request was received; it never delays the response to the client and never changes it. \
-             Requests for a protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a \
-             copy for each.",
+             after its request was received; it never delays or changes the response to the client. Requests for a \
+             protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
@@ -341,7 +340,7 @@ pub(crate) static ROUTE: Section = Section {
     ]),
 };
 
-/// `rewrite` of a route as a table.
+/// A route's `rewrite` as a table.
 pub(crate) static ROUTE_REWRITE: Section = Section {
     path: "route.rewrite",
     page: "route-rewrite",
@@ -372,7 +371,7 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
     ],
 };
 
-/// `mirror` of a route as a table.
+/// A route's `mirror` as a table.
 pub(crate) static ROUTE_MIRROR: Section = Section {
     path: "route.mirror",
     page: "route-mirror",
@@ -432,11 +431,11 @@ const ROUTE_TIMEOUT: Kind = Kind::Duration {
     max: ProxyTimeouts::BOUNDS.1,
 };
 
-/// `timeouts` of a route.
+/// A route's `timeouts`.
 pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     path: "route.timeouts",
     page: "route-timeouts",
-    purpose: "Timeouts of a route's requests, instead of the service's. Keys that are not set keep the service's \
+    purpose: "Timeouts of a route; they override the service's. Keys that are not set keep the service's \
               value.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
@@ -487,7 +486,7 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     ],
 };
 
-/// `limits` of a route.
+/// A route's `limits`.
 pub(crate) static ROUTE_LIMITS: Section = Section {
     path: "route.limits",
     page: "route-limits",
@@ -526,7 +525,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
                 "`source`, `header:NAME`, `cookie:NAME` or another part of the request",
             ),
             Default("source"),
-            "How clients are identified, as in `limits` of the service.",
+            "How clients are identified, as in the service's `limits`.",
             "key = \"header:X-Api-Key\"",
         ),
     ],

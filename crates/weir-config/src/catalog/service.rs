@@ -52,8 +52,8 @@ pub(crate) static SERVICE: Section = Section {
             "snat",
             Kind::Either(&Kind::Flag, &Kind::Table(&SNAT)),
             Default("false"),
-            "With `nat`, rewrites the source address too, so that servers need no route back through the director; \
-             they see its address instead of the client's.",
+            "With `nat`, rewrites the source address too, so servers do not need a route back through the director; \
+             they see the director's address instead of the client's.",
             "snat = true",
         )
         .known_as(&["masquerade"]),
@@ -113,8 +113,8 @@ pub(crate) static SERVICE: Section = Section {
             "When a `proxy` service retries on another server, at most `limits.retries` times: `connect` (connection \
              failed), `empty` (closed without a response), `timeout` (no response in time), `malformed` (invalid \
              response), or status codes from 400 to 599. Except for `connect`, only requests that can be repeated are \
-             retried, within `limits.retry_budget`. If no other server is available, the client gets the response as \
-             it is.",
+             retried, within `limits.retry_budget`. If no other server is available, the client receives the response \
+             unchanged.",
             "retry_on = [\"connect\", \"empty\", \"timeout\", \"502-504\"]",
         )
         .known_as(&["retry-on", "proxy_next_upstream"]),
@@ -132,8 +132,8 @@ pub(crate) static SERVICE: Section = Section {
             "x_forwarded",
             Kind::Table(&X_FORWARDED),
             Absent("as `forwarded` specifies"),
-            "Rules for individual header fields about the client. `forwarded` and `trusted` do not apply to these \
-             fields.",
+            "Rules for individual `X-Forwarded-…` fields and `X-Real-IP`. `forwarded` and `trusted` do not apply to \
+             these fields.",
             "x_forwarded = { for = \"append\", real_ip = \"set\" }",
         )
         .known_as(&["forwardfor"]),
@@ -149,8 +149,8 @@ pub(crate) static SERVICE: Section = Section {
             Default("true"),
             "Whether routes of an `http` service, `hash` and `limits` compare normalized paths, so that `//admin`, \
              `/%61dmin` and `/x/../admin` equal `/admin`. A table selects the details. `false`: paths are compared as \
-             received, as in HAProxy. In any case servers get the path as received, unless the table's `forward` or a \
-             `rewrite` of the route specifies otherwise.",
+             received, as in HAProxy. In both cases, the path is sent to servers as received, unless the table's \
+             `forward` or the route's `rewrite` specifies otherwise.",
             "normalize_path = { forward = \"normalized\" }",
         )
         .known_as(&["normalize-uri", "merge_slashes"]),

@@ -8,9 +8,9 @@ use Presence::Required;
 pub(crate) static SYNC: Section = Section {
     path: "sync",
     page: "sync",
-    purpose: "Synchronizes flows between directors, so that connections continue after a failover: flows, persistent \
-              clients and the tuples of `nat`. All directors need the same services and servers. Datagrams are \
-              encrypted and authenticated (UDP, AES-256-GCM).",
+    purpose: "Synchronizes flows, persistent clients and `nat` tuples between directors, so that connections continue \
+              after a failover. All directors need the same services and servers. Datagrams are encrypted and \
+              authenticated (UDP, AES-256-GCM).",
     example: "[sync]\nlisten = \"10.0.0.1:8482\"\n\
               peers = [\"10.0.0.2:8482\"]\nkey = { file = \"/etc/weir/sync.key\" }\n",
     keys: &[
@@ -27,7 +27,7 @@ pub(crate) static SYNC: Section = Section {
             "peers",
             Kind::List(&Kind::SocketAddress),
             Required,
-            "`listen` of each of the other directors.",
+            "The `listen` addresses of the other directors.",
             "peers = [\"10.0.0.2:8482\"]",
         )
         .known_as(&["peer"]),

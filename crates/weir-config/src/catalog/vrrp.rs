@@ -622,8 +622,8 @@ pub(crate) static VRRP_TRACK: Section = Section {
             "data_plane",
             Kind::Flag,
             Absent("tracked if there are layer 4 services"),
-            "Whether the data plane must be able to forward. With `false` a director has the addresses even if its \
-             data plane is not attached.",
+            "Whether the data plane must be able to forward. With `false`, a director may hold the addresses even if \
+             its data plane is not attached.",
             "data_plane = true",
         ),
         Key::new(

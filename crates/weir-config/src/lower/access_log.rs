@@ -1,4 +1,4 @@
-//! `access_log` of a proxy service.
+//! A proxy service's `access_log`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Opt
                 &entry.key_span,
                 "`basic_auth` has no users",
             )
-            .cause("every request would be refused")
+            .cause("every request would be rejected")
             .fix("add `file` or `users`, or write basic_auth = false"),
         );
         return None;

@@ -45,7 +45,7 @@ pub(super) fn shared(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) 
     }
 }
 
-/// Lowers `check` of a pool or a server; `None` if it contains a reported error.
+/// Lowers the `check` of a pool or a server; `None` if it contains a reported error.
 pub(super) fn checks(
     sink: &mut Sink<'_>,
     shared: &[SharedCheck],
@@ -93,7 +93,7 @@ fn find_shared(
     let near = near.and_then(|near| shared.iter().find(|check| check.name == near));
     sink.push(match near {
         Some(near) => diagnostic
-            .also(&near.location, "similar name")
+            .related(&near.location, "similar name")
             .fix(format!("did you mean `{}`?", near.name)),
         None => {
             let header = header(&["check", name]);
@@ -142,7 +142,7 @@ fn report_foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind
             let message = format!("`{key}` is not valid for `{}` checks", kind.as_str());
             let mut diagnostic = Diagnostic::new(Code::Contradiction, &entry.key_span, message);
             if let Some((kind, _)) = view.get("kind") {
-                diagnostic = diagnostic.also(&kind.item.span, "the kind of check");
+                diagnostic = diagnostic.related(&kind.item.span, "the kind of check");
             }
             let kinds = CheckKind::ALL.into_iter().filter(|kind| kind.allows(key));
             let kinds: Vec<&str> = kinds.map(CheckKind::as_str).collect();
@@ -214,7 +214,7 @@ fn target(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProbeTarget {
         let message = "probes through the forwarding path go to the VIP, not to `address`";
         sink.push(
             Diagnostic::new(Code::Contradiction, &address.key_span, message)
-                .also(&via.item.span, "the path of probes")
+                .related(&via.item.span, "the path of probes")
                 .fix("remove one of them, or define two checks"),
         );
     }

@@ -1,4 +1,4 @@
-//! Lowers `servers_dns` of a pool.
+//! Lowers a pool's `servers_dns`.
 
 use std::net::SocketAddr;
 use std::ops::Range;

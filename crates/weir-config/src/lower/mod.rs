@@ -437,7 +437,7 @@ fn listen<'a>(
         .collect()
 }
 
-/// Lowers `tunnel` of a service or a server.
+/// Lowers the `tunnel` of a service or a server.
 fn tunnel(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Tunnel> {
     if let Value::Table(table) = &entry.item.value {
         return tunnel_table(sink, &entry.item, table, &entry.key_span);
@@ -484,7 +484,7 @@ fn tunnel_table(
         let message = format!("`port` is not valid for `{kind}`");
         sink.push(
             Diagnostic::new(Code::Contradiction, span("port"), message)
-                .also(span("type"), "the encapsulation")
+                .related(span("type"), "the encapsulation")
                 .fix("remove `port`, or write type = \"gue\""),
         );
     }
@@ -500,7 +500,7 @@ fn tunnel_table(
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, span("checksum"), message)
-                .also(span("type"), "the encapsulation")
+                .related(span("type"), "the encapsulation")
                 .fix("gue and gre support \"full\", gue also \"remote\""),
         );
     }

@@ -90,7 +90,7 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
                     format!("interface `{name}` is listed twice"),
                 )
                 .label("duplicate")
-                .also(first, "first here")
+                .related(first, "first here")
                 .fix("remove one of them"),
             ),
             None => {

@@ -1,4 +1,4 @@
-//! `normalize_path` of a proxy service, and its effect on route paths.
+//! A proxy service's `normalize_path`, and its effect on route paths.
 
 use std::ops::Range;
 
@@ -103,7 +103,7 @@ fn check_regex(
     let message = "this expression cannot match any normalized path";
     sink.push(
         Diagnostic::new(Code::PathNotNormal, location, message)
-            .also(&proxy.name, "this service compares normalized paths")
+            .related(&proxy.name, "this service compares normalized paths")
             .cause(format!("in a normalized path {reason}"))
             .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
     );
@@ -126,7 +126,7 @@ fn adapt_path(
                     location,
                     format!("this path is compared as `{normal}`"),
                 )
-                .also(&proxy.name, LABEL)
+                .related(&proxy.name, LABEL)
                 .fix(format!("write path = \"{normal}\"")),
             );
             *path = normal;
@@ -142,7 +142,7 @@ fn adapt_path(
                     location,
                     "no normalized request path matches this path",
                 )
-                .also(&proxy.name, LABEL)
+                .related(&proxy.name, LABEL)
                 .cause(
                     "before routes are evaluated, dot segments are removed, duplicate slashes merged and unreserved \
                      characters decoded; requests with invalid percent-encoding are rejected with 400",

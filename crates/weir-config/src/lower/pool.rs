@@ -179,9 +179,9 @@ fn servers(
                     format!("server {} is listed twice", server.name),
                 )
                 .label("duplicate")
-                .also(&lowered.servers[*index], "first here")
+                .related(&lowered.servers[*index], "first here")
                 .fix("remove one of them; for a larger share, increase the weight of the remaining entry")
-                .class(format!("listed twice in {}", lowered.pool.name)),
+                .merge_group(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
                 first.insert((server.address, server.port), lowered.servers.len());
@@ -210,7 +210,7 @@ fn report_listed_sorry_server(
     sink.push(
         Diagnostic::new(Code::DuplicateEntry, span, message)
             .label("duplicate")
-            .also(&lowered.servers[index], "first here")
+            .related(&lowered.servers[index], "first here")
             .fix("use another server, or remove one of them"),
     );
 }
@@ -281,10 +281,10 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
             &entry.item.span,
             "`min_connections` is above `max_connections`",
         )
-        .cause("a server at its limit gets new flows again below `min_connections`");
+        .cause("a server at its limit receives new flows again below `min_connections`");
         sink.push(match view.get("max_connections") {
             Some((upper, _)) => diagnostic
-                .also(&upper.item.span, "the upper threshold")
+                .related(&upper.item.span, "the upper threshold")
                 .fix(format!("write {max_connections} or less")),
             None => diagnostic.fix("add `max_connections`, or remove `min_connections`"),
         });
@@ -306,10 +306,10 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
         }
         Err(mut error) => {
             error.fix = suggest_servers_dns(text).or(error.fix);
-            // Each message quotes a different server, so the class contains no quoted text.
+            // Each message quotes a different server, so the group contains no quoted text.
             let fix = error.fix.as_deref().unwrap_or("");
-            let class = remove_quoted_parts(&error.message) + &remove_quoted_parts(fix);
-            sink.push(error_diagnostic(span, error).class(class));
+            let group = remove_quoted_parts(&error.message) + &remove_quoted_parts(fix);
+            sink.push(error_diagnostic(span, error).merge_group(group));
             None
         }
     }

@@ -1,4 +1,4 @@
-//! `forwarded`, `error_pages` and `compression` of a proxy service.
+//! A proxy service's `forwarded`, `error_pages` and `compression`.
 
 use weir_model::{
     ClientField, ClientFields, Coding, Compression, ErrorPage, FieldRule, Forwarded, Network,
@@ -28,7 +28,7 @@ pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
     }
 }
 
-/// Lowers `x_forwarded` of a service or a route.
+/// Lowers the `x_forwarded` of a service or a route.
 pub(super) fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouteClientFields> {
     let (entry, kind) = view.get("x_forwarded")?;
     let Value::Table(table) = &entry.item.value else {

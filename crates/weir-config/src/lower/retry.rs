@@ -1,4 +1,4 @@
-//! `retry_on` of a proxy service.
+//! A proxy service's `retry_on`.
 
 use weir_model::{RetryCondition, RetryOn};
 

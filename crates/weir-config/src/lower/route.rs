@@ -45,7 +45,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) rewrite: Option<Range<usize>>,
 }
 
-/// Lowers every `[[route]]` of the file.
+/// Lowers every `[[route]]` in the file.
 pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRoute> {
     let mut routes = Vec::new();
     for item in view.list(sink, "route").unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! `scheduler` of a pool, with the names that HAProxy and nginx use.
+//! A pool's `scheduler`, with the names that HAProxy and nginx use.
 
 use weir_model::{HashKey, Scheduler, SchedulerFlags, SchedulerKind};
 
@@ -157,7 +157,7 @@ fn scheduler_with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Sche
                     &item.span,
                     format!("`{flag}` is not valid for scheduler `{}`", scheduler.kind),
                 )
-                .also(&name.item.span, "the scheduler")
+                .related(&name.item.span, "the scheduler")
                 .fix(format!("remove it, or write name = \"{scheduler_name}\"")),
             );
         }

@@ -115,7 +115,8 @@ fn exposed_secret(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnost
     let (what, fix) = match source {
         SecretSource::Text => (
             "this file contains a secret, and every user of this machine can read it".to_owned(),
-            "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … }".to_owned(),
+            "set its mode to 0600, or store the secret elsewhere: { file = … }, { env = … }, { credential = … \
+             }".to_owned(),
         ),
         SecretSource::File(path) => (
             format!("every user of this machine can read the secret in {path}"),

@@ -1,4 +1,4 @@
-//! `sticky` of a pool.
+//! A pool's `sticky`.
 
 use weir_model::{Sticky, StickyMode};
 

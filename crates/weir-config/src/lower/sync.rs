@@ -96,7 +96,7 @@ fn peers(
             .map_or(0..0, |(entry, _)| entry.item.span.clone());
         sink.push(
             Diagnostic::new(Code::EmptyList, &span, "`peers` is empty")
-                .fix("add the `listen` of the other director, or remove [sync]"),
+                .fix("add the other director's `listen` address, or remove [sync]"),
         );
         return None;
     }
@@ -127,19 +127,19 @@ fn peer_conflict(
         let message = format!("the peer {peer} is listed twice");
         return Some(
             Diagnostic::new(Code::DuplicateEntry, span, message)
-                .also(first, "first here")
+                .related(first, "first here")
                 .fix("remove it"),
         );
     }
     let (listen, listen_span) = listen?;
     let reject = |message: String, fix: &str| {
         let diagnostic = Diagnostic::new(Code::Contradiction, span, message);
-        Some(diagnostic.also(listen_span, "this director").fix(fix))
+        Some(diagnostic.related(listen_span, "this director").fix(fix))
     };
     if *listen == peer {
         return reject(
             format!("the peer {peer} is this director itself"),
-            "write the `listen` of the other director",
+            "write the other director's `listen` address",
         );
     }
     if listen.is_ipv4() != peer.is_ipv4() {

@@ -137,7 +137,7 @@ fn check_client_ca(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     }
 }
 
-/// Lowers `tls` of a proxy service or of `admin`.
+/// Lowers the `tls` of a proxy service or of `admin`.
 pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServiceTls> {
     let (entry, kind) = view.get("tls")?;
     let Value::Table(table) = &entry.item.value else {
@@ -185,7 +185,7 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     Some(tls)
 }
 
-/// Lowers `tls` of a pool; also returns its position.
+/// Lowers a pool's `tls`; also returns its position.
 pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTls, Range<usize>)> {
     let (entry, kind) = view.get("tls")?;
     let source = sink.lines.source(entry.key_span.start);

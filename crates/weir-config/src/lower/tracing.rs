@@ -49,7 +49,7 @@ pub(super) fn receiver(
             let conflict = Diagnostic::new(Code::Contradiction, &ca_span, message);
             sink.push(
                 conflict
-                    .also(span, "the URL")
+                    .related(span, "the URL")
                     .fix(format!("remove `{ca_key}`, or write https://")),
             );
         }

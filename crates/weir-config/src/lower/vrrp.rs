@@ -64,7 +64,7 @@ pub(super) fn routers(
                 let message = format!("{} belongs to two virtual routers", network.address);
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, span, message)
-                        .also(first, "first here")
+                        .related(first, "first here")
                         .fix("remove it from one of them"),
                 );
             } else {
@@ -81,7 +81,7 @@ pub(super) fn routers(
                 );
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, &span, message)
-                        .also(first, "first here")
+                        .related(first, "first here")
                         .fix("use another ID"),
                 );
             } else {

@@ -31,7 +31,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
         let message = format!("check `{}` is not used", check.name);
         sink.push(
             Diagnostic::new(Code::UnusedCheck, &check.location, message)
-                .fix("use it as `check` of a pool or a server, or remove it"),
+                .fix("use it as the `check` of a pool or a server, or remove it"),
         );
     }
 }
@@ -190,7 +190,7 @@ fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     }
 }
 
-/// Reports `slow_start` of a pool without a weight above 1.
+/// Reports `slow_start` in a pool without a weight above 1.
 fn report_slow_start_without_effect(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let Some(location) = &pool.slow_start else {
         return;

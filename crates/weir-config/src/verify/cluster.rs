@@ -57,7 +57,7 @@ fn reject_without_sync(
     let cause = format!("{reason}, and a connection may move to another director");
     sink.push(
         Diagnostic::new(Code::Contradiction, span, message)
-            .also(service, "used by this service")
+            .related(service, "used by this service")
             .cause(cause)
             .fix(fix.to_owned()),
     );
@@ -107,7 +107,7 @@ fn verify_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredP
         let message = format!("`{key}` has no effect on `maglev` in a group of directors");
         sink.push(
             Diagnostic::new(Code::Contradiction, span, message)
-                .also(&service.name, "used by this service")
+                .related(&service.name, "used by this service")
                 .cause("all directors need the same table, and each would compute its own weights")
                 .fix("remove it".to_owned()),
         );

@@ -39,7 +39,7 @@ impl<'a> EarlierRoutes<'a> {
                     &route.location,
                     "no request can reach this route",
                 )
-                .also(&earlier.location, "this route matches all of them first")
+                .related(&earlier.location, "this route matches all of them first")
                 .fix("remove it, or move it up"),
             );
         }

@@ -12,7 +12,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
         let message = format!("scheduler \"{scheduler}\" is not built yet at layer 4");
         sink.push(
             Diagnostic::new(Code::NotBuilt, &pool.name, message)
-                .also(&service.name, "used by this service")
+                .related(&service.name, "used by this service")
                 .fix("use \"wlc\", \"sh\" or \"maglev\", or a separate pool for this service"),
         );
     }
@@ -24,7 +24,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
                     location,
                     "backup servers are not built yet at layer 4",
                 )
-                .also(&service.name, "used by this service")
+                .related(&service.name, "used by this service")
                 .fix("use `sorry` instead, or a separate pool for this service"),
             );
         }

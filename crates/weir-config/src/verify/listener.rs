@@ -74,7 +74,7 @@ fn report_collision(
     sink.push(
         Diagnostic::new(Code::DuplicateListener, &location(second), message)
             .label(owner(second))
-            .also(&location(first), owner(first))
+            .related(&location(first), owner(first))
             .cause("an exact port takes precedence over a range, and a range over `*`; between listeners with the same \
                 precedence the choice is ambiguous")
             .fix("remove one of them, or change its address or ports"),
@@ -103,7 +103,7 @@ pub(super) fn report_shadowed_admin(sink: &mut Sink<'_>, lowered: &LoweredConfig
                 location,
                 format!("service `{name}` receives the packets for `admin`"),
             )
-            .also(
+            .related(
                 listen,
                 "packets to this listener are balanced before they reach a local socket",
             )

@@ -23,7 +23,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredConfig, host: &dyn Ma
                         format!("{mark} is used twice"),
                     )
                     .label(format!("service `{}`", service.service.name))
-                    .also(
+                    .related(
                         &first.marks[*first_index],
                         format!("service `{}`", first.service.name),
                     )

@@ -95,7 +95,7 @@ fn report_unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &Lowe
                 &route.location,
                 "no request can reach this route",
             )
-            .also(
+            .related(
                 &proxy.name,
                 format!("the service drops header fields like `{name}`"),
             )
@@ -118,7 +118,7 @@ fn report_missing_proxy(
             let message = format!("service `{name}` is not a proxy service");
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
-                    .also(forward, "it forwards packets")
+                    .related(forward, "it forwards packets")
                     .cause("routes select pools for requests, and layer 4 forwarding sees packets only")
                     .fix("set forward = \"proxy\" and protocol = \"http\" there, or remove the route"),
             );
@@ -140,7 +140,7 @@ fn report_missing_proxy(
     sink.push(Diagnostic::new(Code::DanglingPool, location, message).fix(fix));
 }
 
-/// Verifies `server` of a route.
+/// Verifies a route's `server`.
 fn verify_preferred_server(
     sink: &mut Sink<'_>,
     route: &LoweredRoute,
@@ -167,7 +167,7 @@ fn verify_preferred_server(
         let message = format!("pool `{name}` has no server \"{server}\"");
         sink.push(
             Diagnostic::new(Code::DanglingPool, location, message)
-                .also(&pool.name, "the pool")
+                .related(&pool.name, "the pool")
                 .fix(fix),
         );
     }
@@ -198,7 +198,7 @@ fn verify_routes(
                     location,
                     format!("service `{name}` does not process HTTP requests"),
                 )
-                .also(&proxy.name, "its protocol is \"tcp\"")
+                .related(&proxy.name, "its protocol is \"tcp\"")
                 .cause("in a tcp service, a route can only compare `host` with the SNI, and `source`, and select a \
                         `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
@@ -261,8 +261,8 @@ fn verify_forward_auth(
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, span, message)
-                .also(location, "used here")
-                .also(&proxy.name, "this service")
+                .related(location, "used here")
+                .related(&proxy.name, "this service")
                 .cause("two services that send authorization requests to each other would never respond")
                 .fix("use the address of the authorizing server"),
         );
@@ -303,7 +303,7 @@ fn verify_listeners(sink: &mut Sink<'_>, lowered: &LoweredConfig) {
                         format!("tcp/{address} is used twice"),
                     )
                     .label(owner)
-                    .also(first_span, first_owner.clone())
+                    .related(first_span, first_owner.clone())
                     .fix("remove one of them, or change its address or port"),
                 ),
                 None => {
@@ -344,7 +344,7 @@ fn report_no_servers(
     let message = format!("pool `{name}` has no servers");
     sink.push(
         Diagnostic::new(Code::NoServers, &pool.name, message)
-            .also(&proxy.name, what)
+            .related(&proxy.name, what)
             .fix("add `servers`, or answer these requests with a route"),
     );
 }
@@ -360,7 +360,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
                 &pool.name,
                 format!("scheduler \"{scheduler}\" is not built yet for proxy services"),
             )
-            .also(&proxy.name, "used by this service")
+            .related(&proxy.name, "used by this service")
             .fix("use \"p2c\", \"wlc\" or \"rr\", or a separate pool for this service"),
         );
     }
@@ -372,7 +372,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
             "`proxy_protocol` describes one client, but an HTTP/2 connection is shared by several";
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
-                .also(&proxy.name, "used by this service")
+                .related(&proxy.name, "used by this service")
                 .fix("remove one of them"),
         );
     }
@@ -389,7 +389,7 @@ fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool)
                     location,
                     format!("server {} is the service's own listener", server.name),
                 )
-                .also(listen, "the listener")
+                .related(listen, "the listener")
                 .cause("the proxy would connect to itself")
                 .fix("use the server's own address"),
             );

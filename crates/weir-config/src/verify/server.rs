@@ -15,7 +15,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
         let message = format!("pool `{}` has no servers", pool.pool.name);
         sink.push(
             Diagnostic::new(Code::NoServers, &pool.name, message)
-                .also(&service.name, "this service rejects all clients")
+                .related(&service.name, "this service rejects all clients")
                 .fix("add `servers`"),
         );
     }
@@ -43,12 +43,12 @@ pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &Lower
         for ((code, message, cause, fix), listen) in problems {
             let mut diagnostic = Diagnostic::new(code, location, message)
                 .label(format!("server of pool `{}`", pool.pool.name))
-                .also(
+                .related(
                     listen,
                     format!("listener of service `{}`", service.service.name),
                 );
             if server.forward.is_none() {
-                diagnostic = diagnostic.also(method, "the forwarding method");
+                diagnostic = diagnostic.related(method, "the forwarding method");
             }
             sink.push(diagnostic.cause(cause).fix(fix));
         }
@@ -138,7 +138,7 @@ pub(super) fn report_keys_without_effect(
             );
             let mut diagnostic = Diagnostic::new(Code::NoEffect, location, message);
             if let Some(forward) = &service.forward {
-                diagnostic = diagnostic.also(forward, "the forwarding method");
+                diagnostic = diagnostic.related(forward, "the forwarding method");
             }
             sink.push(diagnostic.fix(format!("remove `{key}`")));
         }

@@ -18,7 +18,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
             let message = "`cgroup` has no effect without forward = \"socket\"";
             sink.push(
                 Diagnostic::new(Code::NoEffect, location, message)
-                    .also(forward, "the forwarding method")
+                    .related(forward, "the forwarding method")
                     .fix("remove `cgroup`"),
             );
         }
@@ -28,7 +28,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
         let message = format!("{what} cannot be used with forward = \"socket\"");
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
-                .also(forward, "the forwarding method")
+                .related(forward, "the forwarding method")
                 .cause(cause.to_owned())
                 .fix(fix.to_owned()),
         );
@@ -47,7 +47,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
         reject(location, "`strict_ipvs`", cause, "remove `strict_ipvs`");
     }
     if let Some(location) = &lowered.one_packet {
-        let cause = "a socket keeps its server until the server takes no more flows";
+        let cause = "a socket keeps its server until that server no longer accepts flows";
         reject(location, "`one_packet`", cause, "remove `one_packet`");
     }
     if let (Some(location), Some(cgroup)) = (&lowered.cgroup, &service.cgroup)
@@ -76,7 +76,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
             let message = "a server cannot override the forwarding method if one of the two methods is \"socket\"";
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
-                    .also(forward, "the forwarding method of the service")
+                    .related(forward, "the forwarding method of the service")
                     .fix("remove `forward` from the server"),
             );
         }
@@ -89,7 +89,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
     let message = format!("scheduler \"{scheduler}\" cannot be used with forward = \"socket\"");
     sink.push(
         Diagnostic::new(Code::Contradiction, location, message)
-            .also(&lowered.name, "used by this service")
+            .related(&lowered.name, "used by this service")
             .cause("a server is selected for a socket of this machine, before there is a packet to a destination")
             .fix(
                 "use rr, wrr, lc, wlc, sed, nq, fo, sh, mh, maglev, p2c or least-time, or a separate pool for this \

@@ -23,7 +23,7 @@ pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, p
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
                 .label(format!("server of pool `{}`", pool.pool.name))
-                .also(method, "the forwarding method")
+                .related(method, "the forwarding method")
                 .fix("use forward = \"proxy\", or the server's address and port"),
         );
     }
@@ -44,7 +44,7 @@ pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, tls, message)
-                .also(location, "the server")
+                .related(location, "the server")
                 .fix("add `server_name` to `tls`"),
         );
     }

@@ -7,12 +7,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::caller::Caller;
 use super::message::{
-    FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded, ServerNow,
-    UpgradeRequest, Upgraded,
+    ApiError, FileRequest, NodeUpdate, PublishRequest, PublishResponse, ReloadResponse,
+    ServerStatus, UpgradeRequest, UpgradeResponse,
 };
-use weir_state::ServerOrder;
+use weir_state::ServerUpdate;
 
-use crate::explain::{Answer, Packet, Request};
+use crate::explain::{ExplainResponse, Packet, Request};
 use crate::history::HistoryReport;
 use crate::ipvsadm_message as ipvsadm;
 use crate::plan::Plan;
@@ -22,7 +22,7 @@ use crate::status::{Group, Report};
 const QUEUE_CAPACITY: usize = 64;
 
 /// The channel for the result of a command.
-pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 
 /// A command for the task that owns the planes.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub enum Command {
     /// Return the totals of the last 15 minutes, for a service or for all services together.
     History(Option<String>, Reply<HistoryReport>),
     /// Apply a configuration, within the permissions of the caller.
-    Reload(FileRequest, Caller, Reply<Reloaded>),
+    Reload(FileRequest, Caller, Reply<ReloadResponse>),
     /// Upgrade to a new program.
-    Upgrade(UpgradeRequest, Reply<Upgraded>),
+    Upgrade(UpgradeRequest, Reply<UpgradeResponse>),
     /// Return the changes that applying a configuration would make.
     Plan(FileRequest, Caller, Reply<Plan>),
     /// Set or remove a server's override.
@@ -44,18 +44,18 @@ pub enum Command {
         /// The server's address, as in the file.
         address: String,
         /// The new override.
-        request: ServerOrder,
+        request: ServerUpdate,
         /// The resulting state of the server.
-        reply: Reply<ServerNow>,
+        reply: Reply<ServerStatus>,
     },
     /// Return the current state of a server.
-    ServerNow {
+    ServerStatus {
         /// Pool.
         pool: String,
         /// Address as in the file.
         address: String,
         /// The state of the server.
-        reply: Reply<ServerNow>,
+        reply: Reply<ServerStatus>,
     },
     /// Add a server to a pool, or change or remove an added server.
     Member {
@@ -69,17 +69,17 @@ pub enum Command {
         reply: Reply<()>,
     },
     /// Drain this director, or end the drain.
-    Node(NodeOrder, Reply<NodeOrder>),
+    Node(NodeUpdate, Reply<NodeUpdate>),
     /// Return the status of the group of directors.
     Cluster(Reply<Group>),
     /// Publish a configuration to the group.
-    Publish(PublishRequest, Reply<Published>),
+    Publish(PublishRequest, Reply<PublishResponse>),
     /// Execute a request from ipvsadm.
-    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
+    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Response>),
     /// Explain how a packet would be handled.
-    Explain(Packet, Reply<Answer>),
+    Explain(Packet, Reply<ExplainResponse>),
     /// Explain how an HTTP request would be handled.
-    ExplainRequest(Request, Reply<Answer>),
+    ExplainRequest(Request, Reply<ExplainResponse>),
 }
 
 /// The sending end of the command queue.
@@ -99,12 +99,12 @@ impl CommandSender {
     ///
     /// # Errors
     /// The daemon rejects the command or is stopping.
-    pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+    pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
         let (reply, result) = oneshot::channel();
         self.queue
             .send(command(reply))
             .await
-            .map_err(|_| Refusal::leaving())?;
-        result.await.map_err(|_| Refusal::leaving())?
+            .map_err(|_| ApiError::stopping())?;
+        result.await.map_err(|_| ApiError::stopping())?
     }
 }

@@ -5,26 +5,26 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::message::Refusal;
+use super::message::ApiError;
 
 /// An error response with its status code.
-pub(super) struct Failure(StatusCode, Refusal);
+pub(super) struct Failure(StatusCode, ApiError);
 
 impl Failure {
     pub(super) fn new(status: StatusCode, error: impl ToString) -> Self {
-        Self(status, Refusal::new(error))
+        Self(status, ApiError::new(error))
     }
 }
 
 /// An error from the daemon is a client error, such as an invalid file, name or packet, unless the daemon is stopping.
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let status = if refusal.leaving {
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        let status = if error.is_stopping {
             StatusCode::SERVICE_UNAVAILABLE
         } else {
             StatusCode::UNPROCESSABLE_ENTITY
         };
-        Self(status, refusal)
+        Self(status, error)
     }
 }
 

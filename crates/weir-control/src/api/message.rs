@@ -42,7 +42,7 @@ pub struct PublishRequest {
 
 /// A configuration that is being rolled out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishResponse {
     /// Version of the configuration.
     pub version: u64,
 }
@@ -57,14 +57,14 @@ pub struct UpgradeRequest {
 
 /// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Upgraded {
+pub struct UpgradeResponse {
     /// Process ID of the new active daemon.
     pub pid: u32,
 }
 
 /// A completed reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
+pub struct ReloadResponse {
     /// The active revision.
     pub revision: u64,
     /// The changes, one per line.
@@ -76,7 +76,7 @@ pub struct Reloaded {
 /// The current state of a server: the response of `GET` and `POST /v1/servers/POOL/ADDRESS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ServerNow {
+pub struct ServerStatus {
     /// The server's pool.
     pub pool: String,
     /// The server's address as in the file.
@@ -116,18 +116,22 @@ pub struct ExplainRequest {
 /// The body of every response whose status is not 200.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{error}")]
-pub struct Refusal {
+pub struct ApiError {
     /// The error in one line.
     pub error: String,
     /// Findings about a configuration, rendered as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
     /// Whether the daemon no longer executes requests; its successor may.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
+    #[serde(
+        rename = "leaving",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_stopping: bool,
 }
 
-impl Refusal {
+impl ApiError {
     /// Creates an error without findings.
     pub fn new(error: impl ToString) -> Self {
         Self {
@@ -137,9 +141,9 @@ impl Refusal {
     }
 
     /// Creates the error that a daemon returns while it is stopping or has a successor.
-    pub fn leaving() -> Self {
+    pub fn stopping() -> Self {
         Self {
-            leaving: true,
+            is_stopping: true,
             ..Self::new("the daemon is stopping")
         }
     }
@@ -148,7 +152,7 @@ impl Refusal {
 /// The body of `POST /v1/node`, and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NodeOrder {
+pub struct NodeUpdate {
     /// The new state.
     pub state: NodeState,
 }

@@ -13,11 +13,11 @@ mod command_line;
 mod connection_limit;
 mod failure;
 mod host;
-mod live;
 mod message;
 mod policy;
-mod refusal;
+mod rejection;
 mod serve;
+mod tap;
 mod token;
 mod write_timeout;
 
@@ -47,14 +47,14 @@ pub use body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES};
 pub use caller::{Caller, Role, UnknownRole};
 pub use command::{Command, CommandSender, Reply, command_queue};
 pub use message::{
-    ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
-    Reloaded, ServerNow, UpgradeRequest, Upgraded,
+    ApiError, ExplainRequest, FileRequest, NodeState, NodeUpdate, PublishRequest, PublishResponse,
+    ReloadResponse, ServerStatus, UpgradeRequest, UpgradeResponse,
 };
 pub use policy::{Policy, SharedPolicy};
-pub use refusal::RejectionCounters;
+pub use rejection::RejectionCounters;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
-pub use weir_state::{Override, ServerOrder};
+pub use weir_state::{Override, ServerUpdate};
 
 /// How access to a listener is restricted.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub enum Access {
 #[derive(Clone)]
 struct Api {
     commands: CommandSender,
-    refused: Arc<RejectionCounters>,
+    rejections: Arc<RejectionCounters>,
 }
 
 impl FromRef<Api> for CommandSender {
@@ -80,19 +80,19 @@ impl FromRef<Api> for CommandSender {
 
 impl FromRef<Api> for Arc<RejectionCounters> {
     fn from_ref(api: &Api) -> Self {
-        Arc::clone(&api.refused)
+        Arc::clone(&api.rejections)
     }
 }
 
-/// Returns the routes for a listener. All listeners share the counters in `refused`.
+/// Returns the routes for a listener. All listeners share the counters in `rejections`.
 pub fn router(
     commands: CommandSender,
     access: &Access,
-    refused: &Arc<RejectionCounters>,
+    rejections: &Arc<RejectionCounters>,
 ) -> Router {
     let api = Api {
         commands,
-        refused: Arc::clone(refused),
+        rejections: Arc::clone(rejections),
     };
     let router = Router::new()
         .route("/", get(page))
@@ -111,7 +111,7 @@ pub fn router(
         .route("/v1/cluster/publish", post(publish))
         .route(
             "/v1/servers/{pool}/{address}",
-            get(server_now).post(server).put(add).delete(remove),
+            get(server_status).post(server).put(add).delete(remove),
         )
         .route("/v1/upgrade", post(upgrade))
         .fallback(unknown)
@@ -125,7 +125,7 @@ pub fn router(
         Access::Tcp(policy) => {
             let gate = Gate {
                 policy: policy.clone(),
-                refused: Arc::clone(refused),
+                rejections: Arc::clone(rejections),
             };
             router.layer(from_fn_with_state(gate, policy::gate))
         }
@@ -172,7 +172,7 @@ async fn history(
 
 async fn export(
     State(commands): State<CommandSender>,
-    State(refused): State<Arc<RejectionCounters>>,
+    State(rejections): State<Arc<RejectionCounters>>,
     headers: HeaderMap,
 ) -> HandlerResult {
     let report = commands.send(Command::Status).await?;
@@ -180,7 +180,7 @@ async fn export(
     let accept = accept.and_then(|value| value.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
     let process = Process::current();
-    let text = metrics::render(&report, process, refused.counts(), format);
+    let text = metrics::render(&report, process, rejections.counts(), format);
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
@@ -229,13 +229,13 @@ async fn explain(
     let request: ExplainRequest = read(body).await?;
     let answer = match (request.packet, request.request) {
         (Some(packet), None) => {
-            let packet = packet.parse().map_err(Refusal::new)?;
+            let packet = packet.parse().map_err(ApiError::new)?;
             commands
                 .send(|reply| Command::Explain(packet, reply))
                 .await?
         }
         (None, Some(text)) => {
-            let parsed = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
+            let parsed = Request::parse(&text, &request.headers).map_err(ApiError::new)?;
             let request = match caller.role() {
                 Role::Read => parsed.for_reader(),
                 Role::Operate | Role::Write => parsed,
@@ -244,7 +244,7 @@ async fn explain(
                 .send(|reply| Command::ExplainRequest(request, reply))
                 .await?
         }
-        _ => return Err(Refusal::new("specify exactly one of packet and request").into()),
+        _ => return Err(ApiError::new("specify exactly one of packet and request").into()),
     };
     Ok(json(&answer))
 }
@@ -258,7 +258,7 @@ async fn server(
     body: Body,
 ) -> HandlerResult {
     let Path((pool, address)) = server?;
-    let request: ServerOrder = read(body).await?;
+    let request: ServerUpdate = read(body).await?;
     let command = |reply| Command::Server {
         pool,
         address,
@@ -268,9 +268,9 @@ async fn server(
     Ok(json(&commands.send(command).await?))
 }
 
-async fn server_now(State(commands): State<CommandSender>, server: ServerPath) -> HandlerResult {
+async fn server_status(State(commands): State<CommandSender>, server: ServerPath) -> HandlerResult {
     let Path((pool, address)) = server?;
-    let command = |reply| Command::ServerNow {
+    let command = |reply| Command::ServerStatus {
         pool,
         address,
         reply,
@@ -316,7 +316,7 @@ async fn member(
 }
 
 async fn node(State(commands): State<CommandSender>, body: Body) -> HandlerResult {
-    let request: NodeOrder = read(body).await?;
+    let request: NodeUpdate = read(body).await?;
     let command = |reply| Command::Node(request, reply);
     Ok(json(&commands.send(command).await?))
 }
@@ -339,13 +339,13 @@ async fn ipvsadm(State(commands): State<CommandSender>, body: Body) -> HandlerRe
 }
 
 async fn log() -> HandlerResult {
-    let filter = log_filter::active().ok_or_else(|| Refusal::new("this process has no log"))?;
+    let filter = log_filter::active().ok_or_else(|| ApiError::new("this process has no log"))?;
     Ok(json(&filter))
 }
 
 async fn set_log(body: Body) -> HandlerResult {
     let filter: Filter = read(body).await?;
-    log_filter::change(&filter).map_err(Refusal::new)?;
+    log_filter::change(&filter).map_err(ApiError::new)?;
     Ok(json(&filter))
 }
 
@@ -356,7 +356,7 @@ async fn tap(
 ) -> HandlerResult {
     let Path(service) = service?;
     let (is_json, matches) =
-        live::parse(query.as_deref().unwrap_or_default()).map_err(Refusal::new)?;
+        tap::parse(query.as_deref().unwrap_or_default()).map_err(ApiError::new)?;
     let tap = Tap::open(&service, is_json, matches).map_err(|error| {
         let status = match error {
             TapError::UnknownService { .. } => StatusCode::NOT_FOUND,
@@ -369,7 +369,7 @@ async fn tap(
     } else {
         "text/plain; charset=utf-8"
     };
-    Ok(([(header::CONTENT_TYPE, kind)], live::body(tap)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], tap::body(tap)).into_response())
 }
 
 async fn page() -> Response {

@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 use super::caller::{Caller, Role};
 use super::failure::Failure;
 use super::host::{self, WrongHost};
-use super::refusal::{Reason, RejectionCounters};
+use super::rejection::{Reason, RejectionCounters};
 use super::token::{Tokens, bearer};
 
 /// The names, tokens and roles that a TCP listener accepts.
@@ -65,7 +65,7 @@ pub(super) struct ConnectionInfo {
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     pub(super) policy: SharedPolicy,
-    pub(super) refused: Arc<RejectionCounters>,
+    pub(super) rejections: Arc<RejectionCounters>,
 }
 
 /// Returns the role that a request requires. Unlisted routes are treated as changes. A tap requires more than the read
@@ -101,7 +101,7 @@ pub(super) async fn gate(
             next.run(request).await
         }
         Err((reason, response)) => {
-            gate.refused.record(reason, peer);
+            gate.rejections.record(reason, peer);
             *response
         }
     }
@@ -116,17 +116,17 @@ pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     }
 }
 
-type Refusal = (Reason, Box<Response>);
+type Rejection = (Reason, Box<Response>);
 
 fn check(
     policy: &Policy,
     info: ConnectionInfo,
     peer: SocketAddr,
     request: &Request,
-) -> Result<Role, Refusal> {
+) -> Result<Role, Rejection> {
     if policy.tls.is_some() && !info.tls {
         let error = "this address now requires TLS; connect again";
-        return Err(refuse(
+        return Err(reject(
             Reason::Handshake,
             StatusCode::MISDIRECTED_REQUEST,
             error,
@@ -165,24 +165,24 @@ fn check(
     Ok(role)
 }
 
-fn refuse(reason: Reason, status: StatusCode, error: impl ToString) -> Refusal {
+fn reject(reason: Reason, status: StatusCode, error: impl ToString) -> Rejection {
     let response = Failure::new(status, error).into_response();
     (reason, Box::new(response))
 }
 
-fn misdirected(wrong: WrongHost) -> Refusal {
+fn misdirected(wrong: WrongHost) -> Rejection {
     match wrong {
-        WrongHost::Malformed => refuse(
+        WrongHost::Malformed => reject(
             Reason::Host,
             StatusCode::BAD_REQUEST,
             "a request must have exactly one `Host`, a name or address with its port",
         ),
-        WrongHost::Host => refuse(
+        WrongHost::Host => reject(
             Reason::Host,
             StatusCode::MISDIRECTED_REQUEST,
             "`Host` is not this server's address; `hosts` in [node.admin] lists the accepted names",
         ),
-        WrongHost::Origin => refuse(
+        WrongHost::Origin => reject(
             Reason::Origin,
             StatusCode::FORBIDDEN,
             "`Origin` is not the host of the request",
@@ -190,7 +190,7 @@ fn misdirected(wrong: WrongHost) -> Refusal {
     }
 }
 
-fn unauthorized(reason: Reason, required: Role) -> Refusal {
+fn unauthorized(reason: Reason, required: Role) -> Rejection {
     let (scheme, error) = if reason == Reason::BadToken {
         ("Bearer error=\"invalid_token\"", "unknown token".to_owned())
     } else {

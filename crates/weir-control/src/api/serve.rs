@@ -28,7 +28,7 @@ use super::command_line;
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::failure::Failure;
 use super::policy::{ConnectionInfo, SharedPolicy, required_role};
-use super::refusal::{Reason, RejectionCounters};
+use super::rejection::{Reason, RejectionCounters};
 use super::write_timeout::WriteTimeout;
 
 /// Time limit for a request header, and for a TLS handshake.
@@ -55,7 +55,7 @@ pub enum Listener {
         /// The policy for its clients.
         policy: SharedPolicy,
         /// Counters of rejected connections.
-        refused: Arc<RejectionCounters>,
+        rejections: Arc<RejectionCounters>,
     },
 }
 
@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// Accepts the next connection and identifies its peer.
-    async fn next(&self) -> io::Result<(AcceptedStream, Caller)> {
+    async fn accept(&self) -> io::Result<(AcceptedStream, Caller)> {
         match self {
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -105,14 +105,15 @@ impl Listener {
         }
     }
 
-    fn refuse(&self, reason: Reason, caller: &Caller) {
-        if let (Self::Tcp { refused, .. }, Caller::Tcp { peer, .. }) = (self, caller) {
-            refused.record(reason, *peer);
+    /// Counts a rejected TCP connection.
+    fn record_rejection(&self, reason: Reason, caller: &Caller) {
+        if let (Self::Tcp { rejections, .. }, Caller::Tcp { peer, .. }) = (self, caller) {
+            rejections.record(reason, *peer);
         }
     }
 
     /// Performs the TLS handshake if the policy requires TLS.
-    async fn open(
+    async fn handshake(
         &self,
         accepted: AcceptedStream,
     ) -> io::Result<(Box<dyn Stream>, ConnectionInfo)> {
@@ -139,8 +140,8 @@ pub async fn serve(listener: Listener, router: Router) {
     let limit = ConnectionLimit::new(listener.limits());
     let listener = Arc::new(listener);
     loop {
-        let (accepted, caller) = match listener.next().await {
-            Ok(next) => next,
+        let (accepted, caller) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection to the API");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -148,14 +149,14 @@ pub async fn serve(listener: Listener, router: Router) {
             }
         };
         let Some(slot) = limit.acquire(&caller) else {
-            listener.refuse(Reason::Connections, &caller);
+            listener.record_rejection(Reason::Connections, &caller);
             continue;
         };
         let (listener, router) = (Arc::clone(&listener), router.clone());
         tokio::spawn(async move {
             let progress = Arc::clone(&slot.progress);
             tokio::select! {
-                () = progress.closed() => listener.refuse(Reason::Connections, &caller),
+                () = progress.closed() => listener.record_rejection(Reason::Connections, &caller),
                 () = serve_connection(&listener, accepted, caller, router, &slot) => {}
             }
         });
@@ -190,11 +191,11 @@ async fn serve_connection(
         }
         AcceptedStream::Tcp(..) => accepted,
     };
-    let (stream, info) = match listener.open(accepted).await {
+    let (stream, info) = match listener.handshake(accepted).await {
         Ok(opened) => opened,
         Err(error) => {
             tracing::debug!(%error, "a TLS handshake with the API failed");
-            listener.refuse(Reason::Handshake, &caller);
+            listener.record_rejection(Reason::Handshake, &caller);
             return;
         }
     };

@@ -19,10 +19,10 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    ExplainRequest, FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded,
-    ServerNow, ServerOrder, UpgradeRequest, Upgraded,
+    ApiError, ExplainRequest, FileRequest, NodeUpdate, PublishRequest, PublishResponse,
+    ReloadResponse, ServerStatus, ServerUpdate, UpgradeRequest, UpgradeResponse,
 };
-use crate::explain::{Answer, Packet};
+use crate::explain::{ExplainResponse, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::log_filter::Filter;
 use crate::plan::Plan;
@@ -36,7 +36,7 @@ const MAX_RESPONSE_BYTES: usize = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No daemon listens on the socket.
-    #[error("no daemon answers at {path}", path = path.display())]
+    #[error("no daemon is listening on {path}", path = path.display())]
     NoDaemon {
         /// The socket.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// The daemon rejected the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ApiError),
     /// The daemon accepted the connection, but did not respond in time.
     #[error("the daemon does not respond{}", stopped_process(*.stopped))]
     Silent {
@@ -125,7 +125,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn reload(&self, request: &FileRequest) -> Result<Reloaded, Error> {
+    pub async fn reload(&self, request: &FileRequest) -> Result<ReloadResponse, Error> {
         self.send(Method::POST, "/v1/reload", request).await
     }
 
@@ -133,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`]; the daemon continues.
-    pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<Upgraded, Error> {
+    pub async fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeResponse, Error> {
         self.send(Method::POST, "/v1/upgrade", request).await
     }
 
@@ -149,7 +149,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
+    pub async fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Error> {
         let request = ExplainRequest {
             packet: Some(packet.to_string()),
             request: None,
@@ -166,7 +166,7 @@ impl Client {
         &self,
         request: &str,
         headers: &[String],
-    ) -> Result<Answer, Error> {
+    ) -> Result<ExplainResponse, Error> {
         let request = ExplainRequest {
             packet: None,
             request: Some(request.to_owned()),
@@ -183,8 +183,8 @@ impl Client {
         &self,
         pool: &str,
         address: &str,
-        request: ServerOrder,
-    ) -> Result<ServerNow, Error> {
+        request: ServerUpdate,
+    ) -> Result<ServerStatus, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
         self.send(Method::POST, &path, &request).await
     }
@@ -193,7 +193,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Error> {
+    pub async fn server_status(&self, pool: &str, address: &str) -> Result<ServerStatus, Error> {
         let path = format!("/v1/servers/{}/{}", segment(pool), segment(address));
         self.send(Method::GET, &path, &()).await
     }
@@ -202,7 +202,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn node(&self, request: NodeOrder) -> Result<NodeOrder, Error> {
+    pub async fn node(&self, request: NodeUpdate) -> Result<NodeUpdate, Error> {
         self.send(Method::POST, "/v1/node", &request).await
     }
 
@@ -218,7 +218,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn publish(&self, request: &PublishRequest) -> Result<Published, Error> {
+    pub async fn publish(&self, request: &PublishRequest) -> Result<PublishResponse, Error> {
         self.send(Method::POST, "/v1/cluster/publish", request)
             .await
     }
@@ -227,7 +227,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+    pub async fn ipvsadm(&self, request: &ipvsadm::Request) -> Result<ipvsadm::Response, Error> {
         self.send(Method::POST, "/v1/ipvsadm", request).await
     }
 
@@ -290,7 +290,9 @@ impl Client {
         match response {
             Err(Error::Broken { .. }) => drop(self.connect().await?),
             // A successor already listens on the socket.
-            Err(Error::Refused(Refusal { leaving: true, .. })) => {
+            Err(Error::Refused(ApiError {
+                is_stopping: true, ..
+            })) => {
                 return self.request_once(method, path, body).await;
             }
             _ => {}
@@ -329,8 +331,8 @@ impl Client {
         if status == StatusCode::OK {
             return serde_json::from_slice(&bytes).map_err(Error::broken);
         }
-        Err(match serde_json::from_slice::<Refusal>(&bytes) {
-            Ok(refusal) => Error::Refused(refusal),
+        Err(match serde_json::from_slice::<ApiError>(&bytes) {
+            Ok(error) => Error::Refused(error),
             Err(_) => Error::broken(status),
         })
     }

@@ -7,7 +7,7 @@ use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 
 use super::{Client, Error, segment};
-use crate::api::Refusal;
+use crate::api::ApiError;
 
 impl Client {
     /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon exits.
@@ -44,8 +44,8 @@ impl Client {
         let mut body = response.into_body();
         if status != StatusCode::OK {
             let bytes = body.collect().await.map_err(Error::broken)?.to_bytes();
-            let error = match serde_json::from_slice::<Refusal>(&bytes) {
-                Ok(refusal) => Error::Refused(refusal),
+            let error = match serde_json::from_slice::<ApiError>(&bytes) {
+                Ok(error) => Error::Refused(error),
                 Err(_) => Error::broken(status),
             };
             return Err(error.into());

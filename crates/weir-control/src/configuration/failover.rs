@@ -49,7 +49,7 @@ pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
     }
-    failovers_of(desired, &moving_vips(desired))
+    find_failovers(desired, &moving_vips(desired))
 }
 
 /// Returns the addresses of virtual routers, and the addresses in the files of keepalived and Pacemaker on this
@@ -75,7 +75,7 @@ pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     moving
 }
 
-fn failovers_of(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
+fn find_failovers(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
     let found = desired.services.iter().filter_map(|service| {
         let mut addresses = service.listen.iter().map(|listener| listener.address);
         Some(Failover {
@@ -121,7 +121,7 @@ mod tests {
             [service.c]\nforward = \"direct\"\npool = \"m\"\nlisten = [\"192.0.2.1:82\"]\n\n\
             [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = failovers_of(&desired, &keepalived_addresses(keepalived));
+        let found = find_failovers(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
             .iter()
             .map(|failover| Finding::from_failover(failover, "weir.toml").render())
@@ -135,12 +135,12 @@ mod tests {
             .unwrap()
             .desired;
         assert_eq!(
-            failovers_of(&synchronized, &keepalived_addresses(keepalived)),
+            find_failovers(&synchronized, &keepalived_addresses(keepalived)),
             []
         );
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
         assert_eq!(
-            failovers_of(&desired, &pacemaker_addresses(pacemaker)).len(),
+            find_failovers(&desired, &pacemaker_addresses(pacemaker)).len(),
             1
         );
     }

@@ -45,7 +45,7 @@ pub struct Finding {
     pub message: String,
     /// The position.
     #[serde(flatten)]
-    pub place: Location,
+    pub location: Location,
     /// Other positions that are related to the finding.
     pub related: Vec<Location>,
     /// The cause.
@@ -77,9 +77,9 @@ pub struct FurtherPosition {
 pub(super) fn locations(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
-        let place = &finding.place;
-        text += &place.file;
-        for number in [place.line, place.column].into_iter().flatten() {
+        let location = &finding.location;
+        text += &location.file;
+        for number in [location.line, location.column].into_iter().flatten() {
             text += &format!(":{number}");
         }
         let code = finding
@@ -129,8 +129,8 @@ impl Finding {
                 Some(group) => {
                     group.count += 1;
                     group.further.push(FurtherPosition {
-                        line: finding.place.line.unwrap_or_default(),
-                        column: finding.place.column.unwrap_or_default(),
+                        line: finding.location.line.unwrap_or_default(),
+                        column: finding.location.column.unwrap_or_default(),
                         message: Some(finding.message),
                     });
                 }
@@ -144,7 +144,7 @@ impl Finding {
     pub fn render(&self) -> String {
         let Location {
             file, line, column, ..
-        } = &self.place;
+        } = &self.location;
         let number = |number: &Option<u32>| number.unwrap_or_default();
         let code = self
             .code
@@ -194,7 +194,7 @@ impl Finding {
             code: Some(diagnostic.code.as_str()),
             severity: diagnostic.severity().as_str(),
             message: diagnostic.message.clone(),
-            place: Location::new(name(diagnostic.at), diagnostic.at, &diagnostic.label),
+            location: Location::new(name(diagnostic.at), diagnostic.at, &diagnostic.label),
             related: related
                 .map(|other| Location::new(name(other.at), other.at, &other.label))
                 .collect(),
@@ -211,7 +211,7 @@ impl Finding {
             code: Some(error.code().as_str()),
             severity: Severity::Error.as_str(),
             message: error.to_string(),
-            place: Location {
+            location: Location {
                 file: file.to_owned(),
                 line: None,
                 column: None,
@@ -236,7 +236,7 @@ impl Finding {
             code: None,
             severity: severity.as_str(),
             message: problem.message.clone(),
-            place: Location::new(file, problem.source, ""),
+            location: Location::new(file, problem.source, ""),
             related: Vec::new(),
             cause: Some(problem.cause.clone()),
             fix: Some(problem.fix.clone()),
@@ -251,7 +251,7 @@ impl Finding {
             code: Some(Code::FailoverEndsFlows.as_str()),
             severity: Severity::Note.as_str(),
             message: failover.message(),
-            place: Location::new(file, failover.source, ""),
+            location: Location::new(file, failover.source, ""),
             related: Vec::new(),
             cause: Some(failover.reason.to_string()),
             fix: Some(Failover::fix().to_owned()),
@@ -266,7 +266,7 @@ impl Finding {
             code: None,
             severity: Severity::Warning.as_str(),
             message: vip.message(),
-            place: Location::new(file, vip.source, ""),
+            location: Location::new(file, vip.source, ""),
             related: Vec::new(),
             cause: Some(vip.cause().to_owned()),
             fix: Some(vip.fix()),

@@ -30,7 +30,7 @@ pub(super) fn with_published<'t>(
         return Ok(own_text.into());
     }
     // The recorded active configuration already contains a published part.
-    let own_text = weir_config::without_published(own_text, &group);
+    let own_text = weir_config::own_part(own_text, &group);
     if !weir_config::is_publishable(&published.text) {
         return Err(Unpublishable::ControlCharacters);
     }
@@ -45,7 +45,7 @@ pub(super) fn with_published<'t>(
 /// Returns the director's own part of an active text.
 pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>) -> &'t str {
     match published {
-        Some(published) => weir_config::without_published(text, &published.group),
+        Some(published) => weir_config::own_part(text, &published.group),
         None => text,
     }
 }
@@ -55,6 +55,6 @@ pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;
-    let own = weir_config::without_published(text, group);
+    let own = weir_config::own_part(text, group);
     weir_helper::parse(own, &weir_helper::Environment).ok()
 }

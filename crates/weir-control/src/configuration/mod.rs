@@ -1,7 +1,7 @@
 //! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them and renders
 //! findings.
 //!
-//! weir-config implements the language. This module handles the file and the facts about this machine. A file whose
+//! weir-config implements the format. This module handles the file and the facts about this machine. A file whose
 //! name ends in `.json` is parsed as JSON, any other file as TOML.
 
 mod certificate;
@@ -180,14 +180,11 @@ pub(crate) fn load_text_in_group(
     )
 }
 
-/// Reads the list files of a valid configuration again. Uses the secrets in `remembered`.
+/// Rereads the list files of a valid configuration. Uses the secrets in `remembered`.
 ///
 /// # Errors
 /// A list cannot be used.
-pub(crate) fn load_lists_again(
-    text: &str,
-    remembered: &RememberedSecrets,
-) -> Result<Loaded, Rejected> {
+pub(crate) fn reload_lists(text: &str, remembered: &RememberedSecrets) -> Result<Loaded, Rejected> {
     let is_json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
         secrets: Secrets::Remembered(remembered),
@@ -403,7 +400,7 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
 }
 
 /// Returns the numbers of services, pools and servers: `2 services, 1 pool, 4 servers`.
-pub fn extent(desired: &Desired) -> String {
+pub fn object_counts(desired: &Desired) -> String {
     let servers = desired.pools.iter().map(|pool| pool.servers.len()).sum();
     let counted = |count: usize, word: &str| counted(count as u64, word);
     [
@@ -436,12 +433,15 @@ mod tests {
     }
 
     #[test]
-    fn extent_counts_servers_of_all_pools() {
+    fn object_counts_include_servers_of_all_pools() {
         let text = "[pool.a]\nservers = [\"10.0.0.1\"]\n[pool.b]\nservers = [\"10.0.0.1\", \"10.0.0.2\"]\n";
         let parsed = weir_config::parse(text, &ThisMachine::default()).unwrap();
-        assert_eq!(extent(&parsed.desired), "0 services, 2 pools, 3 servers");
         assert_eq!(
-            extent(&Desired::default()),
+            object_counts(&parsed.desired),
+            "0 services, 2 pools, 3 servers"
+        );
+        assert_eq!(
+            object_counts(&Desired::default()),
             "0 services, 0 pools, 0 servers"
         );
     }

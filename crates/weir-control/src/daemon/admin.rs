@@ -15,7 +15,7 @@ use crate::api::{
     self, Access, CommandSender, Listener, Policy, RejectionCounters, SharedPolicy, Token, Tokens,
     named_tokens,
 };
-use crate::keeper::{Kept, Link};
+use crate::keeper::{KeeperState, Link};
 use crate::status::Certificate;
 
 /// The kind of these sockets in the keeper.
@@ -45,7 +45,7 @@ pub struct Admin {
     commands: CommandSender,
     /// The token of the runtime directory.
     token: Token,
-    refused: Arc<RejectionCounters>,
+    rejections: Arc<RejectionCounters>,
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
@@ -74,8 +74,8 @@ impl Admin {
     pub fn new(
         commands: CommandSender,
         token: Token,
-        refused: Arc<RejectionCounters>,
-        kept: &mut Kept,
+        rejections: Arc<RejectionCounters>,
+        keeper_state: &mut KeeperState,
     ) -> Self {
         let closed_policy = Policy {
             tokens: Tokens::default(),
@@ -87,11 +87,11 @@ impl Admin {
         Self {
             commands,
             token,
-            refused,
+            rejections,
             policy: SharedPolicy::new(Arc::new(closed_policy)),
             listening: None,
-            keeper: kept.link.clone(),
-            inherited: kept.take_sockets(SOCKETS),
+            keeper: keeper_state.link.clone(),
+            inherited: keeper_state.take_sockets(SOCKETS),
         }
     }
 
@@ -177,7 +177,7 @@ impl Admin {
     /// Commits prepared settings.
     pub fn commit(&mut self, prepared: PreparedAdmin) {
         for (address, _) in std::mem::take(&mut self.inherited) {
-            self.keeper.forget(SOCKETS, address, 0);
+            self.keeper.remove_socket(SOCKETS, address, 0);
         }
         if let Some(policy) = prepared.policy {
             self.policy.set(Arc::new(policy));
@@ -187,18 +187,19 @@ impl Admin {
         };
         if let Some((address, task)) = self.listening.take() {
             task.abort();
-            self.keeper.forget(SOCKETS, address, 0);
+            self.keeper.remove_socket(SOCKETS, address, 0);
         }
         self.listening = new.map(|(address, listener)| {
             let access = Access::Tcp(self.policy.clone());
-            let router = api::router(self.commands.clone(), &access, &self.refused);
+            let router = api::router(self.commands.clone(), &access, &self.rejections);
             let encrypted = self.policy.get().tls.is_some();
             tracing::info!(%address, encrypted, "listening on the admin address");
-            self.keeper.keep(SOCKETS, address, 0, listener.as_fd());
+            self.keeper
+                .store_socket(SOCKETS, address, 0, listener.as_fd());
             let listener = Listener::Tcp {
                 listener,
                 policy: self.policy.clone(),
-                refused: Arc::clone(&self.refused),
+                rejections: Arc::clone(&self.rejections),
             };
             (address, tokio::spawn(api::serve(listener, router)))
         });

@@ -27,13 +27,13 @@ use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::announce::{Settling, facts};
-use crate::api::{Caller, Command, FileRequest, Refusal, Reloaded};
+use crate::api::{ApiError, Caller, Command, FileRequest, ReloadResponse};
 use crate::configuration::{self, Loaded, Rejected, RememberedSecrets};
-use crate::explain::{Answer, Packet};
+use crate::explain::{ExplainResponse, Packet};
 use crate::group_configuration::GroupConfiguration;
 use crate::history::History;
 use crate::ipvsadm_message as ipvsadm;
-use crate::keeper::{Kept, Link};
+use crate::keeper::{KeeperState, Link};
 use crate::plan::{Plan, plan};
 use crate::plane::{Plane, WantedConfiguration};
 use crate::status::{Report, Sync, announce, vrrp};
@@ -70,7 +70,7 @@ pub struct Director<P> {
     keeper: Link,
     /// The secrets that the keeper holds.
     kept_secrets: Option<RememberedSecrets>,
-    /// Process id of the successor, and the channel to it.
+    /// Process ID of the successor, and the channel to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
@@ -80,7 +80,7 @@ pub struct Director<P> {
     sync: FlowSynchronizer,
     group: Group,
     /// Whether servers of the active configuration may have no check result yet.
-    is_new: bool,
+    is_settling: bool,
     certificates: FileWatch,
     lists: FileWatch,
     /// The list files of the active configuration.
@@ -140,7 +140,7 @@ impl<P: Plane> Director<P> {
             node,
             sync: FlowSynchronizer::default(),
             group,
-            is_new: true,
+            is_settling: true,
             certificates: FileWatch::default(),
             lists: FileWatch::default(),
             list_files: Vec::new(),
@@ -156,9 +156,9 @@ impl<P: Plane> Director<P> {
     }
 
     /// Connects to the keeper. Its crash counters appear in the status.
-    pub(crate) fn set_keeper(&mut self, kept: &Kept) {
-        self.crashes = (kept.restarts, kept.last_death.clone());
-        self.keeper = kept.link.clone();
+    pub(crate) fn set_keeper(&mut self, keeper_state: &KeeperState) {
+        self.crashes = (keeper_state.restarts, keeper_state.last_death.clone());
+        self.keeper = keeper_state.link.clone();
         self.pass_secrets();
         self.configure_processes();
         if self.node.is_draining() {
@@ -177,14 +177,14 @@ impl<P: Plane> Director<P> {
     /// Reports to the announcer whether each VIP can serve, if this has changed.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
-        let settling = match self.is_new && self.desired.cluster.is_some() {
+        let settling = match self.is_settling && self.desired.cluster.is_some() {
             false => Settling::Nothing,
             true if self.is_joining_peers() => Settling::Flows,
             true => Settling::Servers,
         };
         let facts = facts(&self.desired, &self.plane, is_draining, settling);
         let mut vip_facts = facts.iter().flat_map(|facts| &facts.vips);
-        self.is_new = vip_facts.any(|fact| fact.settling);
+        self.is_settling = vip_facts.any(|fact| fact.settling);
         let vips = facts.iter().flat_map(|facts| &facts.vips);
         let vips = vips.filter(|_| !is_draining);
         let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
@@ -205,8 +205,8 @@ impl<P: Plane> Director<P> {
             return;
         }
         match secrets.write() {
-            Ok(file) if !secrets.is_empty() => self.keeper.keep_file(SECRETS, file.as_fd()),
-            Ok(_) => self.keeper.forget_file(SECRETS),
+            Ok(file) if !secrets.is_empty() => self.keeper.store_file(SECRETS, file.as_fd()),
+            Ok(_) => self.keeper.remove_file(SECRETS),
             Err(error) => {
                 tracing::warn!(%error, "failed to store secrets in the keeper: after a crash they are read again")
             }
@@ -239,7 +239,7 @@ impl<P: Plane> Director<P> {
     /// # Errors
     /// The runtime directory cannot be written.
     pub fn close(self) -> Result<(), Error> {
-        Ok(self.runtime_dir.close()?)
+        Ok(self.runtime_dir.remove_socket()?)
     }
 
     /// Configures the checks according to the active configuration and the overrides.
@@ -285,8 +285,8 @@ impl<P: Plane> Director<P> {
     /// Configures flow synchronization in this process, unless the engine process synchronizes flows.
     fn configure_sync(&mut self) {
         let config = self.configured.sync.as_ref();
-        let is_own = !self.plane.synchronizes();
-        self.sync.configure(config.filter(|_| is_own));
+        let syncs_here = !self.plane.synchronizes();
+        self.sync.configure(config.filter(|_| syncs_here));
     }
 
     /// Exchanges flows with other directors. Returns the pause until the next call.
@@ -360,12 +360,12 @@ impl<P: Plane> Director<P> {
                 request,
                 reply,
             } => self.change_server(&pool, &address, request, reply).await,
-            Command::ServerNow {
+            Command::ServerStatus {
                 pool,
                 address,
                 reply,
             } => {
-                let _ = reply.send(self.server_now(&pool, &address));
+                let _ = reply.send(self.server_status(&pool, &address));
             }
             Command::Member {
                 pool,
@@ -376,14 +376,14 @@ impl<P: Plane> Director<P> {
                 self.request_member_change(&pool, &address, keys, reply)
                     .await
             }
-            Command::Node(order, reply) => {
-                let result = self.node.set_state(order, &self.configured);
+            Command::Node(update, reply) => {
+                let result = self.node.set_state(update, &self.configured);
                 self.announce();
-                let _ = reply.send(result.map(|()| order));
+                let _ = reply.send(result.map(|()| update));
             }
             Command::Cluster(reply) => {
                 let group = self.group.status();
-                let not_configured = || Refusal::new("[cluster] is not configured");
+                let not_configured = || ApiError::new("[cluster] is not configured");
                 let _ = reply.send(group.ok_or_else(not_configured));
             }
             Command::Publish(request, reply) => self.publish(request, reply),
@@ -394,10 +394,10 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(self.explain(&packet));
             }
             Command::ExplainRequest(request, reply) => {
-                let answer = self
+                let explanation = self
                     .status()
                     .map(|report| request.explain(&self.desired, Some(&report), &self.file));
-                let _ = reply.send(answer);
+                let _ = reply.send(explanation);
             }
         }
     }
@@ -412,8 +412,8 @@ impl<P: Plane> Director<P> {
         Ok(())
     }
 
-    fn status(&self) -> Result<Report, Refusal> {
-        let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
+    fn status(&self) -> Result<Report, ApiError> {
+        let mut snapshot = self.plane.snapshot().map_err(ApiError::new)?;
         snapshot.add_checks(&self.checks);
         snapshot.drift.real_server = self.real_server.repaired();
         let (restarts, last_death) = self.crashes.clone();
@@ -460,9 +460,9 @@ impl<P: Plane> Director<P> {
             self.plane.snapshot().map_or_else(
                 |error| {
                     tracing::warn!(%error, "the data plane does not respond");
-                    tracked::unobservable(&self.desired)
+                    tracked::all_failed(&self.desired)
                 },
-                |snapshot| tracked::observed(&snapshot, &self.desired),
+                |snapshot| tracked::observe(&snapshot, &self.desired),
             )
         } else {
             tracked::data_plane(self.plane.is_attached(), &self.desired)
@@ -475,54 +475,54 @@ impl<P: Plane> Director<P> {
         });
     }
 
-    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
-        if let Some(answer) = flow_sync::ipvsadm(&mut self.sync, request) {
-            return Ok(answer);
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Response, ApiError> {
+        if let Some(response) = flow_sync::ipvsadm(&mut self.sync, request) {
+            return Ok(response);
         }
         let result = self.plane.ipvsadm(request).await;
-        let mut answer = result.map_err(Refusal::new)?;
-        if let ipvsadm::Answer::Edits(answers) = &mut answer {
-            ipvsadm::name_file(answers, &self.file);
+        let mut response = result.map_err(ApiError::new)?;
+        if let ipvsadm::Response::Edits(results) = &mut response {
+            ipvsadm::name_file(results, &self.file);
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn explain(&self, packet: &Packet) -> Result<Answer, Refusal> {
-        let mut answer = self.plane.explain(packet).map_err(Refusal::new)?;
-        let service = answer.service.as_deref();
+    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, ApiError> {
+        let mut explanation = self.plane.explain(packet).map_err(ApiError::new)?;
+        let service = explanation.service.as_deref();
         let layer_4 = |name| self.desired.service(name).map(|service| service.source);
         let proxied = |name| self.desired.proxy(name).map(|proxy| proxy.source);
         if let Some(source) = service.and_then(|name| layer_4(name).or_else(|| proxied(name))) {
             let main = self.file.display().to_string();
             let file = self.desired.file_name(source, &main);
-            answer.at = Some(format!("{file}:{}", source.line));
+            explanation.at = Some(format!("{file}:{}", source.line));
         }
-        Ok(answer)
+        Ok(explanation)
     }
 
     /// Loads the requested configuration within the permissions of `caller`. A request with text instead of a path
     /// keeps the active path.
-    fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
+    fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), ApiError> {
         let group = request.group.as_ref().or_else(|| self.group.active());
         let group = group.map(AsRef::as_ref);
         if let Some(text) = &request.text {
             if !caller.is_owner() {
                 let own_text = configuration::own_part(&self.text, group);
-                configuration::permit(own_text, text, request.color).map_err(refused)?;
+                configuration::permit(own_text, text, request.color).map_err(to_api_error)?;
             }
             let name = Path::new(configuration::TEXT);
             let loaded = configuration::load_text_in_group(text, request.color, group)
                 .and_then(|loaded| configuration::with_usable_files(loaded, name));
-            return Ok((self.file.clone(), loaded.map_err(refused)?));
+            return Ok((self.file.clone(), loaded.map_err(to_api_error)?));
         }
         if request.path.is_some() && !caller.is_owner() {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 "only root and the daemon's user may specify the path of a configuration",
             ));
         }
         let path: &Path = request.path.as_deref().unwrap_or(&self.file);
         if !path.is_absolute() {
-            return Err(Refusal::new(format!(
+            return Err(ApiError::new(format!(
                 "{}: the path must be absolute",
                 path.display()
             )));
@@ -531,11 +531,11 @@ impl<P: Plane> Director<P> {
         let loaded = configuration::load_in_group(path, request.color, read, group)
             .and_then(|loaded| configuration::with_usable_files(loaded, path));
         let loaded = if caller.is_owner() {
-            loaded.map_err(refused)?
+            loaded.map_err(to_api_error)?
         } else {
             loaded
                 .map_err(Rejected::without_quotes)
-                .map_err(refused)?
+                .map_err(to_api_error)?
                 .without_quotes()
         };
         Ok((path.to_owned(), loaded))
@@ -549,7 +549,7 @@ impl<P: Plane> Director<P> {
         &mut self,
         request: &FileRequest,
         caller: &Caller,
-    ) -> Result<Reloaded, Refusal> {
+    ) -> Result<ReloadResponse, ApiError> {
         let result = self.try_reload(request, caller).await;
         self.reloads.add(&result, SystemTime::now());
         match &result {
@@ -563,7 +563,7 @@ impl<P: Plane> Director<P> {
                 // A new reload confirms the previous one.
                 self.end_probation();
             }
-            Err(refusal) => tracing::error!(error = %refusal, "reload failed"),
+            Err(error) => tracing::error!(error = %error, "reload failed"),
         }
         result
     }
@@ -580,7 +580,7 @@ impl<P: Plane> Director<P> {
 
     fn set_active(&mut self, active: ActiveConfiguration) {
         self.desired = active.lists.added_to(&active.configured);
-        self.is_new = true;
+        self.is_settling = true;
         self.membership.commit(&active.configured, active.lists);
         self.configured = active.configured;
         self.text = active.text;
@@ -602,7 +602,7 @@ impl<P: Plane> Director<P> {
             return;
         }
         let fingerprint = weir_proxy::file_fingerprint(&self.list_files);
-        if !self.lists.is_due(fingerprint) {
+        if !self.lists.poll(fingerprint) {
             return;
         }
         match self.apply_changed_lists().await {
@@ -619,7 +619,7 @@ impl<P: Plane> Director<P> {
 
     async fn apply_changed_lists(&mut self) -> Result<(), String> {
         let remembered = RememberedSecrets::of(&self.configured);
-        let loaded = configuration::load_lists_again(&self.text, &remembered);
+        let loaded = configuration::reload_lists(&self.text, &remembered);
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
@@ -649,7 +649,7 @@ impl<P: Plane> Director<P> {
     /// Loads certificate files that have changed. If a file cannot be used, all previous certificates stay in use.
     pub(crate) async fn watch_certificates(&mut self) {
         let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
-        if !self.certificates.is_due(fingerprint) {
+        if !self.certificates.poll(fingerprint) {
             return;
         }
         let admin = self.configured.node.admin.as_ref();
@@ -682,31 +682,31 @@ impl<P: Plane> Director<P> {
         &mut self,
         request: &FileRequest,
         caller: &Caller,
-    ) -> Result<Reloaded, Refusal> {
+    ) -> Result<ReloadResponse, ApiError> {
         let is_active_file = request.path.as_ref().is_none_or(|path| *path == self.file);
         if is_active_file && request.text.is_none() {
             self.plane.expect_file();
         }
         let (path, loaded) = self.load(request, caller)?;
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
+            return Err(ApiError::new(format!("{}:{conflict}", path.display())));
         }
         self.membership.resolve_new(&loaded.desired).await;
-        let lists = self.membership.lists_of(&loaded.desired);
+        let lists = self.membership.read_for_reload(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
         let no_flows = |_: &str, _: Option<&str>| 0;
         let added = self.plane.added_vips();
         let planned = plan(&self.desired, &desired, &no_flows, &added);
-        let access = SocketAccess::from_node(&loaded.desired.node).map_err(Refusal::new)?;
+        let access = SocketAccess::from_node(&loaded.desired.node).map_err(ApiError::new)?;
         let admin = self.admin.prepare(loaded.desired.node.admin.as_ref()).await;
-        let admin = admin.map_err(Refusal::new)?;
+        let admin = admin.map_err(ApiError::new)?;
         let wanted = WantedConfiguration {
             desired: &desired,
             configured: &loaded.desired,
             text: &loaded.text,
         };
         let applied = self.plane.apply(wanted).await;
-        let revision = applied.map_err(Refusal::new)?;
+        let revision = applied.map_err(ApiError::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
             tracing::error!(%error, "failed to set the socket's group and mode: the previous values stay active");
@@ -723,17 +723,17 @@ impl<P: Plane> Director<P> {
         });
         let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
         self.certificates.set_loaded(fingerprint);
-        Ok(Reloaded {
+        Ok(ReloadResponse {
             revision,
             changes: planned.changes.into_iter().map(|it| it.change).collect(),
             findings: loaded.findings,
         })
     }
 
-    fn plan(&self, request: &FileRequest, caller: &Caller) -> Result<Plan, Refusal> {
+    fn plan(&self, request: &FileRequest, caller: &Caller) -> Result<Plan, ApiError> {
         let (path, loaded) = self.load(request, caller)?;
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
+            return Err(ApiError::new(format!("{}:{conflict}", path.display())));
         }
         let own_listeners = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
         let admin = self.desired.node.admin.as_ref();
@@ -751,19 +751,20 @@ impl<P: Plane> Director<P> {
             true => loaded,
             false => loaded.map_err(Rejected::without_quotes),
         };
-        let loaded = loaded.map_err(refused)?;
+        let loaded = loaded.map_err(to_api_error)?;
         let live = |service: &str, server: Option<&str>| self.plane.live_flows(service, server);
-        let lists = self.membership.lists_of(&loaded.desired);
+        let lists = self.membership.read_for_reload(&loaded.desired);
         let desired = lists.added_to(&loaded.desired);
         let added = self.plane.added_vips();
         Ok(plan(&self.desired, &desired, &live, &added))
     }
 }
 
-fn refused(rejected: Rejected) -> Refusal {
-    Refusal {
+/// Returns the error for a rejected configuration.
+fn to_api_error(rejected: Rejected) -> ApiError {
+    ApiError {
         error: rejected.summary,
         diagnostics: Some(rejected.diagnostics),
-        leaving: false,
+        is_stopping: false,
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The fingerprints (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`) from which it is decided
-/// when changed files are loaded.
+/// Fingerprints (`weir_proxy::certificate_fingerprint`, `weir_proxy::file_fingerprint`) that determine when changed
+/// files are loaded.
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Fingerprint of the files in use.
@@ -19,8 +19,9 @@ pub(super) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Returns whether the files should be loaded; `current` is their current fingerprint.
-    pub(super) fn is_due(&mut self, current: u64) -> bool {
+    /// Compares the files with the last comparison, and returns whether they should be loaded; `current` is their
+    /// current fingerprint.
+    pub(super) fn poll(&mut self, current: u64) -> bool {
         let is_stable = self.last_compared == current;
         self.last_compared = current;
         let Some(loaded) = self.loaded else {
@@ -60,24 +61,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_loaded_once_they_are_stable_and_failures_are_not_repeated() {
+    fn files_are_loaded_once_stable_and_failed_files_are_not_retried() {
         let mut watch = FileWatch::default();
-        assert!(!watch.is_due(1));
-        assert!(!watch.is_due(1));
-        assert!(!watch.is_due(2));
-        assert!(!watch.is_due(3));
-        assert!(watch.is_due(3));
+        assert!(!watch.poll(1));
+        assert!(!watch.poll(1));
+        assert!(!watch.poll(2));
+        assert!(!watch.poll(3));
+        assert!(watch.poll(3));
         watch.set_failed(3, "no".to_owned());
-        assert!(!watch.is_due(3));
+        assert!(!watch.poll(3));
         assert_eq!(watch.problem(), Some("no"));
-        assert!(!watch.is_due(4));
-        assert!(watch.is_due(4));
+        assert!(!watch.poll(4));
+        assert!(watch.poll(4));
         watch.set_loaded(4);
         assert_eq!(watch.problem(), None);
-        assert!(!watch.is_due(4));
+        assert!(!watch.poll(4));
         // The previous files were restored.
         watch.set_failed(5, "no".to_owned());
-        assert!(!watch.is_due(4));
+        assert!(!watch.poll(4));
         assert_eq!(watch.problem(), None);
     }
 }

@@ -2,16 +2,16 @@
 
 use weir_engine_host::FlowSynchronizer;
 
-use crate::ipvsadm_message::{Answer, Request};
+use crate::ipvsadm_message::{Request, Response};
 
 /// Returns the response to a request about synchronization daemons; `None` = the request has a different subject, or
 /// this process does not synchronize flows.
-pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Answer> {
+pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Response> {
     match request {
-        Request::Daemons => sync.daemons().map(Answer::Daemons),
+        Request::Daemons => sync.daemons().map(Response::Daemons),
         Request::Edits(edits) => {
             let switched = sync.switch_daemon(edits)?;
-            Some(Answer::Edits(vec![switched]))
+            Some(Response::Edits(vec![switched]))
         }
         Request::Listing | Request::Connections | Request::Timeouts => None,
     }

@@ -25,7 +25,7 @@ use weir_health::{Standing, State};
 use weir_model::{Cluster, Desired};
 use weir_state::HealthEvent;
 
-use crate::api::{Published, Refusal, Reloaded, Reply};
+use crate::api::{ApiError, PublishResponse, ReloadResponse, Reply};
 use crate::group_configuration::GroupConfiguration;
 use crate::status::Group as GroupStatus;
 
@@ -51,17 +51,17 @@ pub(super) enum GroupEvent {
     /// It is time to check whether flows were sent, or a delayed reply has timed out.
     Settling,
     /// The reload that a command started has finished.
-    Applied(Result<Reloaded, Refusal>),
+    Applied(Result<ReloadResponse, ApiError>),
     /// It is time to repeat a failed write of the record.
-    SaveAgain,
+    RetrySave,
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
     commands: Option<UnboundedReceiver<FromGroup>>,
-    applying: Option<oneshot::Receiver<Result<Reloaded, Refusal>>>,
+    applying: Option<oneshot::Receiver<Result<ReloadResponse, ApiError>>>,
     /// A delayed result, and when to report it.
-    delayed: Option<(tokio::time::Instant, Result<Reloaded, Refusal>)>,
+    delayed: Option<(tokio::time::Instant, Result<ReloadResponse, ApiError>)>,
     /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
 }
@@ -92,7 +92,7 @@ pub(super) struct Group {
     /// Changes from the group that do not apply to the active configuration.
     inapplicable: BTreeMap<SharedKey, Value>,
     record_built_at: Option<Instant>,
-    replies: BTreeMap<u64, Reply<Published>>,
+    replies: BTreeMap<u64, Reply<PublishResponse>>,
     last_request_id: u64,
 }
 
@@ -192,7 +192,7 @@ impl Group {
         self.kept_vips.clear();
         self.verdicts.clear();
         for (_, reply) in std::mem::take(&mut self.replies) {
-            let _ = reply.send(Err(Refusal::new(reason)));
+            let _ = reply.send(Err(ApiError::new(reason)));
         }
     }
 
@@ -237,7 +237,7 @@ impl Group {
                 None => std::future::pending().await,
             }
         };
-        let save_again = async {
+        let retry_save = async {
             match self.store.retry_at() {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
@@ -245,10 +245,10 @@ impl Group {
         };
         tokio::select! {
             () = settling => GroupEvent::Settling,
-            () = save_again => GroupEvent::SaveAgain,
+            () = retry_save => GroupEvent::RetrySave,
             result = applied => {
                 *applying = None;
-                GroupEvent::Applied(result.unwrap_or_else(|_| Err(Refusal::leaving())))
+                GroupEvent::Applied(result.unwrap_or_else(|_| Err(ApiError::stopping())))
             }
             () = delay_ended => match delayed.take() {
                 Some((_, result)) => GroupEvent::Applied(result),
@@ -269,7 +269,7 @@ impl Group {
         &mut self,
         version: u64,
         text: String,
-    ) -> (Arc<GroupConfiguration>, Reply<Reloaded>) {
+    ) -> (Arc<GroupConfiguration>, Reply<ReloadResponse>) {
         let candidate = Arc::new(GroupConfiguration {
             group: self.record.group.clone(),
             version,
@@ -288,7 +288,7 @@ impl Group {
     }
 
     /// Delays the result by [`FLOW_SYNC_POLL_INTERVAL`].
-    pub(super) fn delay_result(&mut self, result: Result<Reloaded, Refusal>) {
+    pub(super) fn delay_result(&mut self, result: Result<ReloadResponse, ApiError>) {
         self.delayed_since.get_or_insert_with(Instant::now);
         let until = tokio::time::Instant::now() + FLOW_SYNC_POLL_INTERVAL;
         self.inbox.get_mut().delayed = Some((until, result));
@@ -296,10 +296,10 @@ impl Group {
 
     /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group,
     /// if the disk has space: a full disk must not prevent changes.
-    pub(super) fn finish_apply(&mut self, result: Result<Reloaded, Refusal>) {
+    pub(super) fn finish_apply(&mut self, result: Result<ReloadResponse, ApiError>) {
         self.delayed_since = None;
         let candidate = self.candidate.take();
-        let result = result.map(drop).map_err(|refusal| refusal.error);
+        let result = result.map(drop).map_err(|error| error.error);
         if let (Ok(()), Some(candidate)) = (&result, candidate) {
             tracing::info!(
                 version = candidate.version,
@@ -313,11 +313,11 @@ impl Group {
 
     /// Publishes a configuration for an operator. `guard_ms` is the duration of the guarded reload in milliseconds; 0 =
     /// without a guard.
-    pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<Published>) {
+    pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<PublishResponse>) {
         if self.driver.is_none() {
             let reason = self.error.clone();
             let reason = reason.unwrap_or_else(|| "[cluster] is not configured".to_owned());
-            let _ = reply.send(Err(Refusal::new(reason)));
+            let _ = reply.send(Err(ApiError::new(reason)));
             return;
         }
         self.last_request_id += 1;
@@ -333,8 +333,8 @@ impl Group {
     /// Replies to the operator who requested the publication.
     pub(super) fn finish_publish(&mut self, request: u64, result: Result<u64, String>) {
         if let Some(reply) = self.replies.remove(&request) {
-            let result = result.map(|version| Published { version });
-            let _ = reply.send(result.map_err(Refusal::new));
+            let result = result.map(|version| PublishResponse { version });
+            let _ = reply.send(result.map_err(ApiError::new));
         }
     }
 
@@ -529,8 +529,8 @@ impl Group {
 
     /// Repeats a failed write of the record. After a success, also repeats the changes from the group that could not be
     /// applied, because the directory may have been full.
-    pub(super) fn save_again(&mut self) {
-        self.store.save_again(&self.record);
+    pub(super) fn retry_save(&mut self) {
+        self.store.retry_save(&self.record);
         if self.store.retry_at().is_none() {
             let failed = std::mem::take(&mut self.inapplicable).into_iter();
             self.inbox.get_mut().retries.extend(failed);

@@ -34,13 +34,15 @@ use weir_sys::{Notification, Notifier};
 use crate::api::{self, Access, Caller, Command, FileRequest, Listener, RejectionCounters};
 use crate::configuration::{self, RememberedSecrets, Secrets};
 use crate::history;
-use crate::keeper::Kept;
+use crate::keeper::KeeperState;
 use crate::traffic;
 use weir_discovery::Membership;
 use weir_runtime_dir::SocketAccess;
 
 pub use crate::plane::{LastPass, Plane, WantedConfiguration};
-pub use crate::runtime_dir::{LOCK, RuntimeDir, SOCKET, last_configuration, last_text, text_files};
+pub use crate::runtime_dir::{
+    LOCK, RuntimeDir, SOCKET, active_config_file, active_config_files, last_configuration,
+};
 pub use admin::{Admin, PreparedAdmin};
 pub use director::Director;
 use director::{DrainingDaemon, SECRETS};
@@ -95,13 +97,13 @@ pub fn hide_memory() {
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
-    mut kept: Kept,
-    open: impl AsyncFnOnce(WantedConfiguration<'_>, &mut Kept) -> Result<P, P::Error>,
+    mut keeper_state: KeeperState,
+    open: impl AsyncFnOnce(WantedConfiguration<'_>, &mut KeeperState) -> Result<P, P::Error>,
 ) -> Result<(), Error> {
-    let (file, text) = configuration_to_load(options, &kept);
-    let remembered = kept.take_file(SECRETS).map(RememberedSecrets::read);
+    let (file, text) = configuration_to_load(options, &keeper_state);
+    let remembered = keeper_state.take_file(SECRETS).map(RememberedSecrets::read);
     let secrets = match &remembered {
-        Some(remembered) if kept.keeps_configuration() => Secrets::Remembered(remembered),
+        Some(remembered) if keeper_state.keeps_configuration() => Secrets::Remembered(remembered),
         _ => Secrets::Read,
     };
     let group = last_group_configuration(&options.runtime_dir);
@@ -109,7 +111,7 @@ pub async fn run<P: Plane>(
     for line in loaded.findings.lines() {
         eprintln!("{line}");
     }
-    if traffic::needs_engine(&loaded.desired) && kept.engine.is_none() {
+    if traffic::needs_engine(&loaded.desired) && keeper_state.engine.is_none() {
         traffic::check_capabilities()?;
     }
     // Each proxied connection, running probe, map, program and link holds a descriptor.
@@ -118,10 +120,10 @@ pub async fn run<P: Plane>(
     }
     tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
-    let mut runtime_dir = if kept.is_kept() {
-        RuntimeDir::kept(&options.runtime_dir)?
+    let mut runtime_dir = if keeper_state.has_keeper() {
+        RuntimeDir::open_with_keeper(&options.runtime_dir)?
     } else {
-        RuntimeDir::take(&options.runtime_dir)?
+        RuntimeDir::acquire(&options.runtime_dir)?
     };
     runtime_dir.set_access(SocketAccess::from_node(&loaded.desired.node)?)?;
     if let Err(error) = runtime_dir.record_namespace() {
@@ -131,13 +133,18 @@ pub async fn run<P: Plane>(
     // Open the watch before the engine reads its tables, so that no change is missed.
     let network = ReopeningWatch::open()?;
     let (commands, requests) = api::command_queue();
-    let refused = Arc::new(RejectionCounters::default());
+    let rejections = Arc::new(RejectionCounters::default());
     let token = runtime_dir.token()?;
-    let mut admin = Admin::new(commands.clone(), token, Arc::clone(&refused), &mut kept);
+    let mut admin = Admin::new(
+        commands.clone(),
+        token,
+        Arc::clone(&rejections),
+        &mut keeper_state,
+    );
     let prepared_admin = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
-    let lists = membership.first_lists(&loaded.desired);
+    let lists = membership.read_for_start(&loaded.desired);
     // All steps that can fail come first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
     let wanted = WantedConfiguration {
@@ -145,24 +152,24 @@ pub async fn run<P: Plane>(
         configured: &loaded.desired,
         text: &loaded.text,
     };
-    let engine = open(wanted, &mut kept).await.map_err(|error| {
-        runtime_dir.withdraw();
+    let engine = open(wanted, &mut keeper_state).await.map_err(|error| {
+        runtime_dir.remove_temporary_socket();
         Error::Engine {
             source: Box::new(error),
         }
     })?;
     runtime_dir.publish_socket()?;
-    let router = api::router(commands, &Access::Unix, &refused);
+    let router = api::router(commands, &Access::Unix, &rejections);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.commit(prepared_admin);
     let added = vips(&engine.added_vips());
     tracing::info!(
         file = %file.display(),
-        holds = configuration::extent(&loaded.desired),
+        holds = configuration::object_counts(&loaded.desired),
         added,
         "running"
     );
-    kept.ready();
+    keeper_state.ready();
     notify(&notifier, Notification::Ready);
     contested_vip::warn_in_background(loaded.desired.clone());
     let mut director = Director::new(
@@ -173,7 +180,7 @@ pub async fn run<P: Plane>(
         runtime_dir,
         (membership, lists),
     );
-    director.set_keeper(&kept);
+    director.set_keeper(&keeper_state);
     // An unprivileged daemon cannot change these settings.
     if weir_sys::privileged::helper().is_none() {
         director.manage_real_server(&options.runtime_dir, &options.pin_dir);
@@ -251,13 +258,13 @@ fn forward_signal(signal: Signal, process: u32) {
 }
 
 /// Returns the path of the configuration file, and the file from which its text is read.
-fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
+fn configuration_to_load(options: &Options, keeper_state: &KeeperState) -> (PathBuf, PathBuf) {
     let recorded = (
         last_configuration(&options.runtime_dir),
-        last_text(&options.runtime_dir),
+        active_config_file(&options.runtime_dir),
     );
     match recorded {
-        (Some(file), Some(text)) if kept.keeps_configuration() => (file, text),
+        (Some(file), Some(text)) if keeper_state.keeps_configuration() => (file, text),
         _ => (options.config.clone(), options.config.clone()),
     }
 }
@@ -342,8 +349,8 @@ async fn serve<P: Plane>(
 async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
     notify(notifier, Notification::Reloading);
     let (request, caller) = (FileRequest::default(), Caller::this_process());
-    if let Err(refusal) = director.reload(&request, &caller).await {
-        for line in refusal.diagnostics.iter().flat_map(|text| text.lines()) {
+    if let Err(error) = director.reload(&request, &caller).await {
+        for line in error.diagnostics.iter().flat_map(|text| text.lines()) {
             eprintln!("{line}");
         }
     }

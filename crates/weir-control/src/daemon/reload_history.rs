@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use crate::api::{Refusal, Reloaded};
+use crate::api::{ApiError, ReloadResponse};
 use crate::status::{Reload, ReloadCounts, rfc3339};
 
 /// Maximum number of reloads that are kept, and of changes in each.
@@ -19,7 +19,7 @@ pub(super) struct ReloadHistory {
 
 impl ReloadHistory {
     /// Adds the result of a reload that ended at `ended_at`.
-    pub(super) fn add(&mut self, result: &Result<Reloaded, Refusal>, ended_at: SystemTime) {
+    pub(super) fn add(&mut self, result: &Result<ReloadResponse, ApiError>, ended_at: SystemTime) {
         let mut reload = Reload {
             at: rfc3339(ended_at),
             ..Reload::default()
@@ -34,9 +34,9 @@ impl ReloadHistory {
                     reload.changes.push(format!("and {omitted} more changes"));
                 }
             }
-            Err(refusal) => {
+            Err(error) => {
                 self.counts.refused += 1;
-                reload.error = Some(refusal.error.clone());
+                reload.error = Some(error.error.clone());
             }
         }
         if self.reloads.len() == RELOADS_MAX {
@@ -65,14 +65,14 @@ mod tests {
         let mut history = ReloadHistory::default();
         for revision in 1..=30 {
             let changes = vec!["~ pool p".to_owned(); 60];
-            let reloaded = Reloaded {
+            let reloaded = ReloadResponse {
                 revision,
                 changes,
                 findings: String::new(),
             };
             history.add(&Ok(reloaded), SystemTime::UNIX_EPOCH);
         }
-        history.add(&Err(Refusal::new("no")), SystemTime::UNIX_EPOCH);
+        history.add(&Err(ApiError::new("no")), SystemTime::UNIX_EPOCH);
         let counts = history.counts();
         assert_eq!((counts.applied, counts.refused), (30, 1));
         let all = history.all();

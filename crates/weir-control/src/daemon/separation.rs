@@ -25,7 +25,7 @@ use weir_sys::privileged::set_helper;
 use super::group;
 use super::{Error, Options, configuration_to_load, hide_memory};
 use crate::configuration::{self, Secrets};
-use crate::keeper::Kept;
+use crate::keeper::KeeperState;
 use crate::traffic::{needs_engine, root_reason};
 
 /// Records of changes that only root can revert. The daemon maintains these changes.
@@ -36,18 +36,21 @@ const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 ///
 /// # Errors
 /// The kernel rejects a step. The process must then exit.
-pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
-    let (channel, engine) = (kept.helper.take(), kept.engine_channel.take());
-    let (channel, engine) = match (kept.facts.clone(), channel, engine) {
+pub fn separate(options: &Options, keeper_state: &mut KeeperState) -> Result<bool, Error> {
+    let (channel, engine) = (
+        keeper_state.helper.take(),
+        keeper_state.engine_channel.take(),
+    );
+    let (channel, engine) = match (keeper_state.facts.clone(), channel, engine) {
         (Some(facts), Some(channel), Some(engine)) if !geteuid().is_root() => {
-            service::confine(options, kept, facts, (channel, engine))?;
+            service::confine(options, keeper_state, facts, (channel, engine))?;
             #[cfg(debug_assertions)]
-            attempt::run(options, &kept.link, kept.engine.as_ref());
+            attempt::run(options, &keeper_state.link, keeper_state.engine.as_ref());
             return Ok(true);
         }
         (_, channel, engine) => (channel, engine),
     };
-    if !geteuid().is_root() || !kept.is_kept() {
+    if !geteuid().is_root() || !keeper_state.has_keeper() {
         return Ok(false);
     }
     let Some(channel) = channel else {
@@ -71,15 +74,16 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         );
         return Ok(false);
     }
-    let (_, text) = configuration_to_load(options, kept);
+    let (_, text) = configuration_to_load(options, keeper_state);
     let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
     let desired = loaded.map(|loaded| loaded.desired);
     // An unprivileged daemon may have written the recorded text. Such a text must not cause the next daemon to run as
     // root.
     let is_written_by_root = fs::metadata(&text).is_ok_and(|metadata| metadata.uid() == 0);
-    if let Some(reason) = root_reason_here(options, desired.as_ref(), engine.is_some(), kept)
+    if let Some(reason) =
+        host_root_reason(options, desired.as_ref(), engine.is_some(), keeper_state)
         && is_written_by_root
-        && !kept.confined
+        && !keeper_state.confined
     {
         tracing::info!("the daemon runs as root: {reason}");
         return_to_root(options);
@@ -89,7 +93,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let roots: Vec<&Path> = roots.iter().map(Path::new).collect();
     let state = state_directory(options, desired.as_ref());
     let groups = groups(desired.as_ref());
-    kept.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
+    keeper_state.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
     // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give_to_account(&options.runtime_dir, account.0);
@@ -100,10 +104,10 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     hide_memory();
     restriction::restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
-    kept.engine = engine.map(EngineClient::new);
+    keeper_state.engine = engine.map(EngineClient::new);
     tracing::info!("the daemon runs as {ACCOUNT} without capabilities");
     #[cfg(debug_assertions)]
-    attempt::run(options, &kept.link, kept.engine.as_ref());
+    attempt::run(options, &keeper_state.link, keeper_state.engine.as_ref());
     Ok(true)
 }
 
@@ -135,17 +139,17 @@ fn file_roots(desired: &Desired) -> Vec<String> {
 }
 
 /// Returns why the daemon must run as root; `None` = root is not required.
-fn root_reason_here(
+fn host_root_reason(
     options: &Options,
     desired: Option<&Desired>,
     has_engine: bool,
-    kept: &Kept,
+    keeper_state: &KeeperState,
 ) -> Option<&'static str> {
     let is_recorded = |name: &&str| Path::new(&options.runtime_dir).join(name).exists();
     let Some(desired) = desired else {
         return Some("the configuration cannot be read");
     };
-    if let Some(reason) = root_reason(desired, kept.reads_file) {
+    if let Some(reason) = root_reason(desired, keeper_state.reads_file) {
         return Some(reason);
     }
     if needs_engine(desired) && !has_engine {
@@ -158,10 +162,11 @@ fn root_reason_here(
         return Some("a data plane is pinned");
     }
     // The engine maintains the recorded addresses.
-    let is_of_engine = |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
+    let belongs_to_engine =
+        |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
     if RECORDS
         .iter()
-        .filter(|name| !is_of_engine(name))
+        .filter(|name| !belongs_to_engine(name))
         .any(is_recorded)
     {
         return Some("the runtime directory records changes to this host");

@@ -15,9 +15,9 @@ use weir_model::Desired;
 use weir_netlink::Event;
 
 use super::*;
-use crate::api::{Override, Refusal, ServerOrder};
+use crate::api::{ApiError, Override, ServerUpdate};
 use crate::client::{self, Client};
-use crate::explain::{Answer, Packet};
+use crate::explain::{ExplainResponse, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::plane::WantedConfiguration;
 use crate::snapshot::Snapshot;
@@ -33,7 +33,7 @@ servers = ["10.0.0.5", "[2001:db8::5]:80"]
 #[derive(Debug, Default)]
 struct Calls {
     applied: Vec<Desired>,
-    servers: Vec<(String, String, ServerOrder)>,
+    servers: Vec<(String, String, ServerUpdate)>,
     reject: bool,
     added_vips: Vec<(String, IpAddr)>,
 }
@@ -55,11 +55,11 @@ impl Plane for FakePlane {
         Ok(calls.applied.len() as u64)
     }
 
-    async fn order_server(
+    async fn update_server(
         &mut self,
         pool: &str,
         address: &str,
-        request: ServerOrder,
+        request: ServerUpdate,
     ) -> Result<(), io::Error> {
         let request = (pool.to_owned(), address.to_owned(), request);
         self.0.borrow_mut().servers.push(request);
@@ -68,10 +68,10 @@ impl Plane for FakePlane {
 
     fn overridden(&self, pool: &str, address: &str) -> Option<Override> {
         let calls = self.0.borrow();
-        let mut orders = calls.servers.iter().rev();
+        let mut updates = calls.servers.iter().rev();
         let last =
-            orders.find(|(ordered_pool, server, _)| ordered_pool == pool && server == address);
-        last.and_then(|(_, _, order)| order.0)
+            updates.find(|(updated_pool, server, _)| updated_pool == pool && server == address);
+        last.and_then(|(_, _, update)| update.0)
     }
 
     fn apply_health(&mut self, _: Vec<weir_state::HealthEvent>) -> Result<(), io::Error> {
@@ -90,7 +90,7 @@ impl Plane for FakePlane {
         None
     }
 
-    async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Answer, io::Error> {
+    async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Response, io::Error> {
         Err(io::Error::other("not supported by this plane"))
     }
 
@@ -113,10 +113,10 @@ impl Plane for FakePlane {
         0
     }
 
-    fn explain(&self, packet: &Packet) -> Result<Answer, io::Error> {
-        Ok(Answer {
+    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, io::Error> {
+        Ok(ExplainResponse {
             packet: packet.to_string(),
-            ..Answer::default()
+            ..ExplainResponse::default()
         })
     }
 
@@ -141,25 +141,25 @@ impl TestDaemon {
     fn new(name: &str) -> Self {
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("weir-daemon-{name}-{process}"));
-        let runtime_dir = RuntimeDir::take(&directory).unwrap();
+        let runtime_dir = RuntimeDir::acquire(&directory).unwrap();
         let file = directory.join("weir.toml");
         fs::write(&file, FILE).unwrap();
         let loaded = configuration::load(&file, false).unwrap();
         let calls = FakePlane::default();
         let (commands, mut receiver) = api::command_queue();
-        let refused = Arc::new(RejectionCounters::default());
+        let rejections = Arc::new(RejectionCounters::default());
         let admin = Admin::new(
             commands.clone(),
             runtime_dir.token().unwrap(),
-            Arc::clone(&refused),
-            &mut Kept::default(),
+            Arc::clone(&rejections),
+            &mut KeeperState::default(),
         );
         let listener = runtime_dir.listen().unwrap();
         runtime_dir.publish_socket().unwrap();
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
             Director::new(calls.clone(), loaded, file, admin, runtime_dir, membership);
-        let router = api::router(commands, &Access::Unix, &refused);
+        let router = api::router(commands, &Access::Unix, &rejections);
         tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
             while let Some(command) = receiver.recv().await {
@@ -212,9 +212,9 @@ async fn with_daemon(name: &str, test: impl AsyncFnOnce(&TestDaemon)) {
         .await;
 }
 
-fn refusal(error: client::Error) -> Refusal {
+fn api_error(error: client::Error) -> ApiError {
     match error {
-        client::Error::Refused(refusal) => refusal,
+        client::Error::Refused(error) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -256,9 +256,9 @@ async fn reload_reports_the_planned_changes() {
 async fn invalid_file_changes_nothing_and_returns_findings() {
     with_daemon("bad", async |daemon| {
         let request = daemon.write("bad.toml", "[pool.images]\nserver = [\"10.0.0.5\"]\n");
-        let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
-        assert!(refusal.error.contains("bad.toml:2:1: "), "{refusal}");
-        assert!(refusal.diagnostics.unwrap().contains("servers"));
+        let error = api_error(daemon.client.reload(&request).await.unwrap_err());
+        assert!(error.error.contains("bad.toml:2:1: "), "{error}");
+        assert!(error.diagnostics.unwrap().contains("servers"));
         assert!(daemon.calls.0.borrow().applied.is_empty());
         // The first file is still active.
         assert!(
@@ -279,8 +279,8 @@ async fn configuration_that_the_engine_rejects_is_not_active() {
     with_daemon("refused", async |daemon| {
         let request = daemon.write("other.toml", "[pool.other]\nservers = [\"10.0.0.5\"]\n");
         daemon.calls.0.borrow_mut().reject = true;
-        let refusal = refusal(daemon.client.reload(&request).await.unwrap_err());
-        assert_eq!(refusal.error, "rejected by the engine");
+        let error = api_error(daemon.client.reload(&request).await.unwrap_err());
+        assert_eq!(error.error, "rejected by the engine");
         assert_eq!(daemon.client.plan(&request).await.unwrap().changes.len(), 2);
     })
     .await;
@@ -291,7 +291,7 @@ async fn reload_fails_without_changes_if_admin_address_is_in_use() {
     with_daemon("admin", async |daemon| {
         let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let text = format!("[node]\nadmin = \"{}\"\n", occupied.local_addr().unwrap());
-        let refusal = refusal(
+        let error = api_error(
             daemon
                 .client
                 .reload(&daemon.write("a.toml", &text))
@@ -299,8 +299,8 @@ async fn reload_fails_without_changes_if_admin_address_is_in_use() {
                 .unwrap_err(),
         );
         assert!(
-            refusal.error.starts_with("[node] admin 127.0.0.1:"),
-            "{refusal}"
+            error.error.starts_with("[node] admin 127.0.0.1:"),
+            "{error}"
         );
         assert!(daemon.calls.0.borrow().applied.is_empty());
     })
@@ -358,7 +358,7 @@ async fn admin_changes_require_the_token() {
 #[tokio::test]
 async fn server_requests_use_names_from_the_file() {
     with_daemon("server", async |daemon| {
-        let drain = ServerOrder(Some(Override::Drain));
+        let drain = ServerUpdate(Some(Override::Drain));
         let ipv6_server = "[2001:db8::5]:80";
         daemon
             .client
@@ -373,7 +373,7 @@ async fn server_requests_use_names_from_the_file() {
             (
                 "images",
                 ipv6_server,
-                ServerOrder(Some(Override::Weight(65_536))),
+                ServerUpdate(Some(Override::Weight(65_536))),
             ),
         ] {
             let error = daemon
@@ -381,7 +381,7 @@ async fn server_requests_use_names_from_the_file() {
                 .server(pool, address, request)
                 .await
                 .unwrap_err();
-            refusal(error);
+            api_error(error);
         }
         assert_eq!(daemon.calls.0.borrow().servers.len(), 1);
     })

@@ -20,7 +20,7 @@ pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> ObservedState 
 
 /// Returns the state of all objects that virtual routers can track: the data plane, and whether services and pools have
 /// a usable server and their quorum.
-pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
+pub(crate) fn observe(snapshot: &Snapshot, desired: &Desired) -> ObservedState {
     let report = Report::from(snapshot);
     let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
     for service in &report.services {
@@ -46,7 +46,7 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> ObservedState 
 }
 
 /// Returns the state if the data plane does not respond: nothing can serve.
-pub(crate) fn unobservable(desired: &Desired) -> ObservedState {
+pub(crate) fn all_failed(desired: &Desired) -> ObservedState {
     let services = desired.services.iter().map(|service| service.name.clone());
     let proxied = desired.proxies.iter().map(|proxy| proxy.name.clone());
     ObservedState {

@@ -14,7 +14,7 @@ pub use request::{Request, RequestError};
 
 /// The response to `POST /v1/explain`: how a packet or request would be handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ExplainResponse {
     /// The packet or request.
     pub packet: String,
     /// The service that handles it; absent = none.
@@ -32,7 +32,7 @@ pub struct Answer {
     pub outcome: Option<String>,
 }
 
-impl From<Explanation> for Answer {
+impl From<Explanation> for ExplainResponse {
     fn from(explanation: Explanation) -> Self {
         Self {
             packet: explanation.packet,
@@ -46,7 +46,7 @@ impl From<Explanation> for Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ExplainResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.packet)?;
         for step in &self.steps {

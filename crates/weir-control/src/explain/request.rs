@@ -18,7 +18,7 @@ use weir_model::{
     RouteAction, Source,
 };
 
-use super::Answer;
+use super::ExplainResponse;
 use crate::status::Report;
 
 /// A request from the command line has no client address.
@@ -118,33 +118,42 @@ impl Request {
 
     /// Explains the request. `file` is the configuration file; `report` contains the states of servers. `None` = the
     /// states are unknown, because the daemon does not use this configuration.
-    pub fn explain(&self, desired: &Desired, report: Option<&Report>, file: &Path) -> Answer {
-        let mut answer = Answer {
+    pub fn explain(
+        &self,
+        desired: &Desired,
+        report: Option<&Report>,
+        file: &Path,
+    ) -> ExplainResponse {
+        let mut explanation = ExplainResponse {
             packet: self.text.clone(),
-            ..Answer::default()
+            ..ExplainResponse::default()
         };
-        let Some(proxy) = self.service(desired, &mut answer.steps) else {
-            answer.outcome = Some(format!("no http service listens on port {}", self.port));
-            return answer;
+        let Some(proxy) = self.service(desired, &mut explanation.steps) else {
+            explanation.outcome = Some(format!("no http service listens on port {}", self.port));
+            return explanation;
         };
-        answer.service = Some(proxy.name.clone());
+        explanation.service = Some(proxy.name.clone());
         let main = file.display().to_string();
         let file = desired.file_name(proxy.source, &main);
-        answer.at = Some(format!("{file}:{}", proxy.source.line));
+        explanation.at = Some(format!("{file}:{}", proxy.source.line));
         let limits = HeadLimits::from(proxy);
         let head = self.head.as_bytes();
         let mut fields = Vec::new();
         let request = match head::request(head, &limits, &mut fields) {
             Ok(Some(request)) => request,
-            Ok(None) => return answer,
-            Err(refusal) => return rejected(answer, &refusal),
+            Ok(None) => return explanation,
+            Err(refusal) => return rejected(explanation, &refusal),
         };
         let mut buffer = Vec::new();
-        let target =
-            match compared_path(proxy, request.path_in(head), &mut buffer, &mut answer.steps) {
-                Ok(target) => target,
-                Err(refusal) => return rejected(answer, &refusal),
-            };
+        let target = match compared_path(
+            proxy,
+            request.path_in(head),
+            &mut buffer,
+            &mut explanation.steps,
+        ) {
+            Ok(target) => target,
+            Err(refusal) => return rejected(explanation, &refusal),
+        };
         let facts = RequestFacts {
             client: UNKNOWN_CLIENT,
             target: &target,
@@ -157,9 +166,10 @@ impl Request {
         };
         let name = |source| desired.file_name(source, &main);
         let mut rewritten_path = Vec::new();
-        let chosen = match self.choose(proxy, &facts, &name, &mut rewritten_path, &mut answer) {
+        let chosen = match self.choose(proxy, &facts, &name, &mut rewritten_path, &mut explanation)
+        {
             Ok(chosen) => chosen,
-            Err(refusal) => return rejected(answer, &refusal),
+            Err(refusal) => return rejected(explanation, &refusal),
         };
         let target = match chosen.restarted {
             Some(found) => found.target(target, &rewritten_path),
@@ -180,13 +190,13 @@ impl Request {
             route: chosen.map(|index| &proxy.routes[index]),
             regex: None,
         };
-        show_limits(proxy, chosen, &mut answer.steps);
-        show_preferred_server(proxy, chosen, &mut answer.steps);
+        show_limits(proxy, chosen, &mut explanation.steps);
+        show_preferred_server(proxy, chosen, &mut explanation.steps);
         if let Some(index) = chosen {
-            show_rewritten_path(&proxy.routes[index], &context, &mut answer.steps);
+            show_rewritten_path(&proxy.routes[index], &context, &mut explanation.steps);
         }
-        decide(proxy, chosen, &context, desired, report, &mut answer);
-        answer
+        decide(proxy, chosen, &context, desired, report, &mut explanation);
+        explanation
     }
 
     /// Chooses a route, and chooses again for each new path from a route with `restart`. `path` is a buffer for the
@@ -197,10 +207,10 @@ impl Request {
         facts: &RequestFacts<'_>,
         name: &dyn Fn(Source) -> &'a str,
         path: &mut Vec<u8>,
-        answer: &mut Answer,
+        explanation: &mut ExplainResponse,
     ) -> Result<ChosenRoute, Refusal> {
-        let route = self.examine(proxy, facts, name, &mut answer.steps);
-        let restarted = restart_routing(proxy, facts, path, &mut answer.steps)?;
+        let route = self.examine(proxy, facts, name, &mut explanation.steps);
+        let restarted = restart_routing(proxy, facts, path, &mut explanation.steps)?;
         let Some(found) = restarted else {
             let restarted = None;
             return Ok(ChosenRoute { route, restarted });
@@ -213,7 +223,7 @@ impl Request {
                     target: &target,
                     ..*facts
                 };
-                self.examine(proxy, &facts, name, &mut answer.steps)
+                self.examine(proxy, &facts, name, &mut explanation.steps)
             }
         };
         Ok(ChosenRoute { route, restarted })
@@ -326,55 +336,57 @@ fn decide(
     template_context: &TemplateContext<'_>,
     desired: &Desired,
     report: Option<&Report>,
-    answer: &mut Answer,
+    explanation: &mut ExplainResponse,
 ) {
     match chosen.map(|index| &proxy.routes[index].action) {
         Some(RouteAction::Redirect { to, status }) => {
             let to = route::location(to, template_context);
-            answer.outcome = Some(format!(
+            explanation.outcome = Some(format!(
                 "redirect {status} to {}",
                 String::from_utf8_lossy(&to)
             ));
         }
         Some(RouteAction::Answer { status, .. }) => {
-            answer.outcome = Some(format!("response {status} from the route"));
+            explanation.outcome = Some(format!("response {status} from the route"));
         }
         Some(RouteAction::Mapped(map)) => {
             let key = route::map_key(map, template_context);
             let (key, value) = (String::from_utf8_lossy(&key), map.value(&key));
-            answer
+            explanation
                 .steps
                 .push(format!("map {} has \"{value}\" for \"{key}\"", map.name));
             let pool = if value.is_empty() { &proxy.pool } else { value };
-            show_servers(desired.pool(pool), proxy, report, answer);
+            show_servers(desired.pool(pool), proxy, report, explanation);
         }
         Some(RouteAction::Files(files)) if files.pool.is_some() => {
-            answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
+            explanation.outcome = Some(format!("{files}: a file, or a server of the pool"));
         }
         Some(RouteAction::Files(files)) => {
-            answer.outcome = Some(format!("{files}: a file, or response {}", files.missing));
+            explanation.outcome = Some(format!("{files}: a file, or response {}", files.missing));
         }
         Some(RouteAction::Close) => {
-            answer.outcome = Some("the connection is closed without a response".to_owned());
+            explanation.outcome = Some("the connection is closed without a response".to_owned());
         }
         Some(RouteAction::Restart(_)) => {
-            answer.outcome = Some(format!(
+            explanation.outcome = Some(format!(
                 "response 500: the path was rewritten {RESTARTS_MAX} times, or a `rewrite` does not change it"
             ));
         }
         Some(RouteAction::Split(split)) => {
             for (pool, weight) in &split.parts {
-                answer
+                explanation
                     .steps
                     .push(format!("pool {pool} has weight {weight}"));
             }
-            answer.outcome = Some(match &split.by {
+            explanation.outcome = Some(match &split.by {
                 Some(by) => format!("one of these pools, by the hash of \"{by}\""),
                 None => "one of these pools, at random by weight".to_owned(),
             });
         }
-        Some(RouteAction::Pool(pool)) => show_servers(desired.pool(pool), proxy, report, answer),
-        None => show_servers(desired.pool(&proxy.pool), proxy, report, answer),
+        Some(RouteAction::Pool(pool)) => {
+            show_servers(desired.pool(pool), proxy, report, explanation)
+        }
+        None => show_servers(desired.pool(&proxy.pool), proxy, report, explanation),
     }
 }
 
@@ -385,9 +397,9 @@ struct ChosenRoute {
 }
 
 /// Returns the explanation of a request that is rejected before a route is chosen.
-fn rejected(mut answer: Answer, refusal: &Refusal) -> Answer {
-    answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
-    answer
+fn rejected(mut explanation: ExplainResponse, refusal: &Refusal) -> ExplainResponse {
+    explanation.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
+    explanation
 }
 
 /// Returns the path that routes compare. Shows both forms if they differ.
@@ -519,17 +531,22 @@ fn show_rewritten_path(
 }
 
 /// Shows the servers of a pool and the selected server.
-fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: &mut Answer) {
+fn show_servers(
+    pool: Option<&Pool>,
+    proxy: &Proxy,
+    report: Option<&Report>,
+    explanation: &mut ExplainResponse,
+) {
     let Some(pool) = pool else { return };
-    answer.pool = Some(pool.name.clone());
+    explanation.pool = Some(pool.name.clone());
     let scheduler = pool
         .scheduler
         .unwrap_or(Proxy::default_scheduler(proxy.protocol));
     let Some(report) = report else {
         let servers = pool.servers.iter();
         let lines = servers.map(|server| format!("{}: weight {}", server.name, server.weight));
-        answer.steps.extend(lines);
-        answer.outcome = Some(format!(
+        explanation.steps.extend(lines);
+        explanation.outcome = Some(format!(
             "scheduler {scheduler} chooses one of the usable servers of pool {}; only the daemon knows their state",
             pool.name
         ));
@@ -557,16 +574,18 @@ fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, ans
                 Some(ejected) => format!("ejected: {}", ejected.reason),
                 None => status.reason.clone(),
             };
-            answer.steps.push(format!("{line}: not usable ({reason})"));
+            explanation
+                .steps
+                .push(format!("{line}: not usable ({reason})"));
         } else {
-            answer.steps.push(line);
+            explanation.steps.push(line);
             usable.push(&server.name);
         }
     }
-    answer.outcome = Some(match usable.as_slice() {
+    explanation.outcome = Some(match usable.as_slice() {
         [] => format!("pool {} has no usable server: 503", pool.name),
         [only] => {
-            answer.server = Some((*only).clone());
+            explanation.server = Some((*only).clone());
             format!(
                 "service {} forwards it to {only}, the only usable server of pool {}",
                 proxy.name, pool.name

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::status::exchanges::{Exchanges, Time};
-use crate::status::{Proxied, Report, Server, Service, parse_seconds};
+use crate::status::{ProxyServiceDetails, Report, Server, Service, parse_seconds};
 
 /// The fields in HAProxy's order, because programs may access them by index.
 const FIELDS: [&str; 77] = [
@@ -253,7 +253,7 @@ fn frontend(service: &Service, number: u64) -> Line {
     line
 }
 
-fn set_proxy_counters(line: &mut Line, proxy: &Proxied) {
+fn set_proxy_counters(line: &mut Line, proxy: &ProxyServiceDetails) {
     let errors = |kind: &str| proxy.exchanges.errors.get(kind).copied().unwrap_or(0);
     let detail = |name: &str| proxy.details.get(name).copied().unwrap_or(0);
     for (field, value) in [

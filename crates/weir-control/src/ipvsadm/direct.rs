@@ -8,8 +8,8 @@ use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
 
 use crate::configuration::{self, Secrets};
-use crate::ipvsadm_message::{Answer, Request, name_file};
-use crate::runtime_dir::{self, RuntimeDir, last_configuration, last_text};
+use crate::ipvsadm_message::{Request, Response, name_file};
+use crate::runtime_dir::{self, RuntimeDir, active_config_file, last_configuration};
 use crate::traffic::Offline;
 use weir_engine::{Paths, PinnedEngine};
 
@@ -35,8 +35,8 @@ impl Direct {
     pub(super) fn open(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
-        let text =
-            last_text(&paths.runtime_dir).ok_or("the last active configuration is not recorded")?;
+        let text = active_config_file(&paths.runtime_dir)
+            .ok_or("the last active configuration is not recorded")?;
         let loaded = configuration::load_with(&text, false, Secrets::Unread)
             .map_err(|error| error.to_string())?;
         Ok(Self {
@@ -51,9 +51,9 @@ impl Direct {
     ///
     /// # Errors
     /// Returns a message if the data plane cannot be read or opened, or a daemon was started.
-    pub(super) async fn send(&mut self, request: &Request) -> Result<Answer, String> {
+    pub(super) async fn send(&mut self, request: &Request) -> Result<Response, String> {
         if let Request::Edits(edits) = request {
-            return Ok(Answer::Edits(self.edit(edits).await?));
+            return Ok(Response::Edits(self.edit(edits).await?));
         }
         // Edits in this session have changed the data, so read it again.
         self.engine = None;
@@ -61,10 +61,10 @@ impl Direct {
             PinnedEngine::open(&self.paths, &self.configured).map_err(|error| error.to_string())?;
         Ok(match request {
             Request::Connections => {
-                Answer::Connections(pinned.connections().map_err(|error| error.to_string())?)
+                Response::Connections(pinned.connections().map_err(|error| error.to_string())?)
             }
-            Request::Timeouts => Answer::Timeouts(pinned.timeouts()),
-            _ => Answer::Listing(pinned.listing().map_err(|error| error.to_string())?),
+            Request::Timeouts => Response::Timeouts(pinned.timeouts()),
+            _ => Response::Listing(pinned.listing().map_err(|error| error.to_string())?),
         })
     }
 
@@ -72,7 +72,7 @@ impl Direct {
         let (_, engine) = match &mut self.engine {
             Some(opened) => opened,
             closed => {
-                let lock = take_lock(&self.paths.runtime_dir).await?;
+                let lock = acquire_lock(&self.paths.runtime_dir).await?;
                 let engine = Offline::open(&self.paths, &self.configured)
                     .await
                     .map_err(|error| error.to_string())?;
@@ -85,11 +85,11 @@ impl Direct {
     }
 }
 
-/// Takes the lock of a runtime directory. Retries, because other calls hold it only briefly.
-async fn take_lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
+/// Acquires the lock of a runtime directory. Retries, because other calls hold it only briefly.
+async fn acquire_lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match RuntimeDir::take(runtime_dir) {
+        match RuntimeDir::acquire(runtime_dir) {
             Ok(lock) => return Ok(lock),
             Err(runtime_dir::Error::Running { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(LOCK_RETRY_INTERVAL).await;

@@ -8,6 +8,6 @@ mod direct;
 mod names;
 mod session;
 
-pub use crate::ipvsadm_message::{Answer, Request};
+pub use crate::ipvsadm_message::{Request, Response};
 pub use names::HostNames;
 pub use session::{Streams, run};

@@ -10,7 +10,7 @@ use weir_ipvsadm::{
 
 use super::direct::Direct;
 use crate::client::{self, Client};
-use crate::ipvsadm_message::{Answer, Request};
+use crate::ipvsadm_message::{Request, Response};
 use weir_engine::Paths;
 use weir_engine_host::permit_edits;
 
@@ -123,12 +123,12 @@ impl Session<'_> {
             writeln!(self.streams.errors, "{reason}")?;
             return Ok(255);
         }
-        let Answer::Edits(answers) = self.send(Request::Edits(edits.to_vec())).await? else {
+        let Response::Edits(results) = self.send(Request::Edits(edits.to_vec())).await? else {
             return Err(self.unavailable("the daemon sent an unexpected response"));
         };
         let mut code = 0;
-        for (edit, answer) in edits.iter().zip(&answers) {
-            code = match answer {
+        for (edit, response) in edits.iter().zip(&results) {
+            code = match response {
                 Ok(()) => 0,
                 Err(refusal) => {
                     writeln!(self.streams.errors, "{}", refusal.message(edit))?;
@@ -143,16 +143,16 @@ impl Session<'_> {
         let text = match command {
             Command::List(List::Connections, columns) => {
                 match self.send(Request::Connections).await? {
-                    Answer::Connections(rows) => format_connections(&rows, *columns, self.names),
+                    Response::Connections(rows) => format_connections(&rows, *columns, self.names),
                     _ => return Err(self.unavailable("the daemon sent an unexpected response")),
                 }
             }
             Command::List(List::Timeouts, _) => match self.send(Request::Timeouts).await? {
-                Answer::Timeouts(seconds) => format_timeouts(seconds),
+                Response::Timeouts(seconds) => format_timeouts(seconds),
                 _ => return Err(self.unavailable("the daemon sent an unexpected response")),
             },
             Command::List(List::Daemons, _) => match self.send(Request::Daemons).await? {
-                Answer::Daemons(text) => text,
+                Response::Daemons(text) => text,
                 _ => return Err(self.unavailable("the daemon sent an unexpected response")),
             },
             Command::List(List::Service(key), columns) => {
@@ -196,7 +196,7 @@ impl Session<'_> {
 
     async fn listing(&mut self) -> Result<Listing, End> {
         match self.send(Request::Listing).await? {
-            Answer::Listing(listing) => Ok(listing),
+            Response::Listing(listing) => Ok(listing),
             _ => Err(self.unavailable("the daemon sent an unexpected response")),
         }
     }
@@ -249,16 +249,17 @@ impl Session<'_> {
     }
 
     /// Sends a request to the daemon, or executes it on the pinned data plane.
-    async fn send(&mut self, request: Request) -> Result<Answer, End> {
+    async fn send(&mut self, request: Request) -> Result<Response, End> {
         if self.direct.is_none() {
             match self.client.ipvsadm(&request).await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(client::Error::NoDaemon { path }) => match Direct::open(self.paths) {
                     Ok(direct) => self.direct = Some(direct),
                     Err(cause) => {
                         let path = path.display();
                         return Err(self.unavailable(&format!(
-                            "no daemon answers at {path}, and the request cannot be executed without a daemon: {cause}"
+                            "no daemon is listening on {path}, and the request cannot be executed \
+                             without a daemon: {cause}"
                         )));
                     }
                 },
@@ -274,7 +275,7 @@ impl Session<'_> {
             return Err(End::Code(2));
         };
         match direct.send(&request).await {
-            Ok(answer) => Ok(answer),
+            Ok(response) => Ok(response),
             Err(cause) => Err(self.unavailable(&cause)),
         }
     }

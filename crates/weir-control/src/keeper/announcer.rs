@@ -65,7 +65,7 @@ impl Announcer {
         self.task.abort();
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the process has exited.
     pub(super) async fn end(self) {
         self.stop();
         let _ = self.task.await;

@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use weir_sys::Channel;
 
 use super::error::Error;
-use super::kept::KEEPER;
+use super::link::KEEPER;
 use super::message::{ToDaemon, ToKeeper};
 
-/// Time limit for the last messages of a daemon that has ended, because a different process may hold the daemon's end
+/// Time limit for the last messages of a daemon that has exited, because a different process may hold the daemon's end
 /// of the channel.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -26,10 +26,10 @@ const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) enum Event {
     /// The daemon sent a message.
     Message(ToKeeper, Vec<OwnedFd>),
-    /// The daemon has ended.
-    Ended(ExitStatus),
+    /// The daemon has exited.
+    Exited(ExitStatus),
     /// The successor was not ready in time.
-    Late,
+    ReadyTimeout,
     /// The pause before a restart is over.
     Restart,
 }
@@ -94,7 +94,7 @@ impl Child {
             if let Ok(status) = child.wait().await {
                 // The daemon's last messages are handled before its exit.
                 let _ = timeout(LAST_MESSAGES_TIMEOUT, reader_ended).await;
-                let _ = events.send((number, Event::Ended(status)));
+                let _ = events.send((number, Event::Exited(status)));
             }
         });
         Ok(Self { pid, channel })
@@ -114,7 +114,7 @@ impl Child {
         }
     }
 
-    /// Returns whether the process is alive. [`Event::Ended`] may arrive later, when the last thread has ended
+    /// Returns whether the process is alive. [`Event::Exited`] may arrive later, when the last thread has ended
     /// (proc(5): `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));

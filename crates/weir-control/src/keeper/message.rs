@@ -13,7 +13,7 @@ use super::facts::Facts;
 pub(super) enum ToKeeper {
     /// Store the attached socket.
     Keep {
-        /// See [`super::kept::name`].
+        /// See [`super::link::name`].
         name: String,
     },
     /// Remove a socket.

@@ -1,9 +1,9 @@
 //! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
 //! crash, and the daemon, which does all other work.
 //!
-//! The daemon passes each listening socket to the keeper ([`Kept`] is the daemon's side), so that clients are not
-//! refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets are
-//! also stored in the descriptor store, which outlives the keeper.
+//! The daemon passes each listening socket to the keeper ([`KeeperState`] is the daemon's side), so that clients are
+//! not refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets
+//! are also stored in the descriptor store, which outlives the keeper.
 //!
 //! The keeper also holds sealed memfds with state that must not be on disk, such as TLS ticket keys, in case the daemon
 //! is killed.
@@ -19,7 +19,7 @@ mod error;
 mod facts;
 mod handover;
 mod helper;
-mod kept;
+mod link;
 mod message;
 mod privileged;
 mod restart_limit;
@@ -49,7 +49,7 @@ pub(crate) use handover::{receive, send};
 
 pub use error::Error;
 pub use facts::Facts;
-pub use kept::{Kept, Link, Takeover, UpgradeResult};
+pub use link::{KeeperState, Link, Takeover, UpgradeResult};
 pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 pub use weir_runtime_dir::UPGRADE_SOCKET;
@@ -81,7 +81,7 @@ enum Role {
         failure: Option<String>,
     },
     /// Was replaced by a successor, and hands over or ends its connections.
-    Leaving,
+    Replaced,
 }
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ struct Keeper {
 ///
 /// # Errors
 /// Another keeper uses the runtime directory, or no process can be started.
-pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
+pub async fn run(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
     // The keeper holds all listening sockets.
     if let Err(error) = weir_sys::raise_nofile() {
@@ -253,8 +253,8 @@ impl Keeper {
     fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, Error> {
         match event {
             Event::Message(message, files) => self.handle_message(number, message, files),
-            Event::Ended(status) => return Ok(self.handle_exit(number, status)),
-            Event::Late => {
+            Event::Exited(status) => return Ok(self.handle_exit(number, status)),
+            Event::ReadyTimeout => {
                 if let Some((Role::Successor { failure, .. }, child, _)) =
                     self.children.get_mut(&number)
                 {
@@ -313,12 +313,12 @@ impl Keeper {
     fn handle_socket(&mut self, number: u32, name: String, socket: Option<OwnedFd>) {
         match self.children.get_mut(&number) {
             Some((Role::Successor { sockets, .. }, _, _)) => sockets.push((name, socket)),
-            _ => self.keep(name, socket),
+            _ => self.store_socket(name, socket),
         }
     }
 
     /// Stores a socket under this name; `None` removes it.
-    fn keep(&mut self, name: String, socket: Option<OwnedFd>) {
+    fn store_socket(&mut self, name: String, socket: Option<OwnedFd>) {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
@@ -368,12 +368,12 @@ impl Keeper {
         };
         self.privileged.serve_permits();
         for (name, socket) in sockets {
-            self.keep(name, socket);
+            self.store_socket(name, socket);
         }
         for (other_number, (role, child, _)) in &mut self.children {
             if *other_number != number && matches!(role, Role::Serving { .. }) {
                 child.send(&ToDaemon::Succeeded { pid }, &[channel.as_fd()]);
-                *role = Role::Leaving;
+                *role = Role::Replaced;
             }
         }
     }
@@ -399,13 +399,13 @@ impl Keeper {
                 &files,
             )
             .map_err(|error| {
-                self.privileged.give_back();
+                self.privileged.cancel_upgrade();
                 error.to_string()
             })?;
         let events = self.events.clone();
         tokio::spawn(async move {
             tokio::time::sleep(READY_TIMEOUT).await;
-            let _ = events.send((number, Event::Late));
+            let _ = events.send((number, Event::ReadyTimeout));
         });
         Ok(())
     }
@@ -415,12 +415,12 @@ impl Keeper {
         let (role, _, _) = self.children.remove(&number)?;
         let exit_code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
-            Role::Leaving => {}
+            Role::Replaced => {}
             Role::Successor { failure, .. } => {
-                self.privileged.give_back();
+                self.privileged.cancel_upgrade();
                 let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let reason =
-                    format!("the new program ended before it was ready ({status}){failure}");
+                    format!("the new program exited before it was ready ({status}){failure}");
                 self.send_to_active(&ToDaemon::Failed { reason }, &[]);
             }
             Role::Starting { is_restart: false } => return Some(exit_code.unwrap_or(1)),
@@ -459,7 +459,7 @@ impl Keeper {
             tracing::error!(
                 early_crashes,
                 how = cause,
-                "the daemon died too often right after its start; giving up"
+                "the daemon died too often right after starting; giving up"
             );
             self.stop(Signal::TERM);
             self.exit_code = 1;

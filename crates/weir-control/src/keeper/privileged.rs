@@ -19,7 +19,7 @@ use crate::runtime_dir::RuntimeDir;
 #[derive(Debug)]
 pub(super) enum Privileged {
     /// This process starts them. An unprivileged process starts no helpers.
-    Own {
+    InProcess {
         vrrp: VrrpProcesses,
         announcer: Announcer,
         paths: Paths,
@@ -73,7 +73,7 @@ impl Privileged {
         if is_root {
             permits.serve();
         }
-        let privileged = Self::Own {
+        let privileged = Self::InProcess {
             permits,
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
             announcer: Announcer::new(&paths.runtime_dir, configuration),
@@ -92,7 +92,7 @@ impl Privileged {
     /// The open-file limit is reached, or the helper service rejects the program.
     pub(super) fn start_helpers(&self, program: &Path) -> Result<HelperChannels, Error> {
         match self {
-            Self::Own {
+            Self::InProcess {
                 configuration,
                 paths,
                 ..
@@ -120,7 +120,7 @@ impl Privileged {
     /// next daemon to keep more privileges.
     pub(super) fn is_confined(&self, has_daemon: bool) -> bool {
         match self {
-            Self::Own { owner, paths, .. } => {
+            Self::InProcess { owner, paths, .. } => {
                 let is_upgrade = owner.is_some() && has_daemon;
                 is_upgrade || weir_runtime_dir::account_that_owns(&paths.runtime_dir).is_some()
             }
@@ -136,7 +136,7 @@ impl Privileged {
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
         self.record_confinement();
         match self {
-            Self::Own {
+            Self::InProcess {
                 owner,
                 sharing,
                 paths,
@@ -165,7 +165,7 @@ impl Privileged {
     /// them.
     fn record_confinement(&mut self) {
         let is_confined = self.is_confined(true);
-        if let Self::Own { vrrp, confined, .. } = self
+        if let Self::InProcess { vrrp, confined, .. } = self
             && !*confined
             && is_confined
         {
@@ -176,17 +176,17 @@ impl Privileged {
 
     /// Creates the socket for permits again after the start of a daemon. [`Self::begin_upgrade`] may have removed it.
     pub(super) fn serve_permits(&mut self) {
-        if let Self::Own { permits, .. } = self
+        if let Self::InProcess { permits, .. } = self
             && rustix::process::geteuid().is_root()
         {
             permits.serve();
         }
     }
 
-    /// Returns the runtime directory to the daemon that continues.
-    pub(super) fn give_back(&mut self) {
+    /// Cancels an upgrade: returns the runtime directory to the daemon that continues.
+    pub(super) fn cancel_upgrade(&mut self) {
         self.serve_permits();
-        if let Self::Own {
+        if let Self::InProcess {
             owner: Some(owner),
             sharing,
             paths,
@@ -195,7 +195,7 @@ impl Privileged {
         {
             weir_runtime_dir::give_to_account(&paths.runtime_dir, *owner);
             if let Some(sharing) = sharing {
-                weir_runtime_dir::share_again(&paths.runtime_dir, *sharing);
+                weir_runtime_dir::restore_sharing(&paths.runtime_dir, *sharing);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Privileged {
     pub(super) fn configure_vrrp(&mut self, configured: bool, program: &Path) {
         self.record_confinement();
         match self {
-            Self::Own { vrrp, paths, .. } => {
+            Self::InProcess { vrrp, paths, .. } => {
                 share(paths, configured);
                 vrrp.configure(configured, program);
             }
@@ -216,7 +216,7 @@ impl Privileged {
     pub(super) fn configure_announcer(&mut self, configured: bool, program: &Path) {
         self.record_confinement();
         match self {
-            Self::Own {
+            Self::InProcess {
                 announcer, paths, ..
             } => {
                 share(paths, configured);
@@ -229,7 +229,7 @@ impl Privileged {
     /// Starts stopping announcements and virtual routers.
     pub(super) fn stop(&mut self) {
         match self {
-            Self::Own {
+            Self::InProcess {
                 vrrp, announcer, ..
             } => {
                 announcer.stop();
@@ -248,7 +248,7 @@ impl Privileged {
     pub(super) async fn end(mut self) {
         self.stop();
         match self {
-            Self::Own {
+            Self::InProcess {
                 vrrp,
                 announcer,
                 paths,

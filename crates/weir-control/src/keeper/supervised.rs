@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use super::kept::KEEPER;
+use super::link::KEEPER;
 
 /// Delay before a restart after an early exit. The delay doubles with each further early exit, up to the maximum.
 const RESTART_DELAY_MIN: Duration = Duration::from_millis(50);
@@ -74,7 +74,7 @@ pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
 pub(super) fn check_lifetime(since: Instant) -> std::io::Result<()> {
     if since.elapsed() < EARLY_LIFETIME {
         return Err(std::io::Error::other(
-            "the process ended right after its start",
+            "the process exited right after it was started",
         ));
     }
     Ok(())

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use weir_sys::Channel;
 
-use super::kept::KEEPER;
+use super::link::KEEPER;
 use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, wait_or_kill};
 
 /// Time limit for the end of each process.
@@ -308,7 +308,7 @@ impl Processes {
         }
     }
 
-    /// Replaces an agent that has ended with the standby, or with a new agent.
+    /// Replaces an agent that has exited with the standby, or with a new agent.
     fn replace_agent(&mut self) -> io::Result<()> {
         check_lifetime(self.agent_started_at)?;
         let standby = self.standby.take();

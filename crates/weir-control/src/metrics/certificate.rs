@@ -7,7 +7,7 @@ use crate::status::Report;
 pub(super) fn write_certificates(text: &mut Text, report: &Report) {
     let name = "weir_certificate_not_after_timestamp_seconds";
     let help =
-        "When a certificate expires, since the Unix epoch; at most the first 1000 of a service.";
+        "Expiry time of a certificate, since the Unix epoch; at most the first 1000 of a service.";
     text.write_family(name, "gauge", help);
     for (service, certificate) in report.certificates() {
         let labels = [("service", service), ("certificate", &certificate.file)];

@@ -5,7 +5,7 @@ use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 use super::server_row::{ServerRow, service_labels};
 use super::text::{RenderedLabels, Seconds, Text, render_labels};
 use crate::status::exchanges::{Exchanges, Time};
-use crate::status::{ProxiedServer, Report};
+use crate::status::{ProxyServerDetails, Report};
 
 /// The labels of a service, pool or route, and its exchanges.
 type Row<'a> = (RenderedLabels, &'a Exchanges);
@@ -172,7 +172,7 @@ fn write_histogram(
     text.write_series((name, "_count"), labels, &[], time.count);
 }
 
-type Family = (&'static str, &'static str, fn(&ProxiedServer) -> u64);
+type Family = (&'static str, &'static str, fn(&ProxyServerDetails) -> u64);
 
 const SERVER_COUNTS: [Family; 5] = [
     (
@@ -202,7 +202,7 @@ const SERVER_COUNTS: [Family; 5] = [
     ),
 ];
 
-type ProxiedRow<'a> = (&'a ServerRow<'a>, &'a ProxiedServer);
+type ProxiedRow<'a> = (&'a ServerRow<'a>, &'a ProxyServerDetails);
 
 fn write_servers(text: &mut Text, servers: &[ServerRow<'_>]) {
     let proxied = |row| Some((row, ServerRow::proxied(row)?));

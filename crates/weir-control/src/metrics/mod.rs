@@ -104,7 +104,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
 ];
 
-/// Renders all metrics; `refused` contains the number of requests that the API over TCP rejected, by reason.
+/// Renders all metrics; `rejections` contains the number of requests that the API over TCP rejected, by reason.
 pub fn render(
     report: &Report,
     process: Process,
@@ -282,7 +282,7 @@ fn write_server_family(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::ProxiedServer;
+    use crate::status::ProxyServerDetails;
     use crate::status::tests::director;
 
     const PROCESS: Process = Process {
@@ -345,14 +345,14 @@ mod tests {
     }
     /// Returns two layer 4 services, and a proxy service with a server without requests and a server with requests.
     fn proxied() -> Report {
-        use crate::status::{Proxied, exchanges::Exchanges};
+        use crate::status::{ProxyServiceDetails, exchanges::Exchanges};
         let mut report = Report::from(&director());
         let mut service = report.services[0].clone();
         service.name = "proxied".to_owned();
         let proxied: serde_json::Value = serde_json::json!({
             "protocol": "http", "clients": 0, "requests": 1, "errors": 0, "retries": 0,
         });
-        service.proxy = Some(serde_json::from_value::<Proxied>(proxied).unwrap());
+        service.proxy = Some(serde_json::from_value::<ProxyServiceDetails>(proxied).unwrap());
         for (index, server) in service.servers.iter_mut().enumerate() {
             let mut exchanges = Exchanges::default();
             if index == 1 {
@@ -366,7 +366,7 @@ mod tests {
             server.persistent_connections = 0;
             server.overloaded = false;
             server.latency = None;
-            server.proxy = Some(ProxiedServer {
+            server.proxy = Some(ProxyServerDetails {
                 requests: 0,
                 active_max: 0,
                 connect_failures: 0,

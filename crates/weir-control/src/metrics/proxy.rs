@@ -4,13 +4,13 @@ use weir_proxy::Detail;
 
 use super::server_row::{ServerRow, service_labels};
 use super::text::Text;
-use crate::status::{Proxied, Report};
+use crate::status::{ProxyServiceDetails, Report};
 
 type Family = (
     &'static str,
     &'static str,
     &'static str,
-    fn(&Proxied) -> u64,
+    fn(&ProxyServiceDetails) -> u64,
 );
 
 const FAMILIES: [Family; 20] = [

@@ -24,7 +24,7 @@ pub(super) fn write_reloads(text: &mut Text, report: &Report) {
     text.write_single(
         "weir_last_reload_timestamp_seconds",
         "gauge",
-        "When the last reload ended, since the Unix epoch; 0 = there was none.",
+        "End of the last reload, since the Unix epoch; 0 = there was none.",
         last.and_then(|reload| parse_seconds(&reload.at))
             .unwrap_or(0),
     );

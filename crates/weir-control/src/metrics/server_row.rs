@@ -1,7 +1,7 @@
 //! Services and servers with their labels.
 
 use super::text::{RenderedLabels, render_labels};
-use crate::status::{ProxiedServer, Report, Server, Service};
+use crate::status::{ProxyServerDetails, Report, Server, Service};
 
 pub(super) type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
@@ -26,7 +26,7 @@ impl<'a> ServerRow<'a> {
         }
     }
 
-    pub(super) const fn proxied(&self) -> Option<&'a ProxiedServer> {
+    pub(super) const fn proxied(&self) -> Option<&'a ProxyServerDetails> {
         self.server.proxy.as_ref()
     }
 }

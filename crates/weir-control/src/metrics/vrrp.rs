@@ -3,7 +3,7 @@
 use weir_vrrp_agent::RouterStatus;
 
 use super::text::Text;
-use crate::status::{Report, Vrrp};
+use crate::status::{Report, VirtualRouterStatus};
 
 type Value = (
     &'static str,
@@ -57,13 +57,13 @@ pub(super) fn write_routers(text: &mut Text, report: &Report) {
     }
     for (name, kind, help, value) in VALUES {
         text.write_family(name, kind, help);
-        for Vrrp { router, .. } in &report.vrrp {
+        for VirtualRouterStatus { router, .. } in &report.vrrp {
             text.write_sample(name, &[("router", router.name.as_str())], value(router));
         }
     }
     let name = "weir_vrrp_ignored_total";
     text.write_family(name, "counter", "Packets ignored, by reason.");
-    for Vrrp { router, .. } in &report.vrrp {
+    for VirtualRouterStatus { router, .. } in &report.vrrp {
         for (reason, count) in &router.ignored {
             let labels = [("router", router.name.as_str()), ("reason", reason)];
             text.write_sample(name, &labels, *count);

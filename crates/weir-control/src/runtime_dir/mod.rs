@@ -44,31 +44,32 @@ const SOCKET_LINK: &str = "weir.sock.held";
 /// The file with the token that API clients over TCP need for changes.
 const TOKEN: &str = "token";
 
-/// A link to the active configuration file, for commands while no daemon is running.
+/// A link to the active configuration file, for commands that run while no daemon is running.
 const CONFIGURATION: &str = "configuration";
 
-/// The active text, which may differ from the file. The name depends on the language.
-const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
+/// The text of the active configuration, which may differ from the configuration file. The name depends on the format
+/// (TOML or JSON). Earlier versions use the same names, and both may run in turn.
+const ACTIVE_CONFIG_FILES: [&str; 2] = ["in-force.toml", "in-force.json"];
 
 /// Returns whether a daemon holds the directory's lock. The daemon may not listen on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
     LockFile::is_held(&runtime_dir.join(LOCK))
 }
 
-/// Returns the active configuration file of the last daemon of a runtime directory.
+/// Returns the active configuration file of the last daemon that used a runtime directory.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// Returns the file with the active text of the last daemon of a runtime directory.
-pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
-    let texts = TEXTS.map(|name| runtime_dir.join(name));
-    texts.into_iter().find(|path| path.exists())
+/// Returns the file with the text of the active configuration of the last daemon that used a runtime directory.
+pub fn active_config_file(runtime_dir: &Path) -> Option<PathBuf> {
+    let files = active_config_files(runtime_dir);
+    files.into_iter().find(|path| path.exists())
 }
 
-/// Returns the two possible files for the active text; at most one exists.
-pub fn text_files(runtime_dir: &Path) -> [PathBuf; 2] {
-    TEXTS.map(|name| runtime_dir.join(name))
+/// Returns the two possible files for the text of the active configuration; at most one exists.
+pub fn active_config_files(runtime_dir: &Path) -> [PathBuf; 2] {
+    ACTIVE_CONFIG_FILES.map(|name| runtime_dir.join(name))
 }
 
 /// A runtime directory that this process uses exclusively.
@@ -87,11 +88,11 @@ impl RuntimeDir {
         &self.path
     }
 
-    /// Creates the directory if necessary and takes its lock.
+    /// Creates the directory if necessary and acquires its lock.
     ///
     /// # Errors
     /// [`Error::Running`] if another daemon holds the lock.
-    pub fn take(path: &Path) -> Result<Self, Error> {
+    pub fn acquire(path: &Path) -> Result<Self, Error> {
         let lock = Self::lock(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -105,7 +106,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory or a file in it has the wrong owner or mode.
-    pub fn kept(path: &Path) -> Result<Self, Error> {
+    pub fn open_with_keeper(path: &Path) -> Result<Self, Error> {
         weir_runtime_dir::prepare(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -114,21 +115,21 @@ impl RuntimeDir {
         })
     }
 
-    /// Sets the access to the socket.
+    /// Sets who may access the socket.
     ///
     /// # Errors
     /// The group cannot be set.
     pub(crate) fn set_access(&mut self, access: SocketAccess) -> Result<(), Error> {
-        access.open_directory(&self.path)?;
+        access.apply_to_directory(&self.path)?;
         self.access = access;
         let socket = self.path.join(SOCKET);
         if socket.exists() {
-            access.open_socket(&socket, || set_socket_group(SOCKET))?;
+            access.apply_to_socket(&socket, || set_socket_group(SOCKET))?;
         }
         Ok(())
     }
 
-    /// Creates the directory if necessary and takes its lock. If the holder is a keeper that was just killed, waits for
+    /// Creates the directory if necessary and acquires its lock. If the holder is a keeper that was just killed, waits for
     /// its daemon, which also holds the lock and exits with it.
     ///
     /// # Errors
@@ -170,14 +171,14 @@ impl RuntimeDir {
             .and_then(UnixListener::from_std)
             .map_err(|error| file_error(&temporary, error))?;
         self.access
-            .open_socket(&temporary, || set_socket_group(NEW_SOCKET))?;
+            .apply_to_socket(&temporary, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
     }
 
     /// Sets the group of a daemon's socket, for the helper service. Rejects other files.
     ///
     /// # Errors
-    /// The file is not the API's socket, or not a socket of the account.
+    /// The file is not the API's socket, or is not owned by the account.
     pub(crate) fn set_socket_group(
         directory: &Path,
         name: &str,
@@ -191,7 +192,7 @@ impl RuntimeDir {
     }
 
     /// Removes the temporary socket, because this daemon will not serve.
-    pub fn withdraw(&self) {
+    pub fn remove_temporary_socket(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
 
@@ -206,7 +207,7 @@ impl RuntimeDir {
 
     /// Creates a second link to the socket. A successor may replace the socket and then fail; without the second link,
     /// clients could not reach this daemon again.
-    pub(crate) fn keep_socket_link(&self) {
+    pub(crate) fn create_socket_link(&self) {
         self.remove_socket_link();
         if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
             tracing::warn!(%error, "failed to create a second link to the socket");
@@ -242,7 +243,7 @@ impl RuntimeDir {
         let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
-    /// Returns the token for the API over TCP. Reads it, or generates a token that only the owner can read.
+    /// Returns the token for the API over TCP. Reads the token file, or creates one that only the owner can read.
     ///
     /// # Errors
     /// The file cannot be read or written, or contains no valid token.
@@ -264,7 +265,7 @@ impl RuntimeDir {
         Token::new(content.trim()).ok_or_else(invalid)
     }
 
-    /// Records the active file and its text.
+    /// Records the path of the active configuration file and the text that was loaded from it.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -273,9 +274,13 @@ impl RuntimeDir {
         configuration: &Path,
         text: &str,
     ) -> Result<(), Error> {
-        // The language is determined from the text, which may differ from the text of the file.
+        // The format is determined from the text, which may differ from the text of the file.
         let is_json = text.trim_start().starts_with('{');
-        let [name, unused_name] = if is_json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
+        let [name, unused_name] = if is_json {
+            [ACTIVE_CONFIG_FILES[1], ACTIVE_CONFIG_FILES[0]]
+        } else {
+            ACTIVE_CONFIG_FILES
+        };
         let text_file = self.path.join(name);
         replace_file(&text_file, text.as_bytes()).map_err(|error| file_error(&text_file, error))?;
         remove(&self.path.join(unused_name))?;
@@ -294,15 +299,15 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn forget(&self) -> Result<usize, Error> {
-        Ok(weir_runtime_dir::forget(&self.path)?)
+    pub fn remove_state_files(&self) -> Result<usize, Error> {
+        Ok(weir_runtime_dir::remove_state_files(&self.path)?)
     }
 
-    /// Removes the socket, so that clients fail immediately.
+    /// Removes the socket, so that requests of clients fail immediately.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn close(&self) -> Result<(), Error> {
+    pub fn remove_socket(&self) -> Result<(), Error> {
         remove(&self.path.join(SOCKET))
     }
 }
@@ -350,16 +355,16 @@ mod tests {
     #[tokio::test]
     async fn lock_is_exclusive_and_stale_socket_is_replaced() {
         let path = std::env::temp_dir().join(format!("weir-runtime-{}", std::process::id()));
-        let first = RuntimeDir::take(&path).unwrap();
+        let first = RuntimeDir::acquire(&path).unwrap();
         let holder = Some(std::process::id());
-        match RuntimeDir::take(&path) {
+        match RuntimeDir::acquire(&path) {
             Err(Error::Running { holder: found }) => assert_eq!(found, holder),
             other => panic!("{other:?}"),
         }
         drop(first.listen().unwrap());
         first.publish_socket().unwrap();
         drop(first);
-        let second = RuntimeDir::take(&path).unwrap();
+        let second = RuntimeDir::acquire(&path).unwrap();
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
         let result = std::os::unix::net::UnixStream::connect(&socket);
@@ -376,17 +381,20 @@ mod tests {
                 .unwrap();
             let recorded = last_configuration(&path);
             assert_eq!(recorded.as_deref(), Some(Path::new(configuration)));
-            let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
+            let text = fs::read_to_string(active_config_file(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }
-        // The file name depends on the language of the text, not of the configuration file.
-        for (text, name) in [("{}", TEXTS[1]), ("[node]\n", TEXTS[0])] {
+        // The file name depends on the format of the text, not of the configuration file.
+        for (text, name) in [
+            ("{}", ACTIVE_CONFIG_FILES[1]),
+            ("[node]\n", ACTIVE_CONFIG_FILES[0]),
+        ] {
             second
                 .record_configuration(Path::new("/etc/c.toml"), text)
                 .unwrap();
-            assert_eq!(last_text(&path), Some(path.join(name)));
+            assert_eq!(active_config_file(&path), Some(path.join(name)));
         }
-        second.close().unwrap();
+        second.remove_socket().unwrap();
         assert!(!socket.exists());
         fs::remove_dir_all(&path).unwrap();
     }

@@ -30,7 +30,7 @@ pub(crate) enum Request {
 /// The response to a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     /// The group was set.
     Permitted,
     /// The request was rejected or failed.
@@ -59,11 +59,11 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     let name = name.to_owned();
     let bytes = serde_json::to_vec(&Request::SocketGroup { name })?;
     channel.send(&bytes, &[]).map_err(io::Error::other)?;
-    let answer = channel.receive().map_err(io::Error::other)?;
-    let answer = answer.ok_or_else(|| io::Error::other("the helper service has ended"))?;
-    match serde_json::from_slice(&answer.bytes)? {
-        Answer::Permitted => Ok(()),
-        Answer::Refused { reason } => Err(io::Error::other(reason)),
+    let response = channel.receive().map_err(io::Error::other)?;
+    let response = response.ok_or_else(|| io::Error::other("the helper service has exited"))?;
+    match serde_json::from_slice(&response.bytes)? {
+        Response::Permitted => Ok(()),
+        Response::Refused { reason } => Err(io::Error::other(reason)),
     }
 }
 

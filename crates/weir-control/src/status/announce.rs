@@ -9,7 +9,7 @@ use super::rfc3339;
 
 /// A VIP that the configuration announces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Announced {
+pub struct AnnouncedVip {
     /// The VIP.
     pub vip: IpAddr,
     /// `announced`, `draining` or `withdrawn`.
@@ -21,10 +21,10 @@ pub struct Announced {
 }
 
 /// Converts the routes in the announcer's report.
-pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
+pub(crate) fn routes(report: weir_announce::Report) -> Vec<AnnouncedVip> {
     let routes = report.routes.into_iter().map(|route| {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(route.since_ms);
-        Announced {
+        AnnouncedVip {
             vip: route.vip,
             state: route.state,
             since: rfc3339(since),
@@ -35,7 +35,7 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
 }
 
 /// Returns the text table; empty without announced VIPs and errors.
-pub(super) fn table(routes: &[Announced], error: Option<&str>) -> String {
+pub(super) fn table(routes: &[AnnouncedVip], error: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(error) = error {
         text.push_str(&format!("announcing failed: {error}\n"));
@@ -50,7 +50,7 @@ pub(super) fn table(routes: &[Announced], error: Option<&str>) -> String {
         "VIP", "STATE", "SINCE"
     ));
     for (vip, route) in vips.iter().zip(routes) {
-        let Announced {
+        let AnnouncedVip {
             state,
             since,
             reason,

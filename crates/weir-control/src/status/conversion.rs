@@ -6,8 +6,8 @@ use weir_health::{Ejection, Lateness};
 use weir_model::Forward;
 
 use super::{
-    Check, Checks, Counters, Ejected, Flows, Handshakes, Interface, Latency, OpenFiles, Reason,
-    Report, Server, Service, Traces, Warning, Ways, rfc3339,
+    Check, Checks, Counters, EjectionStatus, Flows, Handshakes, Interface, Latency, OpenFiles,
+    PacketPaths, Reason, Report, Server, Service, Traces, Warning, rfc3339,
 };
 use crate::snapshot::{
     CheckStatus, ServerState, ServerStatus, ServiceStatus, Snapshot, Totals, VipStatus,
@@ -37,7 +37,7 @@ impl From<&Snapshot> for Report {
             .map(|service| service.totals.packets_in + service.totals.packets_out)
             .sum();
         Self {
-            ways: Ways::new(forwarded, &reasons),
+            ways: PacketPaths::new(forwarded, &reasons),
             revision: snapshot.revision,
             pid: None,
             restarts: 0,
@@ -125,7 +125,7 @@ impl From<&ServerStatus> for Server {
             since: rfc3339(status.since),
             overridden: status.overridden.clone(),
             removed: status.removed,
-            ejected: status.ejected.as_ref().map(Ejected::from),
+            ejected: status.ejected.as_ref().map(EjectionStatus::from),
             warning: status.warning.as_ref().map(Warning::from),
             handshakes: Some(status.handshakes)
                 .filter(|(syns, _)| *syns > 0)
@@ -174,7 +174,7 @@ impl From<&ProbeStats> for Checks {
     }
 }
 
-impl From<&Ejection> for Ejected {
+impl From<&Ejection> for EjectionStatus {
     fn from(ejection: &Ejection) -> Self {
         let time = |since: std::time::Duration| rfc3339(UNIX_EPOCH + since);
         Self {

@@ -3,7 +3,7 @@
 use weir_doctor::{Diagnosis, Handshakes, Latency, ServerReport, ServiceReport};
 use weir_engine_host::SyncPeerStatus;
 
-use super::{Report, Server, Vrrp};
+use super::{Report, Server, VirtualRouterStatus};
 
 impl Report {
     /// Returns the services, for the findings of `weir doctor`.
@@ -131,7 +131,7 @@ const MISMATCHES: [(&str, &str); 6] = [
     ("peer", "`unicast_peers`"),
 ];
 
-fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
+fn router_findings(VirtualRouterStatus { router, .. }: &VirtualRouterStatus) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut findings = Vec::new();
     // A router whose agent does not respond is also reported in this state.
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> Vrrp {
+    fn router(state: &str, reason: &str, ignored: &[(&str, u64)]) -> VirtualRouterStatus {
         let ignored = ignored
             .iter()
             .map(|(reason, count)| ((*reason).to_owned(), *count));
@@ -230,7 +230,7 @@ mod tests {
             takeovers: 0,
             tracked: Vec::new(),
         };
-        Vrrp {
+        VirtualRouterStatus {
             since: "2026-11-26T10:00:00Z".to_owned(),
             router,
         }

@@ -8,7 +8,7 @@ use weir_proxy::times::{DurationHistogram, ErrorKind, ExchangeCounters, Stage};
 /// Exchanges of a service, a route, a pool or a server since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanges {
-    /// Requests that ended, or connections of a TCP service.
+    /// Completed requests; in a TCP service, completed connections.
     pub ended: u64,
     /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
@@ -52,12 +52,12 @@ pub struct Time {
     pub buckets: Vec<u64>,
 }
 
-/// A route or a pool of a service.
+/// The exchanges of a route or a pool of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct NamedExchanges {
     /// Name of the pool, or the conditions and the action of the route.
     pub name: String,
-    /// The exchanges of the route or pool.
+    /// The exchanges.
     pub exchanges: Exchanges,
 }
 
@@ -119,7 +119,7 @@ impl Time {
     }
 }
 
-impl From<&(String, ExchangeCounters)> for Part {
+impl From<&(String, ExchangeCounters)> for NamedExchanges {
     fn from((name, results): &(String, ExchangeCounters)) -> Self {
         Self {
             name: name.clone(),

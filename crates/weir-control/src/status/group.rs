@@ -10,7 +10,7 @@ use weir_model::Cluster;
 
 use super::rfc3339;
 
-/// `[cluster]`.
+/// The state of the `[cluster]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The group's name.
@@ -28,18 +28,22 @@ pub struct Group {
     /// The reason why the rollout was stopped; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_reason: Option<String>,
-    /// `connected`, or `away`: the group continues with its current state.
+    /// `connected`, or `away`: etcd does not respond, and the group continues with its current state.
     pub etcd: String,
     /// The etcd endpoint in use.
     pub endpoint: String,
     /// When etcd stopped responding, RFC 3339; absent if it responds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub away_since: Option<String>,
+    #[serde(
+        default,
+        rename = "away_since",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub disconnected_since: Option<String>,
     /// The reason why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why the state that this director needs without etcd is not on disk, such as a full disk; the previous state
-    /// remains there. Absent if the state is on disk.
+    /// The error, such as a full disk, that prevented this director from saving the state that it uses while etcd does
+    /// not respond. The previously saved state is kept. Absent if the state was saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
     /// Number of changes from this director that are not in etcd yet.
@@ -97,7 +101,7 @@ impl Group {
             RolloutState::Running { turn } => ("running", turn, None),
             RolloutState::Stopped { member, reason } => ("stopped", Some(member), Some(reason)),
         };
-        let (etcd, away_since, error) = match status.link {
+        let (etcd, disconnected_since, error) = match status.link {
             Link::Connected => ("connected", None, None),
             Link::Away { since, error } => ("away", Some(to_rfc3339(since)), Some(error)),
         };
@@ -125,7 +129,7 @@ impl Group {
             rollout_reason,
             etcd: etcd.to_owned(),
             endpoint,
-            away_since,
+            disconnected_since,
             error: status.refused.or(error),
             record_error: None,
             pending: status.pending,
@@ -137,7 +141,7 @@ impl Group {
         }
     }
 
-    /// Returns the status if the state machine could not be started.
+    /// Returns the status without a running state machine.
     pub(crate) fn failed(config: &Cluster, error: Option<&str>) -> Self {
         Self {
             name: config.name.clone(),
@@ -161,13 +165,13 @@ impl Group {
                 let _ = write!(text, " by {member}: {reason}");
             }
             (Some(member), None) => {
-                let _ = write!(text, ", {member} applies it");
+                let _ = write!(text, ", {member} is applying it");
             }
             (None, _) => {}
         }
         let _ = writeln!(text);
         let since = self
-            .away_since
+            .disconnected_since
             .as_ref()
             .map_or(String::new(), |since| format!(" since {since}"));
         let error = self
@@ -176,10 +180,15 @@ impl Group {
             .map_or(String::new(), |error| format!(": {error}"));
         let _ = writeln!(text, "etcd {}: {}{since}{error}", self.endpoint, self.etcd);
         if let Some(error) = &self.record_error {
-            let _ = writeln!(text, "the group's state is not saved: {error}");
+            let _ = writeln!(text, "failed to save the group's state: {error}");
         }
         if self.pending > 0 {
-            let _ = writeln!(text, "{} changes are not in etcd yet", self.pending);
+            let verb = if self.pending == 1 {
+                "change is"
+            } else {
+                "changes are"
+            };
+            let _ = writeln!(text, "{} {verb} not in etcd yet", self.pending);
         }
         let _ = writeln!(
             text,
@@ -203,7 +212,7 @@ impl Group {
             }
         }
         for server in &self.down {
-            let _ = writeln!(text, "{server}");
+            let _ = writeln!(text, "down: {server}");
         }
         for vip in &self.held {
             let _ = writeln!(

@@ -26,16 +26,16 @@ use weir_discovery::Source;
 
 use conversion::{state, vip};
 
-pub use announce::Announced;
+pub use announce::AnnouncedVip;
 pub use certificate::Certificate;
 pub use group::{Group, GroupMember};
 pub use latency::{Latency, Milliseconds};
-pub use proxy::{Proxied, ProxiedServer};
+pub use proxy::{ProxyServerDetails, ProxyServiceDetails};
 pub use sync::Sync;
 pub(crate) use time::parse_seconds;
 pub use time::rfc3339;
 pub use traces::Traces;
-pub use vrrp::Vrrp;
+pub use vrrp::VirtualRouterStatus;
 
 /// Service name of the API's certificates in the metrics; not a valid name of a service.
 const API_SERVICE: &str = "[node] admin";
@@ -45,7 +45,7 @@ const API_SERVICE: &str = "[node] admin";
 pub struct Report {
     /// Number of configurations that have been applied.
     pub revision: u64,
-    /// The daemon's process id; absent without a daemon.
+    /// The daemon's process ID; absent without a daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Number of daemon crashes since `weir run` started; absent if zero.
@@ -54,14 +54,14 @@ pub struct Report {
     /// Cause of the last crash: `signal 9`, `exit code 101`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_death: Option<String>,
-    /// Daemons that were replaced by an upgrade and still have clients, the oldest first; absent if there are none.
+    /// Daemons that were replaced by an upgrade and still have clients, oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
     /// Interfaces to which the packet path is attached.
     pub xdp: Vec<Interface>,
     /// Packets of layer 4 services by their path through this host; absent before the first packet.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub ways: Ways,
+    pub ways: PacketPaths,
     /// Services in file order.
     pub services: Vec<Service>,
     /// Use of the flow table.
@@ -85,10 +85,10 @@ pub struct Report {
     pub drift: Drift,
     /// Virtual routers in file order; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub vrrp: Vec<Vrrp>,
+    pub vrrp: Vec<VirtualRouterStatus>,
     /// VIPs that are announced by BGP; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub announce: Vec<Announced>,
+    pub announce: Vec<AnnouncedVip>,
     /// The reason why VIPs cannot be announced; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce_error: Option<String>,
@@ -104,13 +104,13 @@ pub struct Report {
     /// The group of directors; absent without `[cluster]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Group>,
-    /// The last reloads in this process, the oldest first; absent without any.
+    /// The last reloads in this process, oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
     /// Number of reloads in this process; absent before the first reload.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reload_counts: ReloadCounts,
-    /// The certificates of `[node] admin`, the first to expire first; absent without TLS.
+    /// The certificates of `[node] admin`, in order of expiry; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admin_certificates: Vec<Certificate>,
     /// The reason why changed certificate files are not in use; absent if they are.
@@ -183,7 +183,7 @@ pub struct OpenFiles {
 /// A draining daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draining {
-    /// The daemon's process id.
+    /// The daemon's process ID.
     pub pid: u32,
     /// The daemon's version of Weir.
     pub version: String,
@@ -204,7 +204,7 @@ pub struct Handshakes {
 
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ejected {
+pub struct EjectionStatus {
     /// The observation.
     pub reason: String,
     /// When the server was ejected, RFC 3339.
@@ -232,7 +232,7 @@ const fn is_zero(number: &u32) -> bool {
 
 /// Number of layer 4 packets by their path through this host. Packets are counted as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ways {
+pub struct PacketPaths {
     /// Received and sent by XDP.
     pub xdp: u64,
     /// Received by XDP and sent by tc, because the neighbour was not resolved or XDP cannot send on the device.
@@ -242,7 +242,7 @@ pub struct Ways {
     pub tc: u64,
 }
 
-impl Ways {
+impl PacketPaths {
     /// Computes the paths from the number of packets of all services and the data plane's counters.
     pub(crate) fn new(forwarded: u64, reasons: &[Reason]) -> Self {
         let count = |label: &str| {
@@ -303,7 +303,7 @@ pub struct Check {
     pub state: String,
     /// Description of the last result.
     pub reason: String,
-    /// The last results, the newest last: `+` passed, `-` failed.
+    /// The last results, newest last: `+` passed, `-` failed.
     pub results: String,
     /// Number of probes with a result since the check was configured.
     #[serde(default)]
@@ -376,7 +376,7 @@ pub struct Service {
     pub totals: Counters,
     /// Additional data of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
-    pub proxy: Option<Proxied>,
+    pub proxy: Option<ProxyServiceDetails>,
     /// Servers in file order, then removed servers that still have flows; with `[sync]`, for at least a minute.
     pub servers: Vec<Server>,
 }
@@ -416,7 +416,7 @@ pub struct Server {
     pub slow_start: Option<u32>,
     /// The active ejection by passive checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ejected: Option<Ejected>,
+    pub ejected: Option<EjectionStatus>,
     /// A problem that was observed although the checks pass. The server is still in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
@@ -436,7 +436,7 @@ pub struct Server {
     /// Number of persistence entries for this server.
     #[serde(default)]
     pub persistent_connections: u64,
-    /// Whether the server has reached its upper threshold and gets no new flows.
+    /// Whether the server has reached its upper threshold and receives no new flows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overloaded: bool,
     /// Totals since the server was created.
@@ -444,7 +444,7 @@ pub struct Server {
     pub totals: Counters,
     /// Additional data of a server of a proxy service.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
-    pub proxy: Option<ProxiedServer>,
+    pub proxy: Option<ProxyServerDetails>,
 }
 
 /// Totals that survive restarts, crashes, reloads and upgrades.

@@ -17,11 +17,11 @@ use weir_netlink::Netlink;
 use weir_planner::allocation::{DestSlot, ServiceSlot};
 use weir_state::{Override, SavedServers, SavedStandings, ServerStates};
 
-use crate::order_file;
+use crate::override_file;
 use crate::snapshot::ServerState;
 use weir_engine::{PersistedState, Unreadable};
 
-use super::{Counters, Flows, Interface, Reason, Report, Server, Service, Ways, rfc3339};
+use super::{Counters, Flows, Interface, PacketPaths, Reason, Report, Server, Service, rfc3339};
 
 const UNKNOWN: &str = "unknown";
 
@@ -101,7 +101,7 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     report.services.sort_by_key(position);
     let forwarded = report.services.iter();
     let forwarded = forwarded.map(|service| service.totals.packets_in + service.totals.packets_out);
-    report.ways = Ways::new(forwarded.sum(), &report.reasons);
+    report.ways = PacketPaths::new(forwarded.sum(), &report.reasons);
     Ok(report)
 }
 
@@ -117,11 +117,11 @@ fn read_persisted(runtime_dir: &Path) -> Result<Option<PersistedState>, Error> {
 
 /// Returns the states of servers from the last daemon's files.
 fn restore_states(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
-    let overrides = order_file::overrides(runtime_dir);
-    let has_orders = overrides.is_some();
+    let overrides = override_file::overrides(runtime_dir);
+    let has_override_file = overrides.is_some();
     let (standings, since) = (SavedStandings::default(), BTreeMap::new());
     let mut states = ServerStates::restored(overrides.unwrap_or_default(), standings, since);
-    states.adopt(saved, has_orders);
+    states.adopt(saved, has_override_file);
     states
 }
 

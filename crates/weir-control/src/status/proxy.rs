@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use weir_proxy::Detail;
 
-use super::exchanges::{Exchanges, Part};
+use super::exchanges::{Exchanges, NamedExchanges};
 use super::latency::Latency;
-use super::{Certificate, Check, Counters, Ejected, Server, Service, rfc3339, state, vip};
+use super::{Certificate, Check, Counters, EjectionStatus, Server, Service, rfc3339, state, vip};
 use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 
 /// Additional data of a proxy service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proxied {
+pub struct ProxyServiceDetails {
     /// `tcp` or `http`.
     pub protocol: String,
     /// Current number of clients.
@@ -92,15 +92,15 @@ pub struct Proxied {
     pub exchanges: Exchanges,
     /// Exchanges of each pool.
     #[serde(default)]
-    pub pools: Vec<Part>,
+    pub pools: Vec<NamedExchanges>,
     /// Exchanges of each route, which is named by its conditions and action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<Part>,
+    pub routes: Vec<NamedExchanges>,
 }
 
 /// Additional data of a server of a proxy service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProxiedServer {
+pub struct ProxyServerDetails {
     /// Number of requests that were sent to the server, including repeated requests; 0 for a TCP service.
     pub requests: u64,
     /// Peak number of concurrent requests, over all services of the pool; of connections for a TCP service.
@@ -155,7 +155,7 @@ impl From<&ProxyStatus> for Service {
                 bytes_out: numbers.bytes_out,
                 ..Counters::default()
             },
-            proxy: Some(Proxied {
+            proxy: Some(ProxyServiceDetails {
                 protocol: status.protocol.as_str().to_owned(),
                 clients: numbers.clients,
                 clients_max: numbers.clients_max,
@@ -191,8 +191,8 @@ impl From<&ProxyStatus> for Service {
                 h2_upstream_active: numbers.h2_upstream[0],
                 h2_upstream_requests: numbers.h2_upstream[1],
                 exchanges: Exchanges::new(&numbers.results, true),
-                pools: numbers.pools.iter().map(Part::from).collect(),
-                routes: numbers.routes.iter().map(Part::from).collect(),
+                pools: numbers.pools.iter().map(NamedExchanges::from).collect(),
+                routes: numbers.routes.iter().map(NamedExchanges::from).collect(),
             }),
             servers: status.servers.iter().map(Server::from).collect(),
         }
@@ -215,7 +215,7 @@ impl From<&ProxyServerStatus> for Server {
             removed: false,
             check_weight: status.check_weight,
             slow_start: status.slow_start,
-            ejected: status.ejected.as_ref().map(Ejected::from),
+            ejected: status.ejected.as_ref().map(EjectionStatus::from),
             warning: None,
             handshakes: None,
             latency: numbers.recent.as_ref().map(Latency::from),
@@ -230,7 +230,7 @@ impl From<&ProxyServerStatus> for Server {
                 bytes_out: numbers.bytes_out,
                 ..Counters::default()
             },
-            proxy: Some(ProxiedServer {
+            proxy: Some(ProxyServerDetails {
                 requests: numbers.requests,
                 active_max: numbers.active_max,
                 connect_failures: numbers.conduct.unreached,

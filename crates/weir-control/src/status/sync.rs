@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use weir_engine_host::{SyncPeerStatus, SyncStatus};
 
-/// `[sync]`.
+/// The state of `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sync {
     /// Address and port on which this director listens.

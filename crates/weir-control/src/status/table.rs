@@ -152,7 +152,7 @@ fn render_director(report: &Report) -> String {
         (0, true) => ", nothing in the kernel: no layer 4 service\n".to_owned(),
         (slots, unattached) => {
             let unattached = if unattached {
-                ", attached to no interface"
+                ", not attached to any interface"
             } else {
                 ""
             };

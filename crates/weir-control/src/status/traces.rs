@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::TraceStatus;
 
-/// `[tracing]`. All numbers count requests since the process started.
+/// The state of `[tracing]`. All numbers count requests since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
     /// URL of the collector.

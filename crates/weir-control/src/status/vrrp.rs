@@ -12,7 +12,7 @@ use super::rfc3339;
 
 /// A virtual router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vrrp {
+pub struct VirtualRouterStatus {
     /// When the state was entered, RFC 3339.
     pub since: String,
     /// The state of the router, as the agent reports it.
@@ -20,7 +20,7 @@ pub struct Vrrp {
     pub router: RouterStatus,
 }
 
-impl From<RouterReport> for Vrrp {
+impl From<RouterReport> for VirtualRouterStatus {
     fn from(report: RouterReport) -> Self {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(report.since_ms);
         Self {
@@ -32,12 +32,12 @@ impl From<RouterReport> for Vrrp {
 
 /// Returns the virtual routers as the agent reports them. If the agent does not respond, returns the configured virtual
 /// routers in state `init`.
-pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<Vrrp> {
+pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<VirtualRouterStatus> {
     if desired.vrrp.is_empty() {
         return Vec::new();
     }
     match weir_vrrp_agent::status(runtime_dir) {
-        Ok(routers) => routers.into_iter().map(Vrrp::from).collect(),
+        Ok(routers) => routers.into_iter().map(VirtualRouterStatus::from).collect(),
         Err(error) => {
             let reason = format!("the VRRP agent does not respond: {error}");
             let silent = |router: &weir_model::VirtualRouter| unknown_router(router, &reason);
@@ -46,7 +46,7 @@ pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<Vrrp> {
     }
 }
 
-fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
+fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> VirtualRouterStatus {
     let router = RouterStatus {
         name: router.name.clone(),
         state: "init".to_owned(),
@@ -64,14 +64,14 @@ fn unknown_router(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
         takeovers: 0,
         tracked: Vec::new(),
     };
-    Vrrp {
+    VirtualRouterStatus {
         since: rfc3339(SystemTime::now()),
         router,
     }
 }
 
-/// Returns the text table; empty without virtual routers.
-pub fn table(routers: &[Vrrp]) -> String {
+/// Returns the text table; empty if there are no virtual routers.
+pub fn table(routers: &[VirtualRouterStatus]) -> String {
     let mut rows = vec![
         [
             "ROUTER",
@@ -83,7 +83,7 @@ pub fn table(routers: &[Vrrp]) -> String {
         ]
         .map(str::to_owned),
     ];
-    for Vrrp { since, router } in routers {
+    for VirtualRouterStatus { since, router } in routers {
         rows.push([
             router.name.clone(),
             router.state.clone(),
@@ -105,7 +105,7 @@ pub fn table(routers: &[Vrrp]) -> String {
         text.push_str(&cells.collect::<Vec<_>>().join("  "));
         text.push_str(&format!("  {}\n", row[5]));
     }
-    for Vrrp { router, .. } in routers {
+    for VirtualRouterStatus { router, .. } in routers {
         for (reason, count) in &router.ignored {
             text.push_str(&format!(
                 "{}: {count} packets ignored: {reason}\n",

@@ -104,11 +104,11 @@ impl RemoteOpening {
             address_digest: address_digest(wanted.text, wanted.configured),
             configured: wanted.desired.clone(),
         };
-        let saved = opening.begin_again()?;
+        let saved = opening.send_begin()?;
         Ok((opening, saved))
     }
 
-    fn begin_again(&self) -> Result<SavedServers, Error> {
+    fn send_begin(&self) -> Result<SavedServers, Error> {
         let file = text_file(&self.text)?;
         let begin = Request::Begin {
             added: self.added.clone(),
@@ -209,7 +209,7 @@ impl RemoteEngine {
             address_digest: self.address_digest,
             configured: self.configured.clone(),
         };
-        opening.begin_again()?;
+        opening.send_begin()?;
         *self = opening.finish(states)?;
         tracing::info!("opened the layer 4 engine in a new privileged process");
         Ok(())
@@ -351,8 +351,8 @@ impl Layer4 {
         }
     }
 
-    /// Keeps check results, to send them with the next [`Self::apply_weights`].
-    pub(super) fn note_health(&self, events: &[HealthEvent]) {
+    /// Queues check results for the other process; the next [`Self::apply_weights`] sends them.
+    pub(super) fn queue_results(&self, events: &[HealthEvent]) {
         if let Self::Remote(remote) = self {
             remote.unsent_results.borrow_mut().extend_from_slice(events);
         }

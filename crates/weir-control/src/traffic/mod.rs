@@ -39,8 +39,8 @@ use self::layer4::{Layer4, RemoteOpening};
 use self::request_outcome::LastSuccess;
 use self::server_state::{apply_to_proxy, now};
 use crate::configuration;
-use crate::keeper::{self, Kept, Link, Takeover};
-use crate::order_file::OrderStore;
+use crate::keeper::{self, KeeperState, Link, Takeover};
+use crate::override_file::OverrideStore;
 use crate::plane::WantedConfiguration;
 use crate::trace_export::TraceExport;
 use weir_engine::vip::Vips;
@@ -101,11 +101,11 @@ pub struct Traffic {
     /// The state of servers, for both planes.
     states: ServerStates,
     /// The file with the overrides.
-    orders: OrderStore,
+    override_store: OverrideStore,
     last_success: LastSuccess,
     keeper: Link,
     /// Number of sockets per address that the keeper holds.
-    kept: BTreeMap<SocketAddr, usize>,
+    keeper_sockets: BTreeMap<SocketAddr, usize>,
     /// The ticket keys that the keeper holds.
     kept_tickets: Vec<ServiceTickets>,
     /// Thread that sends connections to the successor.
@@ -128,27 +128,27 @@ impl Traffic {
     pub async fn open(
         paths: &Paths,
         wanted: WantedConfiguration<'_>,
-        kept: &mut Kept,
+        keeper_state: &mut KeeperState,
     ) -> Result<Self, Error> {
         let desired = wanted.desired;
-        let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
-        let has_orders = overrides.is_some();
+        let (override_store, overrides) = OverrideStore::open(&paths.runtime_dir);
+        let has_override_file = overrides.is_some();
         let mut traffic = Self {
             paths: paths.clone(),
             engine: None,
-            host: kept.engine.take(),
-            keeper_reads_file: kept.reads_file,
+            host: keeper_state.engine.take(),
+            keeper_reads_file: keeper_state.reads_file,
             open_request: OpenRequest::default(),
             vips: Vips::new(&paths.runtime_dir),
-            is_service: kept.facts.is_some(),
+            is_service: keeper_state.facts.is_some(),
             proxy: weir_proxy::Proxy::new(),
             cookie_key: CookieKey::new(&paths.runtime_dir),
             desired: Desired::default(),
             states: ServerStates::default(),
-            orders,
+            override_store,
             last_success: LastSuccess::default(),
-            keeper: kept.link.clone(),
-            kept: BTreeMap::new(),
+            keeper: keeper_state.link.clone(),
+            keeper_sockets: BTreeMap::new(),
             kept_tickets: Vec::new(),
             sender: None,
             receiver: None,
@@ -156,18 +156,18 @@ impl Traffic {
             handover_file: HandoverFile::new(&paths.runtime_dir),
             traces: TraceExport::default(),
         };
-        let inherited = kept.take_sockets(SOCKETS);
+        let inherited = keeper_state.take_sockets(SOCKETS);
         for (address, _) in &inherited {
-            *traffic.kept.entry(*address).or_default() += 1;
+            *traffic.keeper_sockets.entry(*address).or_default() += 1;
         }
         traffic.proxy.adopt(inherited);
-        let mut takeover = kept.takeover.take();
+        let mut takeover = keeper_state.takeover.take();
         let handover = match &mut takeover {
             Some(takeover) => Some(Handover::read(&mut takeover.state)),
             None => traffic.handover_file.read(),
         };
         let mut handover = handover.unwrap_or_default();
-        let tickets = match kept.take_file(TICKETS).map(File::from) {
+        let tickets = match keeper_state.take_file(TICKETS).map(File::from) {
             Some(mut file) if takeover.is_none() => Handover::read(&mut file).tickets(),
             _ => handover.tickets(),
         };
@@ -180,19 +180,19 @@ impl Traffic {
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
         // The pinned data plane of an earlier configuration must be updated, because its services were removed.
         let is_local = traffic.host.is_none();
-        let mut pinned = kept.pinned
+        let mut pinned = keeper_state.pinned
             || is_local && weir_engine::is_pinned(paths) && check_capabilities().is_ok();
         if pinned && is_local && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
             pinned = false;
         }
-        traffic.check_needs_root(desired)?;
+        traffic.check_privileges(desired)?;
         if needs_engine(desired) || pinned || traffic.needs_engine_for_addresses(desired) {
-            traffic.open_engine(wanted, Some(has_orders)).await?;
+            traffic.open_engine(wanted, Some(has_override_file)).await?;
         } else {
             traffic.vips.apply(desired).await?;
         }
         traffic.commit(prepared, desired);
-        traffic.keep_open_request(wanted);
+        traffic.store_open_request(wanted);
         if let Some(takeover) = takeover {
             traffic.receive(takeover);
         }
@@ -218,20 +218,23 @@ impl Traffic {
         Ok(self.proxy.prepare(desired)?)
     }
 
-    /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_orders` specifies whether
-    /// the overrides file exists. Later `has_orders` is `None`, because the states in memory are newer than any file.
+    /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_override_file` specifies
+    /// whether the overrides file exists. Later `has_override_file` is `None`, because the states in memory are newer
+    /// than any file.
     async fn open_engine(
         &mut self,
         wanted: WantedConfiguration<'_>,
-        has_orders: Option<bool>,
+        has_override_file: Option<bool>,
     ) -> Result<(), Error> {
         if let Some(host) = &self.host {
             let (opening, saved) = RemoteOpening::begin(host, wanted)?;
-            if let Some(has_orders) = has_orders
-                && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
+            if let Some(has_override_file) = has_override_file
+                && let Err(source) =
+                    self.override_store
+                        .adopt(&mut self.states, saved, has_override_file)
             {
                 opening.cancel();
-                let path = self.orders.path().to_owned();
+                let path = self.override_store.path().to_owned();
                 return Err(Error::File { path, source });
             }
             let remote = opening.finish(&self.states)?;
@@ -240,11 +243,13 @@ impl Traffic {
         }
         check_capabilities()?;
         let (opening, saved) = Opening::begin(&self.paths, wanted.desired).await?;
-        if let Some(has_orders) = has_orders
-            && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
+        if let Some(has_override_file) = has_override_file
+            && let Err(source) =
+                self.override_store
+                    .adopt(&mut self.states, saved, has_override_file)
         {
             opening.cancel().await;
-            let path = self.orders.path().to_owned();
+            let path = self.override_store.path().to_owned();
             return Err(Error::File { path, source });
         }
         let engine = opening.finish(&self.states).await?;
@@ -252,7 +257,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Opens the engine again, with the active configuration.
+    /// Reopens the engine with the active configuration.
     async fn reopen_engine(&mut self) -> Result<(), Error> {
         let (desired, request) = (self.desired.clone(), std::mem::take(&mut self.open_request));
         let wanted = WantedConfiguration {
@@ -266,7 +271,7 @@ impl Traffic {
     }
 
     /// Returns an error if an unprivileged daemon cannot apply the configuration.
-    fn check_needs_root(&self, desired: &Desired) -> Result<(), Error> {
+    fn check_privileges(&self, desired: &Desired) -> Result<(), Error> {
         match root_reason(desired, self.keeper_reads_file).filter(|_| self.host.is_some()) {
             Some(reason) => Err(Error::NeedsRoot { reason }),
             None => Ok(()),
@@ -296,8 +301,8 @@ impl Traffic {
             .map_err(Error::Refused)
     }
 
-    /// Keeps the input with which another process opens the engine again.
-    fn keep_open_request(&mut self, wanted: WantedConfiguration<'_>) {
+    /// Stores the input with which another process reopens the engine.
+    fn store_open_request(&mut self, wanted: WantedConfiguration<'_>) {
         if self.host.is_some() {
             self.open_request = OpenRequest {
                 text: wanted.text.to_owned(),
@@ -331,7 +336,8 @@ impl Traffic {
             servers.map(|server| (pool.name.as_str(), server.name.as_str()))
         });
         self.states.handle_proxy_servers(servers, now());
-        self.orders.count_revision(desired, self.states.overrides());
+        self.override_store
+            .count_revision(desired, self.states.overrides());
         for pool in proxied_pools(&self.desired) {
             self.states.update_pool(pool);
             apply_to_proxy(&mut self.proxy, pool, &self.states);
@@ -345,10 +351,10 @@ impl Traffic {
             return;
         }
         match Handover::default().with_tickets(&tickets).write() {
-            Ok(file) => self.keeper.keep_file(TICKETS, file.as_fd()),
+            Ok(file) => self.keeper.store_file(TICKETS, file.as_fd()),
             Err(error) => {
                 tracing::warn!(%error, "failed to pass TLS ticket keys to the keeper: no resumption after a crash");
-                self.keeper.forget_file(TICKETS);
+                self.keeper.remove_file(TICKETS);
             }
         }
         self.kept_tickets = tickets;
@@ -356,16 +362,17 @@ impl Traffic {
 
     /// Passes listening sockets to the keeper, so that a crash does not close them.
     fn pass_sockets(&mut self) {
-        let mut previous = std::mem::take(&mut self.kept);
+        let mut previous = std::mem::take(&mut self.keeper_sockets);
         for (address, sockets) in self.proxy.listening_sockets() {
             let held = previous.remove(&address).unwrap_or(0);
             for (number, socket) in sockets.iter().enumerate().skip(held) {
-                self.keeper.keep(SOCKETS, address, number, socket.as_fd());
+                self.keeper
+                    .store_socket(SOCKETS, address, number, socket.as_fd());
             }
-            self.kept.insert(address, sockets.len());
+            self.keeper_sockets.insert(address, sockets.len());
         }
         for (address, count) in previous {
-            (0..count).for_each(|number| self.keeper.forget(SOCKETS, address, number));
+            (0..count).for_each(|number| self.keeper.remove_socket(SOCKETS, address, number));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::Error;
 use super::handover::Handover;
 use super::layer4::Layer4;
 use super::server_state::Planes;
-use crate::order_file::OrderStore;
+use crate::override_file::OverrideStore;
 use weir_engine::{Opening, Paths};
 
 /// An engine without a daemon.
@@ -17,7 +17,7 @@ pub(crate) struct Offline {
     engine: Layer4,
     configured: Desired,
     states: ServerStates,
-    orders: OrderStore,
+    override_store: OverrideStore,
 }
 
 impl Offline {
@@ -27,14 +27,14 @@ impl Offline {
     /// # Errors
     /// The engine cannot be opened, or the overrides cannot be written.
     pub(crate) async fn open(paths: &Paths, configured: &Desired) -> Result<Self, Error> {
-        let (orders, overrides) = OrderStore::open(&paths.runtime_dir);
-        let has_orders = overrides.is_some();
+        let (override_store, overrides) = OverrideStore::open(&paths.runtime_dir);
+        let has_override_file = overrides.is_some();
         let overrides = overrides.unwrap_or_default();
         let mut states = Handover::default().states(overrides, |_| false);
         let (opening, saved) = Opening::begin(paths, configured).await?;
-        if let Err(source) = orders.adopt(&mut states, saved, has_orders) {
+        if let Err(source) = override_store.adopt(&mut states, saved, has_override_file) {
             opening.cancel().await;
-            let path = orders.path().to_owned();
+            let path = override_store.path().to_owned();
             return Err(Error::File { path, source });
         }
         let engine = opening.finish(&states).await?;
@@ -42,7 +42,7 @@ impl Offline {
             engine: Layer4::Local(Box::new(engine)),
             configured: configured.clone(),
             states,
-            orders,
+            override_store,
         })
     }
 
@@ -52,7 +52,7 @@ impl Offline {
             engine: Some(&mut self.engine),
             proxy: None,
             desired: &self.configured,
-            orders: &self.orders,
+            override_store: &self.override_store,
         };
         planes.edit_table(&mut self.states, edits).await
     }

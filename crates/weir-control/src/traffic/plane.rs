@@ -10,13 +10,13 @@ use std::time::Duration;
 use weir_health::{SavedState, SuspendedServers};
 use weir_model::{Desired, Pool};
 use weir_netlink::Event;
-use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerOrder};
+use weir_state::{EjectedServer, HealthEvent, Override, PoolChange, ServerUpdate};
 use weir_sys::Channel;
 
 use super::handover::Handover;
 use super::layer4::Layer4;
 use super::{Error, Traffic, needs_engine};
-use crate::explain::{Answer, Packet};
+use crate::explain::{ExplainResponse, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::keeper;
 use crate::plane::{LastPass, Plane, WantedConfiguration};
@@ -36,7 +36,7 @@ impl Plane for Traffic {
 
     async fn apply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
-        self.check_needs_root(desired)?;
+        self.check_privileges(desired)?;
         self.check_sections(&wanted)?;
         let prepared = self.prepare(desired)?;
         let is_engine_needed = needs_engine(desired) || self.needs_engine_for_addresses(desired);
@@ -58,7 +58,7 @@ impl Plane for Traffic {
         };
         self.states.handle_configuration(pools);
         self.commit(prepared, desired);
-        self.keep_open_request(wanted);
+        self.store_open_request(wanted);
         Ok(self.revision())
     }
 
@@ -69,14 +69,14 @@ impl Plane for Traffic {
         Ok(())
     }
 
-    async fn order_server(
+    async fn update_server(
         &mut self,
         pool: &str,
         address: &str,
-        order: ServerOrder,
+        update: ServerUpdate,
     ) -> Result<(), Error> {
         let (mut planes, states) = self.planes();
-        planes.set_override(states, (pool, address), order)
+        planes.set_override(states, (pool, address), update)
     }
 
     fn overridden(&self, pool: &str, server: &str) -> Option<Override> {
@@ -134,26 +134,26 @@ impl Plane for Traffic {
     }
 
     /// Executes a request from ipvsadm. Opens the engine if there are only proxy services.
-    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Response, Error> {
         if self.engine.is_none() {
             self.reopen_engine().await?;
         }
         if let ipvsadm::Request::Edits(edits) = request {
             let (mut planes, states) = self.planes();
             let answers = planes.edit_table(states, edits).await;
-            return Ok(ipvsadm::Answer::Edits(answers));
+            return Ok(ipvsadm::Response::Edits(answers));
         }
         let Some(engine) = &mut self.engine else {
-            return Ok(ipvsadm::Answer::Edits(Vec::new()));
+            return Ok(ipvsadm::Response::Edits(Vec::new()));
         };
         Ok(match request {
             ipvsadm::Request::Edits(_) | ipvsadm::Request::Listing => {
-                ipvsadm::Answer::Listing(engine.listing()?)
+                ipvsadm::Response::Listing(engine.listing()?)
             }
-            ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
-            ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()?),
+            ipvsadm::Request::Connections => ipvsadm::Response::Connections(engine.connections()?),
+            ipvsadm::Request::Timeouts => ipvsadm::Response::Timeouts(engine.timeouts()?),
             // Empty without `[sync]`. A synchronizer in this process has already handled the request.
-            ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(
+            ipvsadm::Request::Daemons => ipvsadm::Response::Daemons(
                 engine
                     .sync_status()?
                     .map(|status| status.daemons)
@@ -228,17 +228,17 @@ impl Plane for Traffic {
         Ok((open, closed))
     }
 
-    fn explain(&self, packet: &Packet) -> Result<Answer, Error> {
+    fn explain(&self, packet: &Packet) -> Result<ExplainResponse, Error> {
         let answer = match &self.engine {
             Some(engine) => engine.explain_packet(packet, &self.states)?.into(),
-            None => Answer {
+            None => ExplainResponse {
                 packet: packet.to_string(),
-                ..Answer::default()
+                ..ExplainResponse::default()
             },
         };
         match self.proxy_at(packet) {
             // XDP runs before any socket.
-            Some(proxy) if answer.service.is_none() => Ok(Answer {
+            Some(proxy) if answer.service.is_none() => Ok(ExplainResponse {
                 packet: answer.packet,
                 service: Some(proxy.name.clone()),
                 at: None,
@@ -414,7 +414,7 @@ impl Traffic {
     fn revision(&self) -> u64 {
         match &self.engine {
             Some(engine) => engine.revision(),
-            None => self.orders.revision(),
+            None => self.override_store.revision(),
         }
     }
 }

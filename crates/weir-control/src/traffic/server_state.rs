@@ -8,12 +8,12 @@ use weir_ipvsadm::{Edit, Refusal};
 use weir_model::{Desired, OnRemove, Pool};
 use weir_state::{
     Driver, EjectionEvent, HealthEvent, OrderError, Override, OverrideRecord, Overrides,
-    ServerOrder, ServerStates, Source,
+    ServerStates, ServerUpdate, Source,
 };
 
 use super::layer4::Layer4;
 use super::{Error, Traffic};
-use crate::order_file::OrderStore;
+use crate::override_file::OverrideStore;
 
 /// The targets of an override: both planes and the overrides file.
 pub(super) struct Planes<'a> {
@@ -21,16 +21,16 @@ pub(super) struct Planes<'a> {
     /// `None` = no daemon is running.
     pub(super) proxy: Option<&'a mut weir_proxy::Proxy>,
     pub(super) desired: &'a Desired,
-    pub(super) orders: &'a OrderStore,
+    pub(super) override_store: &'a OverrideStore,
 }
 
 impl Driver for Planes<'_> {
     type Error = Error;
 
     fn record(&mut self, overrides: &Overrides) -> Result<(), Error> {
-        let written = self.orders.write(overrides);
+        let written = self.override_store.write(overrides);
         written.map_err(|source| Error::File {
-            path: self.orders.path().to_owned(),
+            path: self.override_store.path().to_owned(),
             source,
         })
     }
@@ -56,10 +56,10 @@ impl Planes<'_> {
         &mut self,
         states: &mut ServerStates,
         (pool, server): (&str, &str),
-        order: ServerOrder,
+        update: ServerUpdate,
     ) -> Result<(), Error> {
-        self.check_override(pool, server, order)?;
-        match states.place_order((pool, server), order.0, now(), self) {
+        self.check_override(pool, server, update)?;
+        match states.place_order((pool, server), update.0, now(), self) {
             Ok(_) => Ok(()),
             Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
             Err(OrderError::Halfway { cause, rollback }) => Err(Error::RollbackFailed {
@@ -70,7 +70,7 @@ impl Planes<'_> {
     }
 
     /// Returns an error if the server does not exist or the weight is too large.
-    fn check_override(&self, pool: &str, server: &str, order: ServerOrder) -> Result<(), Error> {
+    fn check_override(&self, pool: &str, server: &str, update: ServerUpdate) -> Result<(), Error> {
         let exists = pool_of(self.engine.as_deref(), self.desired, pool).is_some_and(|pool| {
             let mut servers = pool.servers.iter().chain(&pool.sorry);
             servers.any(|candidate| candidate.name == server)
@@ -81,7 +81,7 @@ impl Planes<'_> {
                 server: server.to_owned(),
             }));
         }
-        match order.0 {
+        match update.0 {
             Some(Override::Weight(weight)) if weight > weir_model::MAX_WEIGHT => {
                 Err(Error::Engine(weir_engine::Error::Weight {
                     weight,
@@ -104,7 +104,7 @@ impl Planes<'_> {
             results.push(match engine.and_then(|engine| engine.weight_order(edit)) {
                 Some(Ok(order)) => {
                     let server = (order.pool.as_str(), order.server.as_str());
-                    let applied = self.set_override(states, server, ServerOrder(order.wanted));
+                    let applied = self.set_override(states, server, ServerUpdate(order.wanted));
                     Some(applied.map_err(|error| Refusal::Message(error.to_string())))
                 }
                 Some(Err(refusal)) => Some(Err(refusal)),
@@ -135,7 +135,7 @@ impl Traffic {
             engine: self.engine.as_mut(),
             proxy: Some(&mut self.proxy),
             desired: &self.desired,
-            orders: &self.orders,
+            override_store: &self.override_store,
         };
         (planes, &mut self.states)
     }
@@ -144,7 +144,7 @@ impl Traffic {
     pub(super) fn handle_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Error> {
         let pools: BTreeSet<String> = events.iter().map(|event| event.pool.clone()).collect();
         if let Some(engine) = &self.engine {
-            engine.note_health(&events);
+            engine.queue_results(&events);
         }
         let records = self.states.handle_health(events);
         let recorded = match &mut self.engine {

@@ -1,6 +1,6 @@
 //! Fuzzes API requests and responses of resolvers.
 
-use weir_control::api::{ExplainRequest, FileRequest, ServerOrder};
+use weir_control::api::{ExplainRequest, FileRequest, ServerUpdate};
 use weir_control::explain::{Packet, Request};
 
 use super::texts;
@@ -8,7 +8,7 @@ use super::texts;
 /// Parses bodies of API requests.
 pub(super) fn api(input: &[u8]) {
     let _ = serde_json::from_slice::<FileRequest>(input);
-    let _ = serde_json::from_slice::<ServerOrder>(input);
+    let _ = serde_json::from_slice::<ServerUpdate>(input);
     if let Ok(explain) = serde_json::from_slice::<ExplainRequest>(input) {
         if let Some(packet) = explain.packet {
             let _ = packet.parse::<Packet>();
@@ -21,7 +21,7 @@ pub(super) fn api(input: &[u8]) {
 
 /// Parses a message of a resolver.
 pub(super) fn dns(input: &[u8]) {
-    weir_discovery::read_answer(input);
+    weir_discovery::parse_dns_response(input);
 }
 
 pub(super) fn dns_answers() -> Vec<Vec<u8>> {

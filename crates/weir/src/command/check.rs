@@ -68,8 +68,8 @@ pub(super) fn check(global: &GlobalOptions, strict: bool, json: bool) -> Outcome
             message: "--strict: there are warnings".to_owned(),
         });
     }
-    let extent = configuration::extent(&loaded.desired);
-    terminal::print(&format!("ok: {extent}\n"))?;
+    let counts = configuration::object_counts(&loaded.desired);
+    terminal::print(&format!("ok: {counts}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,7 +13,7 @@ use crate::terminal;
 
 pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     // No daemon can start while this process holds the lock.
-    let lock = RuntimeDir::take(&global.runtime_dir).map_err(|error| match error {
+    let lock = RuntimeDir::acquire(&global.runtime_dir).map_err(|error| match error {
         runtime_dir::Error::Running { .. } => Failure::Failed {
             message: "a daemon is running: stop it first".to_owned(),
         },
@@ -43,7 +43,7 @@ pub(super) fn clean(global: &GlobalOptions, force: bool) -> Outcome {
     let in_this_namespace = other.is_none();
     let reverted = block_on(undo(&options, &paths, force, in_this_namespace))??;
     weir_protect::restore(&global.runtime_dir);
-    let removed_files = lock.forget().map_err(Failure::failed)?;
+    let removed_files = lock.remove_state_files().map_err(Failure::failed)?;
     text.push_str(&reverted.list(global, removed_files));
     if text.is_empty() {
         text.push_str("nothing to remove\n");

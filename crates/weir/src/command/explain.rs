@@ -8,7 +8,7 @@ use weir_config::{Code, Explanation};
 use weir_control::client::{self, Client};
 use weir_control::configuration;
 use weir_control::daemon;
-use weir_control::explain::{Answer, Request};
+use weir_control::explain::{ExplainResponse, Request};
 
 use super::{Outcome, REPLY_TIMEOUT, with_progress};
 use crate::arguments::{Explain, GlobalOptions};
@@ -66,7 +66,7 @@ pub(super) fn explain(global: &GlobalOptions, arguments: &Explain) -> Outcome {
 }
 
 /// Explains what a configuration file does with a request. Requires no daemon.
-fn explain_from_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
+fn explain_from_file(request: &Request, file: &Path) -> Result<ExplainResponse, Failure> {
     let loaded = configuration::load(file, terminal::color());
     let loaded = loaded.map_err(|rejected| Failure::Findings {
         findings: rejected.diagnostics,

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use weir_control::import::{MOST_BYTES, RESOLVING, about_vips, with_names};
+use weir_control::import::{MOST_BYTES, RESOLVE_TIMEOUT, vip_comment, with_names};
 use weir_import::Imported;
 
 use super::{Outcome, block_on};
@@ -35,7 +35,7 @@ pub(super) fn import(import: &Import) -> Outcome {
     });
     // haproxy and nginx listen on addresses that exist; the others use VIPs, which Weir adds only with `vip_interface`.
     if !matches!(import.from, ImportFrom::Haproxy | ImportFrom::Nginx) {
-        print(&block_on(about_vips(&imported.toml))?)?;
+        print(&block_on(vip_comment(&imported.toml))?)?;
     }
     print(&imported.toml)?;
     report(&name, &imported, &unresolved_names);
@@ -69,7 +69,7 @@ fn report(name: &str, imported: &Imported, unresolved_names: &[String]) {
         eprintln!("{note}");
     }
     if !unresolved_names.is_empty() {
-        let seconds = RESOLVING.as_secs();
+        let seconds = RESOLVE_TIMEOUT.as_secs();
         let names = unresolved_names.join(", ");
         eprintln!(
             "the name servers did not answer within {seconds} s for {names}; lines with these names are incomplete: \

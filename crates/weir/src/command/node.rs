@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use weir_control::api::{NodeOrder, NodeState};
+use weir_control::api::{NodeState, NodeUpdate};
 use weir_control::client::Client;
 
 use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
@@ -16,7 +16,7 @@ pub(super) fn node(global: &GlobalOptions, action: NodeAction, json: bool) -> Ou
         NodeAction::Ready => NodeState::Ready,
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
-    let request = client.node(NodeOrder { state });
+    let request = client.node(NodeUpdate { state });
     let reply = with_progress("the change", request)??;
     let text = match (json, reply.state) {
         (true, _) => serde_json::to_string(&reply).map_err(Failure::failed)? + "\n",

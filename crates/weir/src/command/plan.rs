@@ -48,7 +48,7 @@ fn last_active(global: &GlobalOptions) -> (Desired, &'static str) {
         runtime_dir: global.runtime_dir.clone(),
         pin_dir: global.pin_dir.clone(),
     };
-    daemon::last_text(&global.runtime_dir)
+    daemon::active_config_file(&global.runtime_dir)
         .filter(|_| weir_engine::is_pinned(&paths))
         .and_then(|text| configuration::load_with(&text, false, Secrets::Unread).ok())
         .map_or_else(

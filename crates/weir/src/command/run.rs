@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use weir_control::configuration;
 use weir_control::daemon::{self, Options};
-use weir_control::keeper::{self, Kept};
+use weir_control::keeper::{self, KeeperState};
 use weir_control::traffic::Traffic;
 use weir_engine::Paths;
 
@@ -19,8 +19,8 @@ const API_THREADS: usize = 1;
 pub(super) fn run(global: &GlobalOptions) -> Outcome {
     terminal::start_log("info");
     daemon::hide_memory();
-    match Kept::from_environment()? {
-        Some(kept) => run_daemon(global, kept),
+    match KeeperState::from_environment()? {
+        Some(keeper_state) => run_daemon(global, keeper_state),
         None => run_keeper(global),
     }
 }
@@ -42,7 +42,7 @@ fn run_keeper(global: &GlobalOptions) -> Outcome {
                 findings: rejected.diagnostics,
             })?;
     }
-    let code = super::block_on(keeper::keep(&paths(global), &file))?.map_err(Failure::failed)?;
+    let code = super::block_on(keeper::run(&paths(global), &file))?.map_err(Failure::failed)?;
     Ok(ExitCode::from(code))
 }
 
@@ -53,7 +53,7 @@ pub(super) fn paths(global: &GlobalOptions) -> Paths {
     }
 }
 
-fn run_daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
+fn run_daemon(global: &GlobalOptions, mut keeper_state: KeeperState) -> Outcome {
     let options = Options {
         config: std::path::absolute(global.config())?,
         runtime_dir: global.runtime_dir.clone(),
@@ -62,17 +62,17 @@ fn run_daemon(global: &GlobalOptions, mut kept: Kept) -> Outcome {
     };
     let paths = paths(global);
     // This must precede the start of threads, because existing threads would keep their privileges.
-    daemon::separate(&options, &mut kept).map_err(|error| {
-        kept.link.fail(&error);
+    daemon::separate(&options, &mut keeper_state).map_err(|error| {
+        keeper_state.link.fail(&error);
         Failure::failed(error)
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(API_THREADS)
         .enable_all()
         .build()?;
-    let keeper = kept.link.clone();
-    let running = daemon::run(&options, kept, async |wanted, kept| {
-        Traffic::open(&paths, wanted, kept).await
+    let keeper = keeper_state.link.clone();
+    let running = daemon::run(&options, keeper_state, async |wanted, keeper_state| {
+        Traffic::open(&paths, wanted, keeper_state).await
     });
     let result = runtime.block_on(running);
     result.map_err(|error| {

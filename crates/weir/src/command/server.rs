@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weir_control::api::{Override, ServerNow, ServerOrder};
+use weir_control::api::{Override, ServerStatus, ServerUpdate};
 use weir_control::client::Client;
 
 use super::{Outcome, REPLY_TIMEOUT, block_on, with_progress};
@@ -21,10 +21,10 @@ const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) fn server(global: &GlobalOptions, server: &Server) -> Outcome {
     let request = match server.action {
-        ServerAction::Drain { .. } => ServerOrder(Some(Override::Drain)),
-        ServerAction::Maint => ServerOrder(Some(Override::Maint)),
-        ServerAction::Ready => ServerOrder(None),
-        ServerAction::Weight { weight } => ServerOrder(Some(Override::Weight(weight))),
+        ServerAction::Drain { .. } => ServerUpdate(Some(Override::Drain)),
+        ServerAction::Maint => ServerUpdate(Some(Override::Maint)),
+        ServerAction::Ready => ServerUpdate(None),
+        ServerAction::Weight { weight } => ServerUpdate(Some(Override::Weight(weight))),
     };
     let client = Client::new(&global.runtime_dir).within(REPLY_TIMEOUT);
     let name = &server.server;
@@ -67,11 +67,11 @@ async fn wait_until_drained(
     client: &Client,
     name: &ServerName,
     timeout: Option<Duration>,
-) -> Result<ServerNow, Failure> {
+) -> Result<ServerStatus, Failure> {
     let started = Instant::now();
     let mut reported: Option<(u64, Instant)> = None;
     loop {
-        let current = client.server_now(&name.pool, &name.address).await?;
+        let current = client.server_status(&name.pool, &name.address).await?;
         let open = current.open_connections;
         let remaining = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
         if open == 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
@@ -110,7 +110,7 @@ fn connections(count: u64) -> String {
 }
 
 /// Returns one line about the result of an action.
-fn summary(name: &ServerName, action: &ServerAction, current: &ServerNow) -> String {
+fn summary(name: &ServerName, action: &ServerAction, current: &ServerStatus) -> String {
     let ServerName { pool, address } = name;
     let open = connections(current.open_connections);
     let state = match current.state.as_str() {
@@ -145,12 +145,12 @@ mod tests {
             pool: "app".to_owned(),
             address: "10.0.0.6:80".to_owned(),
         };
-        let current = ServerNow {
+        let current = ServerStatus {
             state: "up".to_owned(),
             weight: 2,
             effective_weight: 5,
             open_connections: 1,
-            ..ServerNow::default()
+            ..ServerStatus::default()
         };
         let drain = ServerAction::Drain {
             wait: false,

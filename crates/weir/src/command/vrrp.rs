@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use weir_control::status::{Vrrp, vrrp as vrrp_status};
+use weir_control::status::{VirtualRouterStatus, vrrp as vrrp_status};
 use weir_control::{daemon, keeper};
 use weir_sys::Channel;
 use weir_vrrp_agent::Order;
@@ -28,7 +28,8 @@ pub(super) fn vrrp(global: &GlobalOptions, arguments: &Arguments) -> Outcome {
         }
         Err(error) => return Err(Failure::failed(error)),
     };
-    let mut routers: Vec<Vrrp> = routers.into_iter().map(Vrrp::from).collect();
+    let mut routers: Vec<VirtualRouterStatus> =
+        routers.into_iter().map(VirtualRouterStatus::from).collect();
     if let Some(name) = &arguments.name {
         routers.retain(|it| it.router.name == *name);
     }
@@ -95,7 +96,7 @@ pub(super) fn helper(
         block_on(weir_helper::serve_daemon(channel, &configuration))?.map_err(Failure::failed)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let texts = daemon::text_files(&global.runtime_dir);
+    let texts = daemon::active_config_files(&global.runtime_dir);
     let configuration = std::path::absolute(global.config())?;
     block_on(weir_helper::serve(
         channel,

@@ -353,7 +353,7 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
     let document = openapi();
     let (daemon, tokens) = daemon();
     let write = tokens[2].1.as_str();
-    let refusal = json!({ "$ref": "#/components/schemas/Refusal" });
+    let api_error = json!({ "$ref": "#/components/schemas/ApiError" });
     let operations = operations(&document);
     for operation in &operations {
         let path = operation.path();
@@ -378,7 +378,7 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
             shown.sort_unstable();
             assert_eq!(shown, allowed, "{context}");
             let body = serde_json::from_str(response.body()).expect(&context);
-            assert_matches_schema(&document, &refusal, &body, &context);
+            assert_matches_schema(&document, &api_error, &body, &context);
         }
     }
     for path in [
@@ -394,7 +394,7 @@ fn responses_to_unknown_paths_and_methods_match_the_document() {
         let context = format!("{path}: {}", response.0);
         assert_eq!(response.code(), 404, "{context}");
         let body: Value = serde_json::from_str(response.body()).expect(&context);
-        assert_matches_schema(&document, &refusal, &body, &context);
+        assert_matches_schema(&document, &api_error, &body, &context);
         assert!(
             body["error"]
                 .as_str()

@@ -112,7 +112,10 @@ fn full_disk_keeps_the_last_state_and_is_reported() {
     let error = group.group(1)["record_error"].to_string();
     assert!(error.contains("No space left on device"), "{error}");
     let status = group.succeed(1, &["cluster", "status"]);
-    assert!(status.contains("state is not saved"), "{status}");
+    assert!(
+        status.contains("failed to save the group's state"),
+        "{status}"
+    );
     let doctor = group.weir(1, &["doctor"]);
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(

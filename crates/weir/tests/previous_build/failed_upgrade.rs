@@ -42,7 +42,7 @@ fn upgrade_to_invalid_program_changes_nothing() {
     assert_upgrade_fails(
         &mut director,
         &failing,
-        "ended before it was ready (exit status: 1)",
+        "exited before it was ready (exit status: 1)",
     );
     assert_upgrade_fails(&mut director, &truncated, "");
     assert_upgrade_fails(&mut director, &text, "Permission denied");
@@ -71,7 +71,7 @@ fn assert_upgrade_fails_late(director: &mut DirectorUnderLoad, program: &Path) {
     let reason = if std::env::var_os("WEIR_OLDER").is_none() {
         "weir.sock: Device or resource busy"
     } else {
-        "ended before it was ready"
+        "exited before it was ready"
     };
     assert!(
         !output.status.success() && printed.contains(reason),

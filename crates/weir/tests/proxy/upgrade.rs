@@ -357,7 +357,7 @@ fn failed_upgrade_leaves_the_daemon_unchanged() {
     let mut client = Client::connect(proxy.listen);
     fetch(&mut client, 0).expect("fetch");
     for (program, error) in [
-        ("/bin/false", "ended before it was ready"),
+        ("/bin/false", "exited before it was ready"),
         ("/nonexistent", "No such file"),
     ] {
         let (succeeded, output) = proxy.weir(&["upgrade", program]);

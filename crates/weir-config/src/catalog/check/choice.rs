@@ -5,7 +5,7 @@ use weir_model::{DnsRecord, OnFailure, ProxyHeader, Require, Start, Via};
 use crate::key::Choices;
 
 weir_model::named_enum! {
-    /// `kind` of a check.
+    /// A check's `kind`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum CheckKind {
         /// A connection; the default.

@@ -345,7 +345,7 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
     digest
 }
 
-/// Opens `expect` of a check whose kind supports `keys`; reports other keys.
+/// Opens the `expect` table of a check whose kind supports `keys`; reports other keys.
 fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Option<View<'a, 't>> {
     let (entry, kind) = view.get("expect")?;
     let Value::Table(table) = &entry.item.value else {

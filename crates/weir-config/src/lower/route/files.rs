@@ -1,4 +1,4 @@
-//! `files` of a route.
+//! A route's `files`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! `forward_auth` of a route: the pool that authorizes its requests, and the content of the authorization requests.
+//! A route's `forward_auth`: the pool that authorizes its requests, and the content of the authorization requests.
 
 use std::ops::Range;
 

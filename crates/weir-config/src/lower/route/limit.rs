@@ -1,4 +1,4 @@
-//! `limits` and `max_connections` of a route.
+//! A route's `limits` and `max_connections`.
 
 use weir_model::{HashKey, RouteLimits};
 

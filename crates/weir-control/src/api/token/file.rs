@@ -98,12 +98,12 @@ pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
 /// # Errors
 /// The file cannot be used or written, or the name is in use.
 pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFileError> {
-    let refused = |reason| TokenFileError::Name {
+    let invalid_name = |reason| TokenFileError::Name {
         path: path.to_owned(),
         reason,
     };
     if !is_name(name) {
-        return Err(refused(
+        return Err(invalid_name(
             "a name has 1 to 64 characters: letters, digits, `.`, `_`, `-`",
         ));
     }
@@ -115,7 +115,7 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
         .iter()
         .any(|token| token.name == name)
     {
-        return Err(refused(
+        return Err(invalid_name(
             "this name already has a token; remove its line first",
         ));
     }

@@ -6,9 +6,10 @@ use serde_json::Value;
 use weir_cluster::{Kind, Output, SharedKey};
 use weir_model::{Secret, SecretSource};
 
-use super::{Director, refused};
+use super::{Director, to_api_error};
 use crate::api::{
-    Caller, FileRequest, PublishRequest, Published, Refusal, Reloaded, Reply, ServerOrder,
+    ApiError, Caller, FileRequest, PublishRequest, PublishResponse, ReloadResponse, Reply,
+    ServerUpdate,
 };
 use crate::configuration;
 use crate::daemon::group::{GroupEvent, PendingReply};
@@ -30,7 +31,7 @@ impl<P: Plane> Director<P> {
                 let overdue = self.group.poll_settling(is_moving);
                 return self.reply(overdue);
             }
-            GroupEvent::SaveAgain => return self.group.save_again(),
+            GroupEvent::RetrySave => return self.group.retry_save(),
             GroupEvent::Command(command) => command,
         };
         match command {
@@ -90,7 +91,7 @@ impl<P: Plane> Director<P> {
 
     /// Reports the result of applying a group configuration. As soon as this director reports success, another director
     /// may stop or join, so success is reported only after moved flows have been sent.
-    fn finish(&mut self, result: Result<Reloaded, Refusal>) {
+    fn finish(&mut self, result: Result<ReloadResponse, ApiError>) {
         if result.is_ok() && self.group.may_delay_result() && self.is_moving_flows() {
             self.group.delay_result(result);
         } else {
@@ -111,7 +112,7 @@ impl<P: Plane> Director<P> {
         for (key, reply) in replies {
             match reply {
                 PendingReply::Server(reply) => {
-                    let _ = reply.send(self.server_now(&key.pool, &key.server));
+                    let _ = reply.send(self.server_status(&key.pool, &key.server));
                 }
                 PendingReply::Member(reply) => {
                     let _ = reply.send(Ok(()));
@@ -121,13 +122,13 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies an override or an added server from another director.
-    async fn apply_shared(&mut self, key: &SharedKey, value: Value) -> Result<(), Refusal> {
+    async fn apply_shared(&mut self, key: &SharedKey, value: Value) -> Result<(), ApiError> {
         match key.kind {
             Kind::Override => {
-                let order: ServerOrder = serde_json::from_value(value).map_err(Refusal::new)?;
+                let update: ServerUpdate = serde_json::from_value(value).map_err(ApiError::new)?;
                 let server = self.find(&key.pool, &key.server)?;
-                if self.plane.overridden(&key.pool, &server) != order.0 {
-                    self.order_server(&key.pool, &server, order).await?;
+                if self.plane.overridden(&key.pool, &server) != update.0 {
+                    self.update_server(&key.pool, &server, update).await?;
                 }
             }
             Kind::Server => {
@@ -142,7 +143,7 @@ impl<P: Plane> Director<P> {
                 if keys.is_some()
                     && let Some(reason) = self.configured.unshareable_reason(pool, address)
                 {
-                    return Err(Refusal::new(format!("{server} {reason}")));
+                    return Err(ApiError::new(format!("{server} {reason}")));
                 }
                 self.change_member(&key.pool, &key.server, keys).await?;
             }
@@ -151,17 +152,17 @@ impl<P: Plane> Director<P> {
     }
 
     /// Validates a configuration on this director, then publishes it.
-    pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<Published>) {
+    pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<PublishResponse>) {
         match self.check_publishable(&request) {
             Ok(()) => self.group.publish(request.text, request.guard_ms, reply),
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(error) => drop(reply.send(Err(error))),
         }
     }
 
     /// Returns an error if the configuration is invalid here, or would put secrets into etcd unencrypted.
-    fn check_publishable(&self, request: &PublishRequest) -> Result<(), Refusal> {
+    fn check_publishable(&self, request: &PublishRequest) -> Result<(), ApiError> {
         let Some(cluster) = &self.configured.cluster else {
-            return Err(Refusal::new("[cluster] is not configured"));
+            return Err(ApiError::new("[cluster] is not configured"));
         };
         let candidate = Arc::new(GroupConfiguration {
             group: cluster.name.clone(),
@@ -175,16 +176,16 @@ impl<P: Plane> Director<P> {
         };
         let (path, loaded) = self.load(&file, &Caller::this_process())?;
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
-            return Err(Refusal::new(format!("{}:{conflict}", path.display())));
+            return Err(ApiError::new(format!("{}:{conflict}", path.display())));
         }
         if cluster.group_key.is_some() {
             return Ok(());
         }
-        let own_part = configuration::load_own(&self.file, request.color).map_err(refused)?;
+        let own_part = configuration::load_own(&self.file, request.color).map_err(to_api_error)?;
         let is_text = |secret: &&Secret| *secret.source() == SecretSource::Text;
         let exposed = loaded.desired.secrets().filter(is_text).count();
         if exposed > own_part.desired.secrets().filter(is_text).count() {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 "the configuration contains secrets; configure `group_key` in [cluster], so that they are encrypted \
                  in etcd",
             ));

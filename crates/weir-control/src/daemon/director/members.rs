@@ -6,7 +6,7 @@ use weir_model::diff;
 
 use super::Director;
 use super::server::unknown_pool;
-use crate::api::{Refusal, Reply};
+use crate::api::{ApiError, Reply};
 use crate::daemon::group::PendingReply;
 use crate::plane::{Plane, WantedConfiguration};
 
@@ -57,8 +57,8 @@ impl<P: Plane> Director<P> {
         keys: Option<Map<String, Value>>,
         reply: Reply<()>,
     ) {
-        if let Err(refusal) = self.change_member(pool, address, keys.clone()).await {
-            return drop(reply.send(Err(refusal)));
+        if let Err(error) = self.change_member(pool, address, keys.clone()).await {
+            return drop(reply.send(Err(error)));
         }
         let value = match keys {
             Some(keys) => Value::Object(keys),
@@ -79,22 +79,26 @@ impl<P: Plane> Director<P> {
         pool: &str,
         address: &str,
         keys: Option<Map<String, Value>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ApiError> {
         let Some(pool) = self.configured.pool(pool) else {
             return Err(unknown_pool(&self.configured, pool));
         };
         let lists = match keys {
-            Some(keys) => self.membership.with(&self.configured, pool, address, keys),
-            None => self.membership.without(&self.configured, pool, address),
+            Some(keys) => self
+                .membership
+                .with_server(&self.configured, pool, address, keys),
+            None => self
+                .membership
+                .without_server(&self.configured, pool, address),
         };
-        let lists = lists.map_err(Refusal::new)?;
+        let lists = lists.map_err(ApiError::new)?;
         let desired = lists.added_to(&self.configured);
         let wanted = WantedConfiguration {
             desired: &desired,
             configured: &self.configured,
             text: &self.text,
         };
-        self.plane.apply(wanted).await.map_err(Refusal::new)?;
+        self.plane.apply(wanted).await.map_err(ApiError::new)?;
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
         self.configure_checks();

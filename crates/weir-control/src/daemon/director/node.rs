@@ -11,7 +11,7 @@ use weir_model::Desired;
 use weir_sys::replace_file;
 use weir_vrrp_agent::Order as VrrpOrder;
 
-use crate::api::{NodeOrder, NodeState, Refusal};
+use crate::api::{ApiError, NodeState, NodeUpdate};
 
 /// The file that records that the node is drained, so that the node stays drained after a restart.
 const FILE: &str = "node.json";
@@ -31,8 +31,8 @@ impl Node {
     /// Reads the recorded state. Must be called inside a tokio runtime.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         let recorded = fs::read(runtime_dir.join(FILE)).unwrap_or_default();
-        let recorded = serde_json::from_slice::<NodeOrder>(&recorded);
-        let is_draining = recorded.is_ok_and(|order| order.state == NodeState::Drain);
+        let recorded = serde_json::from_slice::<NodeUpdate>(&recorded);
+        let is_draining = recorded.is_ok_and(|update| update.state == NodeState::Drain);
         if is_draining {
             tracing::warn!("this director is drained; to end this, run `weir node ready`");
         }
@@ -72,20 +72,24 @@ impl Node {
     /// # Errors
     /// The state cannot be recorded, or there is nothing for another director to take over. In both cases nothing
     /// changes.
-    pub(super) fn set_state(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
+    pub(super) fn set_state(
+        &mut self,
+        update: NodeUpdate,
+        desired: &Desired,
+    ) -> Result<(), ApiError> {
         let has_movable_work = desired.announce.is_some() || !desired.vrrp.is_empty();
-        if order.state == NodeState::Drain && !has_movable_work {
-            return Err(Refusal::new(
+        if update.state == NodeState::Drain && !has_movable_work {
+            return Err(ApiError::new(
                 "there is no work to move: neither [announce] nor [vrrp.NAME] is configured; if another program, \
                  such as keepalived, moves the VIPs, use its command",
             ));
         }
-        self.record(order).map_err(|error| {
+        self.record(update).map_err(|error| {
             let path = self.runtime_dir.join(FILE);
-            Refusal::new(format!("{}: {error}", path.display()))
+            ApiError::new(format!("{}: {error}", path.display()))
         })?;
-        self.is_draining = order.state == NodeState::Drain;
-        match order.state {
+        self.is_draining = update.state == NodeState::Drain;
+        match update.state {
             NodeState::Drain => tracing::info!("draining this director"),
             NodeState::Ready => tracing::info!("this director is ready"),
         }
@@ -106,10 +110,10 @@ impl Node {
         }
     }
 
-    fn record(&self, order: NodeOrder) -> io::Result<()> {
+    fn record(&self, update: NodeUpdate) -> io::Result<()> {
         let path = self.runtime_dir.join(FILE);
-        match order.state {
-            NodeState::Drain => replace_file(&path, &serde_json::to_vec(&order)?),
+        match update.state {
+            NodeState::Drain => replace_file(&path, &serde_json::to_vec(&update)?),
             NodeState::Ready => match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -11,7 +11,7 @@ use weir_model::Desired;
 use weir_state::{EjectedServer, HealthEvent};
 
 use super::{ActiveConfiguration, Director};
-use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
+use crate::api::{ApiError, Caller, FileRequest, ReloadResponse, Reply};
 use crate::daemon::reload_guard::{Guard, Health};
 use crate::plane::{Plane, WantedConfiguration};
 
@@ -19,8 +19,8 @@ use crate::plane::{Plane, WantedConfiguration};
 #[derive(Debug)]
 pub(super) struct Probation {
     guard: Guard,
-    reloaded: Reloaded,
-    reply: Reply<Reloaded>,
+    reloaded: ReloadResponse,
+    reply: Reply<ReloadResponse>,
     revert: Revert,
 }
 
@@ -40,7 +40,7 @@ impl<P: Plane> Director<P> {
         &mut self,
         request: &FileRequest,
         caller: &Caller,
-        reply: Reply<Reloaded>,
+        reply: Reply<ReloadResponse>,
     ) {
         let Some(limit) = request.guard_ms.map(Duration::from_millis) else {
             let _ = reply.send(self.reload(request, caller).await);
@@ -48,8 +48,8 @@ impl<P: Plane> Director<P> {
         };
         let before = match self.status() {
             Ok(report) => Health::from_report(&report),
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal));
+            Err(error) => {
+                let _ = reply.send(Err(error));
                 return;
             }
         };
@@ -69,8 +69,8 @@ impl<P: Plane> Director<P> {
                     revert,
                 });
             }
-            Err(refusal) => {
-                let _ = reply.send(Err(refusal));
+            Err(error) => {
+                let _ = reply.send(Err(error));
             }
         }
     }
@@ -82,7 +82,7 @@ impl<P: Plane> Director<P> {
         };
         let regression = match self.status() {
             Ok(report) => probation.guard.regression(&Health::from_report(&report)),
-            Err(refusal) => Some(refusal.to_string()),
+            Err(error) => Some(error.to_string()),
         };
         match regression {
             None if !probation.guard.is_over() => {}
@@ -144,12 +144,12 @@ impl<P: Plane> Director<P> {
             Err(error) => format!("{regression}; the reload could not be rolled back: {error}"),
         };
         self.record_configuration();
-        let _ = reply.send(Err(Refusal::new(message)));
+        let _ = reply.send(Err(ApiError::new(message)));
     }
 
     /// Restores the previous configuration and returns its revision. Overrides that were set during the probation are
     /// kept; server states that result from checks of the rejected configuration are discarded.
-    async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
+    async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, ApiError> {
         let mut previous = revert.previous;
         self.membership.resolve_new(&previous.configured).await;
         let rejected = self.active_configuration();
@@ -196,10 +196,10 @@ impl<P: Plane> Director<P> {
     }
 
     /// Applies a configuration and its admin listener.
-    async fn reapply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, Refusal> {
+    async fn reapply(&mut self, wanted: WantedConfiguration<'_>) -> Result<u64, ApiError> {
         let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
-        let admin = admin.map_err(Refusal::new)?;
-        let revision = self.plane.apply(wanted).await.map_err(Refusal::new)?;
+        let admin = admin.map_err(ApiError::new)?;
+        let revision = self.plane.apply(wanted).await.map_err(ApiError::new)?;
         self.admin.commit(admin);
         Ok(revision)
     }

@@ -6,7 +6,7 @@ use weir_cluster::{Kind, SharedKey};
 use weir_model::{Desired, Pool, Server};
 
 use super::Director;
-use crate::api::{Override, Refusal, Reply, ServerNow, ServerOrder};
+use crate::api::{ApiError, Override, Reply, ServerStatus, ServerUpdate};
 use crate::daemon::group::PendingReply;
 use crate::plane::Plane;
 use crate::snapshot::ServerState;
@@ -17,14 +17,14 @@ impl<P: Plane> Director<P> {
         &mut self,
         pool: &str,
         address: &str,
-        order: ServerOrder,
-        reply: Reply<ServerNow>,
+        update: ServerUpdate,
+        reply: Reply<ServerStatus>,
     ) {
-        let server = match self.order_server(pool, address, order).await {
+        let server = match self.update_server(pool, address, update).await {
             Ok(server) => server,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(error) => return drop(reply.send(Err(error))),
         };
-        if let Ok(value) = serde_json::to_value(order) {
+        if let Ok(value) = serde_json::to_value(update) {
             self.group.share(Kind::Override, pool, &server, value);
         }
         let key = SharedKey {
@@ -37,29 +37,29 @@ impl<P: Plane> Director<P> {
 
     /// Sets or removes an override for an operator of this director or of another director in the group. Returns the
     /// server's name in the file.
-    pub(super) async fn order_server(
+    pub(super) async fn update_server(
         &mut self,
         pool: &str,
         address: &str,
-        order: ServerOrder,
-    ) -> Result<String, Refusal> {
+        update: ServerUpdate,
+    ) -> Result<String, ApiError> {
         let name = self.find(pool, address)?;
         let address = name.as_str();
-        if let Some(Override::Weight(weight)) = order.0
+        if let Some(Override::Weight(weight)) = update.0
             && weight > weir_model::MAX_WEIGHT
         {
             let max = weir_model::MAX_WEIGHT;
-            return Err(Refusal::new(format!(
+            return Err(ApiError::new(format!(
                 "weight {weight} is above the maximum {max}"
             )));
         }
         self.plane
-            .order_server(pool, address, order)
+            .update_server(pool, address, update)
             .await
-            .map_err(Refusal::new)?;
+            .map_err(ApiError::new)?;
         self.configure_checks();
         self.notify_pool_changes();
-        let (state, weight) = match order.0 {
+        let (state, weight) = match update.0 {
             Some(Override::Drain) => (Some("drain"), None),
             Some(Override::Maint) => (Some("maint"), None),
             None => (Some("ready"), None),
@@ -70,20 +70,24 @@ impl<P: Plane> Director<P> {
     }
 
     /// Returns the current state of a server over all services that use its pool.
-    pub(super) fn server_now(&self, pool: &str, address: &str) -> Result<ServerNow, Refusal> {
+    pub(super) fn server_status(
+        &self,
+        pool: &str,
+        address: &str,
+    ) -> Result<ServerStatus, ApiError> {
         let name = self.find(pool, address)?;
         let address = name.as_str();
-        let snapshot = self.plane.snapshot().map_err(Refusal::new)?;
+        let snapshot = self.plane.snapshot().map_err(ApiError::new)?;
         let (open, closed) = self
             .plane
             .connections(pool, address)
-            .map_err(Refusal::new)?;
-        let unused = ServerNow {
+            .map_err(ApiError::new)?;
+        let unused = ServerStatus {
             pool: pool.to_owned(),
             address: address.to_owned(),
             open_connections: open,
             closed_connections: closed,
-            ..ServerNow::default()
+            ..ServerStatus::default()
         };
         let layer_4 = snapshot
             .services
@@ -93,7 +97,7 @@ impl<P: Plane> Director<P> {
         let in_services = layer_4.filter(|server| server.name == address && !server.removed);
         // A server that is down in only one service, because of the service's path, is not down.
         if let Some(server) = in_services.min_by_key(|server| server.state == ServerState::Down) {
-            return Ok(ServerNow {
+            return Ok(ServerStatus {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),
                 weight: server.weight,
@@ -105,7 +109,7 @@ impl<P: Plane> Director<P> {
         let proxied = snapshot.proxies.iter().flat_map(|proxy| &proxy.servers);
         let mut proxied = proxied.filter(|server| server.numbers.pool == pool);
         if let Some(server) = proxied.find(|server| server.numbers.name == address) {
-            return Ok(ServerNow {
+            return Ok(ServerStatus {
                 state: server.state.as_str().to_owned(),
                 reason: server.reason.clone(),
                 weight: server.weight,
@@ -119,7 +123,7 @@ impl<P: Plane> Director<P> {
             .desired
             .pool(pool)
             .and_then(|pool| pool.server(address));
-        Ok(ServerNow {
+        Ok(ServerStatus {
             state: "unused".to_owned(),
             weight: weight.map_or(0, |server| server.weight),
             ..unused
@@ -127,14 +131,14 @@ impl<P: Plane> Director<P> {
     }
 
     /// Returns the server's name in the file.
-    pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
+    pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, ApiError> {
         match self.desired.pool(pool) {
             // The plane knows the servers created with ipvsadm, and rejects unknown servers.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
                 Some(server) => Ok(server.name.clone()),
-                None => Err(Refusal::new(format!(
+                None => Err(ApiError::new(format!(
                     "pool {pool} has no server {address}; it has {}",
                     server_names(found)
                 ))),
@@ -194,12 +198,12 @@ fn server_names(pool: &Pool) -> String {
 }
 
 /// Returns the error for a pool that is not configured.
-pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
+pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> ApiError {
     if desired.pools.is_empty() {
-        return Refusal::new(format!("there is no pool {pool}; no pools are configured"));
+        return ApiError::new(format!("there is no pool {pool}; no pools are configured"));
     }
     let names = list_names(desired.pools.iter().map(|pool| pool.name.as_str()));
-    Refusal::new(format!("there is no pool {pool}; the pools are {names}"))
+    ApiError::new(format!("there is no pool {pool}; the pools are {names}"))
 }
 
 fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {

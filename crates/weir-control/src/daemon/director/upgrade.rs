@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_sys::Channel;
 
 use super::Director;
-use crate::api::{Refusal, UpgradeRequest, Upgraded};
+use crate::api::{ApiError, UpgradeRequest, UpgradeResponse};
 use crate::keeper::UpgradeResult;
 use crate::plane::Plane;
 use crate::runtime_dir::DrainingRecord;
@@ -27,24 +27,27 @@ pub(crate) struct DrainingDaemon<P> {
 }
 
 impl<P: Plane> Director<P> {
-    pub(super) async fn upgrade(&mut self, request: UpgradeRequest) -> Result<Upgraded, Refusal> {
+    pub(super) async fn upgrade(
+        &mut self,
+        request: UpgradeRequest,
+    ) -> Result<UpgradeResponse, ApiError> {
         self.end_probation();
-        let state = self.plane.export_state().map_err(Refusal::new)?;
-        self.runtime_dir.keep_socket_link();
+        let state = self.plane.export_state().map_err(ApiError::new)?;
+        self.runtime_dir.create_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);
         tracing::info!(program = %program.display(), "starting the successor");
         let upgrade = move || keeper.upgrade(program, state.as_fd());
         let succession = tokio::task::spawn_blocking(upgrade).await;
-        match succession.map_err(Refusal::new)? {
+        match succession.map_err(ApiError::new)? {
             UpgradeResult::Succeeded { pid, channel } => {
                 tracing::info!(pid, "the successor has taken over");
                 self.runtime_dir.remove_socket_link();
                 self.successor = Some((pid, channel));
-                Ok(Upgraded { pid })
+                Ok(UpgradeResponse { pid })
             }
             UpgradeResult::Failed { reason } => {
                 tracing::error!(reason, "the upgrade failed; this daemon continues");
-                Err(Refusal::new(match self.resume().await {
+                Err(ApiError::new(match self.resume().await {
                     Ok(()) => reason,
                     Err(error) => {
                         tracing::error!(%error, "failed to revert the changes of the successor");
@@ -56,11 +59,11 @@ impl<P: Plane> Director<P> {
     }
 
     /// Continues after the successor has failed, at any point of the upgrade.
-    async fn resume(&mut self) -> Result<(), Refusal> {
+    async fn resume(&mut self) -> Result<(), ApiError> {
         let restored = self.runtime_dir.restore_socket();
-        self.plane.resume().await.map_err(Refusal::new)?;
+        self.plane.resume().await.map_err(ApiError::new)?;
         self.configure_checks();
-        restored.map_err(Refusal::new)
+        restored.map_err(ApiError::new)
     }
 
     /// Returns whether a successor has taken over.

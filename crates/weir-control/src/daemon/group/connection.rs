@@ -34,7 +34,7 @@ pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, Stri
             .to_string_lossy()
             .into_owned(),
     };
-    check_name(&member).map_err(|error| format!("`member` of [cluster], {member}: {error}"))?;
+    check_name(&member).map_err(|error| format!("[cluster] `member` {member}: {error}"))?;
     let key = config.group_key.as_ref();
     let key = key.map(|key| GroupKey::new(key.expose())).transpose();
     let user = config.user.clone().zip(config.password.as_ref());

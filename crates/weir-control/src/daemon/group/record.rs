@@ -154,13 +154,13 @@ impl Store {
     }
 
     /// Repeats a failed write to the runtime directory.
-    pub(super) fn save_again(&mut self, record: &Record) {
+    pub(super) fn retry_save(&mut self, record: &Record) {
         if let Ok(text) = serde_json::to_vec(record) {
             self.write(&text);
         }
     }
 
-    /// Returns when to call [`Self::save_again`].
+    /// Returns when to call [`Self::retry_save`].
     pub(super) fn retry_at(&self) -> Option<Instant> {
         let (_, failed_at) = self.error.as_ref()?;
         Some(*failed_at + RETRY_PAUSE)
@@ -289,7 +289,7 @@ mod tests {
         std::fs::remove_dir(&obstacle).unwrap();
         let mut writer = store(&runtime, &state);
         writer.set_error(Some("blocked".to_owned()));
-        writer.save_again(&record);
+        writer.retry_save(&record);
         assert_eq!((writer.error(), writer.retry_at()), (None, None));
         assert_eq!(Record::read_from(&runtime, None), record);
         std::fs::remove_dir_all(&base).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_cluster::SharedKey;
 
-use crate::api::{Reply, ServerNow};
+use crate::api::{Reply, ServerStatus};
 
 /// Maximum delay of a reply. A director that fails during this time has lost its connections anyway.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(in crate::daemon) enum PendingReply {
     /// The reply to a change of a server's override.
-    Server(Reply<ServerNow>),
+    Server(Reply<ServerStatus>),
     /// The reply to a request that added, changed or removed a server.
     Member(Reply<()>),
 }

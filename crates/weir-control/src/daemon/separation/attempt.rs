@@ -252,7 +252,7 @@ fn ask_for_announcement(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the process id of the daemon's helper, which is another child of the keeper.
+/// Returns the process ID of the daemon's helper, which is another child of the keeper.
 fn helper_process() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

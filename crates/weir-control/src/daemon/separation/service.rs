@@ -9,7 +9,7 @@ use weir_sys::privileged::set_helper;
 
 use super::restriction::restrict;
 use crate::daemon::{Error, Options, group, hide_memory};
-use crate::keeper::{Facts, Kept};
+use crate::keeper::{Facts, KeeperState};
 
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -21,14 +21,14 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// The kernel rejects a step. The process must then exit.
 pub(super) fn confine(
     options: &Options,
-    kept: &mut Kept,
+    keeper_state: &mut KeeperState,
     facts: Facts,
     (channel, engine): (Channel, Channel),
 ) -> Result<(), Error> {
     let mut roots = facts.readable;
     roots.extend(std::env::var_os(CREDENTIALS).map(PathBuf::from));
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
-    kept.pinned = facts.pinned;
+    keeper_state.pinned = facts.pinned;
     // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;
@@ -37,7 +37,7 @@ pub(super) fn confine(
     let state = group::state_directory(&options.runtime_dir).filter(|directory| directory.is_dir());
     restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
-    kept.engine = Some(EngineClient::new(engine));
+    keeper_state.engine = Some(EngineClient::new(engine));
     tracing::info!(
         "the daemon runs without capabilities; the helper service executes privileged operations"
     );

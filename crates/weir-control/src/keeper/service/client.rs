@@ -15,7 +15,7 @@ use crate::runtime_dir;
 
 /// Time limit of a request, during which the service may be restarted.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for virtual routers and announcements to end.
+/// Time limit for stopping virtual routers and announcements.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
 /// Interval between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -58,8 +58,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a message. Ignores errors: when the service has ended, the reading thread reconnects and sends everything
-/// again.
+/// Sends a message. Ignores errors: if the service has exited, the reading thread reconnects and resends everything.
 fn send(channel: &Channel, message: &ToService, files: &[BorrowedFd<'_>]) {
     let result = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
     if let Ok(Err(error)) = result {
@@ -80,8 +79,8 @@ fn connect(path: &Path) -> Result<Channel, String> {
     Ok(channel)
 }
 
-/// Requests at the socket of the helper service or of a keeper that a program is permitted. Does nothing if this
-/// process is not root, or if no process listens.
+/// Asks the helper service or a keeper to permit a program; `path` is its socket. Does nothing if this process is not
+/// root, or if no process listens.
 ///
 /// # Errors
 /// Returns a message if the process rejects the request.
@@ -102,7 +101,7 @@ pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
             Ok(FromService::Refused { reason }) => Err(reason),
             Ok(_) | Err(_) => Err(format!("invalid response at {}", path.display())),
         },
-        Ok(None) => Err(format!("the process at {} has ended", path.display())),
+        Ok(None) => Err(format!("the process at {} has exited", path.display())),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -137,7 +136,7 @@ impl ServiceClient {
             let mut channel = channel;
             loop {
                 receive(&channel, &state);
-                tracing::warn!("the helper service has ended; waiting for the next one");
+                tracing::warn!("the helper service has exited; waiting for the next one");
                 channel = reconnect(&path, &state);
                 tracing::info!("connected to a new helper service");
             }
@@ -167,7 +166,7 @@ impl ServiceClient {
             Ok((FromService::Refused { reason }, _)) => Err(reason),
             Ok(response) => Ok(response),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Err("the helper service has ended".to_owned())
+                Err("the helper service has exited".to_owned())
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(
                 "the helper service does not respond; another keeper may be connected to it"
@@ -258,9 +257,9 @@ impl ServiceClient {
         }
     }
 
-    /// Makes the service stop virtual routers and announcements. Returns a handle to wait for their end.
+    /// Makes the service stop virtual routers and announcements. Returns a handle to wait for this.
     pub(in crate::keeper) fn stop(&self) -> StopHandle {
-        let (sender, ended) = mpsc::channel();
+        let (sender, response) = mpsc::channel();
         let mut state = lock(&self.state);
         (state.vrrp, state.announce) = (None, None);
         state.reply_to = Some(sender);
@@ -269,36 +268,36 @@ impl ServiceClient {
         } else {
             state.reply_to = None;
         }
-        StopHandle { ended }
+        StopHandle { response }
     }
 }
 
-/// A wait for the end of virtual routers and announcements; see [`ServiceClient::stop`].
+/// Waits until virtual routers and announcements have stopped; see [`ServiceClient::stop`].
 #[derive(Debug)]
 pub(in crate::keeper) struct StopHandle {
-    ended: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
+    response: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
 }
 
 impl StopHandle {
-    /// Blocks until virtual routers and announcements have ended, the service has ended, or [`STOP_TIMEOUT`] has
+    /// Blocks until virtual routers and announcements have stopped, the service has exited, or [`STOP_TIMEOUT`] has
     /// expired.
     pub(in crate::keeper) fn wait(self) {
-        let _ = self.ended.recv_timeout(STOP_TIMEOUT);
+        let _ = self.response.recv_timeout(STOP_TIMEOUT);
     }
 }
 
 impl HelperEntry {
-    fn send(&self, channel: &Channel, again: bool) {
-        let message = ToService::Attend {
+    fn send(&self, channel: &Channel, is_needed: bool) {
+        let message = ToService::StartHelper {
             kind: self.kind,
             program: self.program.clone(),
-            again,
+            is_needed,
         };
         send(channel, &message, &[self.channel.as_fd()]);
     }
 }
 
-/// Receives responses until the service has ended.
+/// Receives responses until the service has exited.
 fn receive(channel: &Channel, state: &Mutex<State>) {
     while let Ok(Some(message)) = channel.receive() {
         match serde_json::from_slice(&message.bytes) {

@@ -20,12 +20,12 @@ pub(super) enum ToService {
         /// See [`VERSION`].
         version: u32,
     },
-    /// Permit that helpers of this program are started. Only root sends this message.
+    /// Permit starting helpers of this program. Only root sends this message.
     Permit {
         /// Absolute path.
         program: PathBuf,
     },
-    /// Prepare the runtime directory for the account, and take its lock for the keeper.
+    /// Prepare the runtime directory for the account, and acquire its lock for the keeper.
     Lock,
     /// Determine the facts that only root can determine, for a daemon of this program.
     Facts {
@@ -33,13 +33,15 @@ pub(super) enum ToService {
         program: PathBuf,
     },
     /// Start a helper of a daemon at the attached end of its channel, at the first request.
-    Attend {
+    #[serde(rename = "attend")]
+    StartHelper {
         /// The helper's task.
         kind: Kind,
         /// Absolute path.
         program: PathBuf,
         /// Start the helper immediately, because it was running under the previous service.
-        again: bool,
+        #[serde(rename = "again")]
+        is_needed: bool,
     },
     /// Start the VRRP processes, or stop them.
     Vrrp {
@@ -74,7 +76,7 @@ pub(super) enum FromService {
     Facts(Facts),
     /// See [`ToService::Permit`].
     Permitted,
-    /// Virtual routers and announcements have ended.
+    /// Virtual routers and announcements have stopped.
     Stopped,
     /// The request was rejected or failed.
     Refused {
@@ -89,16 +91,16 @@ mod tests {
 
     #[test]
     fn message_format_is_stable() {
-        let attend = ToService::Attend {
+        let start_helper = ToService::StartHelper {
             kind: Kind::Engine,
             program: "/usr/bin/weir".into(),
-            again: false,
+            is_needed: false,
         };
         assert_eq!(
             [
                 serde_json::to_string(&ToService::Keeper { version: VERSION }).unwrap(),
                 serde_json::to_string(&ToService::Lock).unwrap(),
-                serde_json::to_string(&attend).unwrap(),
+                serde_json::to_string(&start_helper).unwrap(),
                 serde_json::to_string(&FromService::Facts(Facts::default())).unwrap(),
             ],
             [

@@ -48,7 +48,7 @@ pub use client::permit;
 const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of connections of the account whose first message has not arrived; further connections are closed.
 /// Root's connections are not limited.
-const GREETINGS_MAX: usize = 32;
+const PENDING_MAX: usize = 32;
 /// Maximum number of keepers that wait for the end of another keeper; further keepers are rejected.
 const WAITING_MAX: usize = 4;
 /// Maximum number of queued messages from a keeper; further messages wait in the keeper.
@@ -73,7 +73,7 @@ struct Acceptor {
     configuration: PathBuf,
     runtime_dir: PathBuf,
     /// Number of connections of users other than root whose first message has not arrived.
-    greetings: Arc<AtomicUsize>,
+    pending: Arc<AtomicUsize>,
 }
 
 /// A keeper that has connected.
@@ -113,7 +113,7 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         permitted: Arc::clone(&permitted),
         configuration: configuration.to_owned(),
         runtime_dir: paths.runtime_dir.clone(),
-        greetings: Arc::default(),
+        pending: Arc::default(),
     };
     std::thread::spawn(move || acceptor.accept(&listener, &sender));
     if let Err(error) = Notifier::from_env()?.send(Notification::Ready) {
@@ -128,9 +128,9 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         };
         let Some(client) = client else { return Ok(()) };
         let mut session = Session::new(client, configuration, paths, &permitted);
-        let is_over = session.run(&mut terminate, &mut interrupt).await;
-        session.end(is_over).await;
-        if is_over {
+        let must_exit = session.run(&mut terminate, &mut interrupt).await;
+        session.end(must_exit).await;
+        if must_exit {
             return Ok(());
         }
     }
@@ -149,15 +149,15 @@ impl Acceptor {
                 }
             };
             let is_counted = peer.user != 0;
-            if is_counted && self.greetings.load(Ordering::Relaxed) >= GREETINGS_MAX {
+            if is_counted && self.pending.load(Ordering::Relaxed) >= PENDING_MAX {
                 continue;
             }
             let (acceptor, clients) = (self.clone(), clients.clone());
-            self.greetings
+            self.pending
                 .fetch_add(usize::from(is_counted), Ordering::Relaxed);
             let spawned = std::thread::Builder::new().spawn(move || {
                 let client = acceptor.read_first_message(channel, peer);
-                acceptor.end_greeting(is_counted);
+                acceptor.end_pending(is_counted);
                 if let Some(Err(error)) = client.map(|client| clients.try_send(client)) {
                     let reason = "too many keepers are waiting".to_owned();
                     let client = error.into_inner();
@@ -166,14 +166,14 @@ impl Acceptor {
             });
             if let Err(error) = spawned {
                 tracing::warn!(%error, "failed to serve a connection");
-                self.end_greeting(is_counted);
+                self.end_pending(is_counted);
             }
         }
     }
 
     /// Ends the wait for the first message of a connection.
-    fn end_greeting(&self, is_counted: bool) {
-        self.greetings
+    fn end_pending(&self, is_counted: bool) {
+        self.pending
             .fetch_sub(usize::from(is_counted), Ordering::Relaxed);
     }
 
@@ -215,10 +215,10 @@ impl Acceptor {
     }
 
     /// Sets the group of the API's socket to the group in root's configuration.
-    fn set_socket_group(&self, name: &str) -> socket_group::Answer {
+    fn set_socket_group(&self, name: &str) -> socket_group::Response {
         let reject = |reason: String| {
             tracing::error!(reason, "refused a request from the daemon");
-            socket_group::Answer::Refused { reason }
+            socket_group::Response::Refused { reason }
         };
         let desired = read_desired(&self.configuration);
         let group = desired.and_then(|desired| desired.node.socket_group);
@@ -229,7 +229,7 @@ impl Acceptor {
             );
         };
         match RuntimeDir::set_socket_group(&self.runtime_dir, name, self.user, group) {
-            Ok(()) => socket_group::Answer::Permitted,
+            Ok(()) => socket_group::Response::Permitted,
             Err(error) => reject(error.to_string()),
         }
     }
@@ -242,7 +242,7 @@ fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
     }
 }
 
-/// The server of one keeper.
+/// Serves one keeper.
 struct Session {
     channel: Arc<Channel>,
     peer: Peer,
@@ -250,7 +250,7 @@ struct Session {
     permitted: SharedPermitted,
     configuration: PathBuf,
     paths: Paths,
-    /// The supervised processes; `None` = they have ended.
+    /// The supervised processes; `None` = they have exited.
     running: Option<(VrrpProcesses, Announcer)>,
     /// Whether the keeper has requested to stop the processes.
     is_stopped: bool,
@@ -290,7 +290,7 @@ impl Session {
         }
     }
 
-    /// Serves the keeper. Returns whether this process must end.
+    /// Serves the keeper. Returns whether this process must exit.
     async fn run(&mut self, terminate: &mut Signal, interrupt: &mut Signal) -> bool {
         loop {
             let message = tokio::select! {
@@ -329,10 +329,10 @@ impl Session {
                 };
                 send(&self.channel, &reply, &[]);
             }
-            ToService::Attend {
+            ToService::StartHelper {
                 kind,
                 program,
-                again,
+                is_needed,
             } => {
                 // If the request is rejected, the channel is closed.
                 if let Some(channel) = files.into_iter().next()
@@ -345,7 +345,7 @@ impl Session {
                         configuration,
                         &self.paths,
                         channel,
-                        again,
+                        is_needed,
                     );
                 }
             }
@@ -418,9 +418,9 @@ impl Session {
         }
     }
 
-    /// Ends the session. `is_over`: this process must end, and the keeper waits for the next service; otherwise the
-    /// keeper has ended.
-    async fn end(mut self, is_over: bool) {
+    /// Ends the session. `must_exit`: this process must exit, and the keeper waits for the next service; otherwise the
+    /// keeper has exited.
+    async fn end(mut self, must_exit: bool) {
         if !self.is_stopped
             && let Some((vrrp, announcer)) = self.running.take()
         {
@@ -428,8 +428,8 @@ impl Session {
             announcer.leave();
             vrrp.end().await;
         }
-        if !is_over {
-            tracing::info!(process = self.peer.process, "the keeper has ended");
+        if !must_exit {
+            tracing::info!(process = self.peer.process, "the keeper has exited");
             // An earlier version rejects a directory that another account owns.
             weir_runtime_dir::return_to_root(&self.paths.runtime_dir);
         }

@@ -15,7 +15,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use weir_control::api::ServerOrder;
+use weir_control::api::ServerUpdate;
 use weir_control::client::Client;
 
 use super::{Outcome, REPLY_TIMEOUT, STATUS_TIMEOUT, block_on};
@@ -98,7 +98,7 @@ async fn refresh(screen: &mut Screen, client: &Client) {
 async fn execute(client: &Client, change: ServerChange) -> String {
     let client = client.clone().within(REPLY_TIMEOUT);
     let verb = change.verb();
-    let request = ServerOrder(change.request);
+    let request = ServerUpdate(change.request);
     match client.server(&change.pool, &change.server, request).await {
         Ok(server) => format!(
             "{}/{}: {verb} done, now {}, effective weight {}",

@@ -16,18 +16,18 @@ const FILE: &str = "proxy.json";
 
 /// Returns the persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
 pub(crate) fn overrides(runtime_dir: &Path) -> Option<weir_state::Overrides> {
-    OrderStore::open(runtime_dir).1
+    OverrideStore::open(runtime_dir).1
 }
 
 /// The overrides file of a runtime directory, and the revision that it records.
 #[derive(Debug)]
-pub(crate) struct OrderStore {
+pub(crate) struct OverrideStore {
     path: PathBuf,
     revision: u64,
     fingerprint: u64,
 }
 
-impl OrderStore {
+impl OverrideStore {
     /// Opens the file of a runtime directory. Also returns its overrides; `None` = the file is missing or unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);

@@ -16,7 +16,7 @@ impl Membership {
     /// # Errors
     /// Returns a message of one line if the keys or the address are invalid, or if the configuration or another source
     /// contains the server.
-    pub fn with(
+    pub fn with_server(
         &self,
         configured: &Desired,
         pool: &Pool,
@@ -49,7 +49,7 @@ impl Membership {
     ///
     /// # Errors
     /// Returns a message of one line if the API has not added the server.
-    pub fn without(
+    pub fn without_server(
         &self,
         configured: &Desired,
         pool: &Pool,
@@ -167,7 +167,7 @@ mod tests {
         let pool = configured.pools[0].clone();
         let mut membership = Membership::new(&directory);
         let put = |membership: &mut Membership, address: &str, text: &str| {
-            let lists = membership.with(&configured, &pool, address, table(text))?;
+            let lists = membership.with_server(&configured, &pool, address, table(text))?;
             membership.commit(&configured, lists);
             Ok::<_, String>(
                 membership.lists().added_to(&configured).pools[0]
@@ -217,17 +217,25 @@ mod tests {
 
         // The server is kept across a restart and a reload.
         let mut restarted = Membership::new(&directory);
-        let lists = restarted.lists_of(&configured);
+        let lists = restarted.read_for_reload(&configured);
         assert_eq!(lists.added_to(&configured).pools[0].servers.len(), 2);
         restarted.commit(&configured, lists);
         assert_eq!(restarted.sources(&configured)[0].kind, ListSource::Api);
-        assert!(restarted.without(&configured, &pool, "10.0.0.1").is_err());
-        assert!(restarted.without(&configured, &pool, "10.0.0.9").is_err());
+        assert!(
+            restarted
+                .without_server(&configured, &pool, "10.0.0.1")
+                .is_err()
+        );
+        assert!(
+            restarted
+                .without_server(&configured, &pool, "10.0.0.9")
+                .is_err()
+        );
         let lists = restarted
-            .without(&configured, &pool, "10.0.0.2:80")
+            .without_server(&configured, &pool, "10.0.0.2:80")
             .expect("remove the server");
         restarted.commit(&configured, lists);
-        let servers = restarted.lists_of(&configured).added_to(&configured);
+        let servers = restarted.read_for_reload(&configured).added_to(&configured);
         assert_eq!(servers.pools[0].servers.len(), 1);
         std::fs::remove_dir_all(&directory).expect("remove the directory");
     }

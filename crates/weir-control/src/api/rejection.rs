@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_logged_at_a_limited_rate_with_a_count() {
+    fn rejections_are_logged_at_a_limited_rate_with_a_count() {
         let (mut log, now) = (Log::default(), Instant::now());
         assert_eq!(log.permits(now), Some(0));
         assert_eq!(log.permits(now), None);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_reason_has_its_own_counter() {
+    fn each_rejection_reason_has_its_own_counter() {
         for (index, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
         }

@@ -32,7 +32,7 @@ pub struct Link {
 
 /// The sockets, files and state from the keeper; empty without a keeper.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct KeeperState {
     /// The channel to the keeper.
     pub link: Link,
     sockets: BTreeMap<String, OwnedFd>,
@@ -87,7 +87,7 @@ pub enum UpgradeResult {
     },
 }
 
-impl Kept {
+impl KeeperState {
     /// Connects to the keeper if a keeper started this process; `None` = no keeper did. This process is then killed
     /// when the keeper ends.
     ///
@@ -105,14 +105,14 @@ impl Kept {
         let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Child processes must not inherit the channel.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-        let mut kept = Self::default();
+        let mut state = Self::default();
         loop {
             let message = channel.receive().map_err(io::Error::other)?;
             let message = message.ok_or_else(|| io::Error::other("the keeper has exited"))?;
             let mut files = message.files.into_iter();
             match serde_json::from_slice(&message.bytes)? {
                 ToDaemon::Socket { name } => {
-                    kept.sockets.extend(files.next().map(|file| (name, file)))
+                    state.sockets.extend(files.next().map(|file| (name, file)))
                 }
                 ToDaemon::Begin {
                     restarts,
@@ -124,28 +124,28 @@ impl Kept {
                     facts,
                     reads_file,
                 } => {
-                    kept.facts = facts;
-                    (kept.confined, kept.reads_file) = (confined, reads_file);
-                    kept.restarts = restarts;
-                    kept.last_death = last_death;
+                    state.facts = facts;
+                    (state.confined, state.reads_file) = (confined, reads_file);
+                    state.restarts = restarts;
+                    state.last_death = last_death;
                     if helper {
-                        kept.helper = files.next_back().map(Channel::from);
+                        state.helper = files.next_back().map(Channel::from);
                     }
                     let mut channel_to_engine = None;
                     if engine {
                         channel_to_engine = files.next_back().map(Channel::from);
                     }
-                    kept._lock = files.next();
+                    state._lock = files.next();
                     let pair = (files.next(), files.next());
-                    if let (true, (Some(channel), Some(state))) = (successor, pair) {
-                        kept.takeover = Some(Takeover {
+                    if let (true, (Some(channel), Some(takeover_state))) = (successor, pair) {
+                        state.takeover = Some(Takeover {
                             channel: channel.into(),
-                            state: state.into(),
+                            state: takeover_state.into(),
                         });
                     }
-                    kept.engine_channel = channel_to_engine;
-                    kept.link.channel = Some(Arc::new(channel));
-                    return Ok(Some(kept));
+                    state.engine_channel = channel_to_engine;
+                    state.link.channel = Some(Arc::new(channel));
+                    return Ok(Some(state));
                 }
                 ToDaemon::Succeeded { .. } | ToDaemon::Failed { .. } => {}
             }
@@ -153,7 +153,7 @@ impl Kept {
     }
 
     /// Returns whether a keeper started this process, and holds the runtime directory's lock.
-    pub(crate) const fn is_kept(&self) -> bool {
+    pub(crate) const fn has_keeper(&self) -> bool {
         self.link.channel.is_some()
     }
 
@@ -218,19 +218,25 @@ impl Link {
     }
 
     /// Stores a socket in the keeper.
-    pub fn keep(&self, kind: &str, address: SocketAddr, number: usize, socket: BorrowedFd<'_>) {
+    pub fn store_socket(
+        &self,
+        kind: &str,
+        address: SocketAddr,
+        number: usize,
+        socket: BorrowedFd<'_>,
+    ) {
         let name = name(kind, address, number);
         self.send(&ToKeeper::Keep { name }, &[socket]);
     }
 
     /// Removes a socket from the keeper.
-    pub fn forget(&self, kind: &str, address: SocketAddr, number: usize) {
+    pub fn remove_socket(&self, kind: &str, address: SocketAddr, number: usize) {
         let name = name(kind, address, number);
         self.send(&ToKeeper::Forget { name }, &[]);
     }
 
     /// Stores a file in the keeper, replacing a previous file with this name. The file must not change afterwards.
-    pub(crate) fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
+    pub(crate) fn store_file(&self, name: &str, file: BorrowedFd<'_>) {
         let name = name.to_owned();
         self.send(&ToKeeper::Keep { name }, &[file]);
     }
@@ -246,7 +252,7 @@ impl Link {
     }
 
     /// Removes a file from the keeper.
-    pub(crate) fn forget_file(&self, name: &str) {
+    pub(crate) fn remove_file(&self, name: &str) {
         let name = name.to_owned();
         self.send(&ToKeeper::Forget { name }, &[]);
     }
@@ -290,7 +296,7 @@ mod tests {
 
     #[test]
     fn socket_names_are_parsed_by_kind_address_and_number() {
-        let mut kept = Kept::default();
+        let mut state = KeeperState::default();
         let socket = || OwnedFd::from(File::open("/dev/null").unwrap());
         let (v4, v6): (SocketAddr, SocketAddr) =
             ("127.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap());
@@ -302,16 +308,16 @@ mod tests {
         ] {
             let name = name(kind, address, number);
             assert!(!name.contains(':'), "{name}");
-            kept.sockets.insert(name, socket());
+            state.sockets.insert(name, socket());
         }
-        kept.sockets.insert("stray".to_owned(), socket());
-        let addresses: Vec<SocketAddr> = kept
+        state.sockets.insert("stray".to_owned(), socket());
+        let addresses: Vec<SocketAddr> = state
             .take_sockets("proxy")
             .iter()
             .map(|(address, _)| *address)
             .collect();
         assert_eq!(addresses, [v4, v4, v6]);
-        assert_eq!(kept.take_sockets("admin").len(), 1);
-        assert_eq!(kept.sockets.len(), 1);
+        assert_eq!(state.take_sockets("admin").len(), 1);
+        assert_eq!(state.sockets.len(), 1);
     }
 }
