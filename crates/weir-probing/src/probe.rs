@@ -76,7 +76,7 @@ async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProb
         stream.reset_on_close();
         return outcome;
     };
-    match handshake(&context.tls_clients, tls, target, stream).await {
+    match handshake(&context.tls_configs, tls, target, stream).await {
         Handshake::Done(mut stream) => {
             let outcome = run_over(stream.as_mut(), target, "tls handshake completed").await;
             stream.get_ref().0.reset_on_close();
