@@ -210,7 +210,7 @@ fn snat_and_tunnel_display_settings() {
         ports: (1000, 2000),
     };
     for (addresses, shown) in [
-        (&[][..], "own addresses ports 1000-2000"),
+        (&[][..], "the director's addresses ports 1000-2000"),
         (&["192.0.2.1"], "192.0.2.1 ports 1000-2000"),
         (&["192.0.2.1", "::1"], "192.0.2.1, ::1 ports 1000-2000"),
     ] {
