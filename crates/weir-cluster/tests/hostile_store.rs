@@ -309,5 +309,5 @@ fn connection_fails_if_keys_are_too_large() {
     let weir_cluster::Link::Disconnected { error, .. } = machine.status(now).link else {
         panic!("connected");
     };
-    assert!(error.contains("more than 96 MiB"), "{error}");
+    assert!(error.contains("exceed 96 MiB"), "{error}");
 }
