@@ -10,7 +10,7 @@ use crate::key::{Key, Keys};
 use crate::lag::{self, Lag};
 use crate::link::{Connection, Lease, Link, State};
 use crate::record::MemberRecord;
-use crate::rollout::{GroupConfig, Context, Rollout, Step};
+use crate::rollout::{Context, GroupConfig, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, AnnouncedVips};
 use crate::settling::Settling;
@@ -452,7 +452,9 @@ impl Machine {
             return;
         }
         for (name, record) in self.context(now).members() {
-            if self.known_members.len() < KNOWN_MEMBERS_MAX || self.known_members.contains_key(&name) {
+            if self.known_members.len() < KNOWN_MEMBERS_MAX
+                || self.known_members.contains_key(&name)
+            {
                 self.known_members.insert(name, (record, now));
             }
         }

@@ -565,7 +565,10 @@ impl Simulation {
     fn assert_announced(&self) {
         let announces = |it: &&Director| it.serves || it.holds_vip;
         let announcers = self.directors.iter().filter(announces).count();
-        let held = self.directors.iter().filter(|it| !it.serves && it.holds_vip);
+        let held = self
+            .directors
+            .iter()
+            .filter(|it| !it.serves && it.holds_vip);
         assert!(
             held.count() == 0 || announcers == 1,
             "a director holds the VIP although {announcers} directors announce it"

@@ -318,7 +318,9 @@ impl Runner {
 fn log_changes(previous: &Status, current: &Status, endpoint: &str) {
     use weir_cluster::Link;
     match (&previous.link, &current.link) {
-        (Link::Disconnected { .. }, Link::Connected) => tracing::info!(endpoint, "connected to etcd"),
+        (Link::Disconnected { .. }, Link::Connected) => {
+            tracing::info!(endpoint, "connected to etcd")
+        }
         (Link::Connected, Link::Disconnected { error, .. }) => {
             tracing::warn!(
                 error,

@@ -9,4 +9,4 @@ mod message;
 mod watch;
 
 pub use client::{Client, Error};
-pub use driver::{Driver, GroupOutput, Settings, GroupInput};
+pub use driver::{Driver, GroupInput, GroupOutput, Settings};

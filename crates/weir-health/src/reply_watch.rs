@@ -277,7 +277,11 @@ mod tests {
             watch.observe(KEY, counters(syns, 9, 9), after_ms(millis))
         };
         assert_eq!(observe(&mut watch, 4, 0), Finding::Unchanged);
-        assert_eq!(observe(&mut watch, 5, 9_000), Finding::Unchanged, "just now");
+        assert_eq!(
+            observe(&mut watch, 5, 9_000),
+            Finding::Unchanged,
+            "just now"
+        );
         assert_eq!(observe(&mut watch, 5, 10_500), Finding::Suspect);
         assert_eq!(
             watch.add_clients(KEY, 5, client_list(2), |_| false, after_ms(10_500)),
@@ -366,7 +370,10 @@ mod tests {
             finding_after_two_rounds(counters(7, 0, 0)),
             Finding::Suspect
         );
-        assert_eq!(finding_after_two_rounds(counters(7, 0, 1)), Finding::Unchanged);
+        assert_eq!(
+            finding_after_two_rounds(counters(7, 0, 1)),
+            Finding::Unchanged
+        );
     }
 
     #[test]
@@ -410,7 +417,11 @@ mod tests {
         watch.observe(KEY, counters(9, 0, 0), after_ms(0));
         watch.retain(|_| false);
         let finding = watch.observe(KEY, counters(20, 0, 0), after_ms(60_000));
-        assert_eq!(finding, Finding::Unchanged, "earlier SYNs went to a dead server");
+        assert_eq!(
+            finding,
+            Finding::Unchanged,
+            "earlier SYNs went to a dead server"
+        );
         assert_eq!(
             watch.observe(KEY, counters(24, 0, 0), after_ms(70_000)),
             Finding::Unchanged

@@ -104,10 +104,7 @@ mod tests {
         );
         let mut bounded = pool.clone();
         bounded.scheduler.as_mut().unwrap().max_load_percent = Some(125);
-        assert_eq!(
-            service.failover_loss(&bounded),
-            Some(FailoverLoss::Bound)
-        );
+        assert_eq!(service.failover_loss(&bounded), Some(FailoverLoss::Bound));
         let nat = Service::new("web", Forward::Nat, "web");
         assert_eq!(nat.failover_loss(&pool), Some(FailoverLoss::Nat));
         pool.servers[0].forward = Some(Forward::Nat);

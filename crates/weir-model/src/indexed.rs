@@ -61,12 +61,19 @@ impl From<Desired> for Indexed {
                 .or_insert(index);
             match indexed.services_by_pool.get_mut(&service.pool) {
                 Some(services) => services.push(index),
-                None => drop(indexed.services_by_pool.insert(service.pool.clone(), vec![index])),
+                None => drop(
+                    indexed
+                        .services_by_pool
+                        .insert(service.pool.clone(), vec![index]),
+                ),
             }
             // The VIP of a socket service need not be an address of a machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
-                let services = indexed.services_by_address.entry(listener.address).or_default();
+                let services = indexed
+                    .services_by_address
+                    .entry(listener.address)
+                    .or_default();
                 if services.last() != Some(&index) {
                     services.push(index);
                 }
@@ -131,8 +138,12 @@ impl Indexed {
     /// Returns every address that a layer 4 or proxy service listens on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
         let proxy_addresses = self.proxy_addresses.iter().copied();
-        let proxy_addresses = proxy_addresses.filter(|address| !self.services_by_address.contains_key(address));
-        self.services_by_address.keys().copied().chain(proxy_addresses)
+        let proxy_addresses =
+            proxy_addresses.filter(|address| !self.services_by_address.contains_key(address));
+        self.services_by_address
+            .keys()
+            .copied()
+            .chain(proxy_addresses)
     }
 
     /// Returns whether a layer 4 or proxy service listens on an address.

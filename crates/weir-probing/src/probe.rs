@@ -83,7 +83,9 @@ async fn probe_stream(context: &Context, target: &Target, path: Option<&PathProb
             outcome
         }
         Handshake::Failed(error) => ConnectError::from(error).outcome(),
-        Handshake::InvalidSettings(error) => Outcome::unknown(format!("the director cannot probe: {error}")),
+        Handshake::InvalidSettings(error) => {
+            Outcome::unknown(format!("the director cannot probe: {error}"))
+        }
     }
 }
 

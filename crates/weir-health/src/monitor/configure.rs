@@ -8,7 +8,8 @@ use weir_model::{Check, Desired, Pool, Server, Service, Start, Via};
 
 use super::timer::Event;
 use super::{
-    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerWatch, Slot, SuspendedServers, ServerProbe,
+    Monitor, Output, PoolWatch, SavedState, ServerKey, ServerProbe, ServerWatch, Slot,
+    SuspendedServers,
 };
 use crate::machine::{Machine, State};
 use crate::standing::Standing;

@@ -137,7 +137,8 @@ impl ServerWatch {
     /// server.
     fn probes_in(&self, path: usize) -> Vec<ServerProbe> {
         let probes = self.probes.iter().copied();
-        probes.filter(|probe| probe.path.is_none_or(|other| other == path))
+        probes
+            .filter(|probe| probe.path.is_none_or(|other| other == path))
             .collect()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_model::Require;
 
 use super::timer::Event;
-use super::{Monitor, Output, PoolWatch, ServerKey, Slot, ServerProbe};
+use super::{Monitor, Output, PoolWatch, ServerKey, ServerProbe, Slot};
 use crate::machine::{Machine, State};
 use crate::standing::{Standing, combine, find_deciding, requires_removal};
 
@@ -53,7 +53,10 @@ impl Monitor {
         } else {
             let best = combine(Require::Any, paths.iter().map(|(state, _)| *state));
             let deciding_path = paths.into_iter().find(|(state, _)| *state == best);
-            (best, deciding_path.map_or_else(Vec::new, |(_, probes)| probes))
+            (
+                best,
+                deciding_path.map_or_else(Vec::new, |(_, probes)| probes),
+            )
         };
         let from = self.set_state(&context, &mut next, state, &probes);
         let changed_paths = if is_new {
@@ -146,8 +149,8 @@ impl Monitor {
         combine(require, checks.map(state_of_check))
     }
 
-    /// Returns the reason for a state: the result of `describe` for the deciding probe. If a direct probe passes but the
-    /// probe through the path fails, the reason includes both.
+    /// Returns the reason for a state: the result of `describe` for the deciding probe. If a direct probe passes but
+    /// the probe through the path fails, the reason includes both.
     pub(super) fn explain(
         &self,
         state: State,

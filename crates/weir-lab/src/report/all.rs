@@ -150,9 +150,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains(
-                "<tr><td>direct routing vs. the proxy</td><td>\u{d7}</td><td>3.89</td>"
-            )
+            page.contains("<tr><td>direct routing vs. the proxy</td><td>\u{d7}</td><td>3.89</td>")
         );
         assert!(page.contains("<td>504</td>") && page.contains("slow-server: no results"));
         assert!(page.contains("Differences from the report"));

@@ -191,7 +191,11 @@ async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
     }
 }
 
-fn log_result(notify: &str, method: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
+fn log_result(
+    notify: &str,
+    method: &str,
+    result: Result<io::Result<()>, tokio::time::error::Elapsed>,
+) {
     match result {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(notify, method, %error, "failed to send a notification"),
@@ -405,10 +409,7 @@ mod tests {
             mail.contains("Subject: [weir lb1] 2 state changes\r\n"),
             "{mail}"
         );
-        assert!(
-            mail.ends_with("3 more changes were omitted\r\n."),
-            "{mail}"
-        );
+        assert!(mail.ends_with("3 more changes were omitted\r\n."), "{mail}");
         assert_eq!(mail.matches("\r\n.").count(), 1);
     }
 }
